@@ -34,6 +34,15 @@ ModelName = Annotated[
 MAX_PES = 4096
 Pes = Annotated[int, Field(ge=1, le=MAX_PES, description="processing elements (one GPU or one CPU rank each)")]
 MAX_DIM = 65536
+MAX_THREADS = 1024
+Threads = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=MAX_THREADS,
+        description="threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
+    ),
+]
 #: More than a machine does in a year, and few enough to count them and to keep their times.
 MAX_EPOCHS, MAX_PRODUCTS = 10**9, 10**6
 #: Three years: as good as never, and operating systems can wait for it.
@@ -216,6 +225,7 @@ class AggregateConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
+    threads: Threads = 1
     launches: int = Field(
         3,
         ge=1,
@@ -334,6 +344,7 @@ class TrainConfig(Section):
         description="nvshmem: GPUs; mpi: CPU ranks; simulated: threads; auto: ranks of mpiexec or srun and one PE take"
         " nvshmem where there is a GPU for each, else mpi; several PEs without a launcher are simulated",
     )
+    threads: Threads = 1
     dtype: Dtype = Field(
         "fp32", description="type of embeddings and halos; sums and weights are fp32; halo and local take bf16"
     )

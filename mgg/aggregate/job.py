@@ -11,7 +11,17 @@ from mgg.aggregate.counters import ncu, profiling
 from mgg.aggregate.expected_kernels import of_auto, of_products
 from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.options import TechniqueOptions
-from mgg.backend import World, job_rank, launch, launch_threads, on_first_rank, resolve, splits, together
+from mgg.backend import (
+    World,
+    job_rank,
+    launch,
+    launch_threads,
+    on_first_rank,
+    refuse_threads,
+    resolve,
+    splits,
+    together,
+)
 from mgg.backend.emulated import emulating
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel.ahead import ahead
@@ -40,6 +50,7 @@ class Job:
         profile: run each product once more under Nsight Compute, when all is measured.
         replace: they take the place of those in the file, instead of coming after them.
         network: what transfers between the layout's workgroups are held to; None: to nothing.
+        threads: of each CPU PE, for row-wise products.
     """
 
     layout: Path
@@ -52,6 +63,7 @@ class Job:
     replace: bool = False
     profile: bool = False
     network: Network | None = None
+    threads: int = 1
 
     def run(self, chosen: Chosen) -> Found:
         """Measure ``chosen`` and write ``out``; what is refused is left out as long as something else can be measured.
@@ -78,10 +90,15 @@ class Job:
             apart = []
         records: list[AggregateRecord] = []
         refused: list[MggError] = []
+        if apart:
+            refuse_threads(self.threads)
         if len(apart) < len(chosen) or self.auto:
             ranks = [each for each in chosen if each not in apart]
             records, refused = launch(
-                self.backend, self._pes, lambda world: self._measure(world, ranks, self.auto, [], not apart)
+                self.backend,
+                self._pes,
+                lambda world: self._measure(world, ranks, self.auto, [], not apart),
+                self.threads,
             )[0]
         return self._on_threads(apart, records, refused) if apart else (records, refused)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from typing import TypeVar
 from mgg.backend.api import World, name_pes, together
 from mgg.backend.choice import enough, gpus, not_installed, resolve
 from mgg.backend.job import SHARED, job_rank, job_size, shares_gpus
+from mgg.backend.machine import cores
 from mgg.backend.machine.facts import job_fields, job_machine
 from mgg.errors import InputError, MachineError, MggError
+from mgg.kernel.threads import threads_per_pe
 
 __all__ = [
     "World",
@@ -27,6 +30,7 @@ __all__ = [
     "launch_threads",
     "mpi_runs",
     "on_first_rank",
+    "refuse_threads",
     "resolve",
     "splits",
     "together",
@@ -128,17 +132,40 @@ def _need_everywhere(module: str) -> None:
         raise MachineError(f"{who}{told[short[0]]}").on_every_pe()
 
 
-def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:
+def refuse_threads(threads: int) -> None:
+    """Raise InputError, on every PE, where a job with GPUs is given several ``threads`` per PE."""
+    if threads > 1:
+        raise InputError(
+            f"--threads {threads}: PEs with GPUs compute products there: leave it out, or take --backend mpi"
+        ).on_every_pe()
+
+
+def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T], threads: int = 1) -> list[T]:
     """Run ``program`` on ``pes()`` PEs; the ranks of a job all call ``pes``, and fail together if one of them cannot.
+
+    Args:
+        backend: what the PEs are.
+        pes: their number.
+        program: what each runs.
+        threads: of each CPU PE, for row-wise products.
 
     Returns:
         ``simulated``: every PE's result, in rank order; ``mpi`` and ``nvshmem``: this rank's result alone.
 
     Raises:
-        InputError: an unknown backend, or the job has another number of ranks than ``pes()``.
+        InputError: an unknown backend, or the job has another number of ranks than ``pes()``; several threads on GPUs,
+            or more of them than a host's cores.
         MachineError: mpi4py finds no MPI library, or something that GPUs need is missing.
     """
     backend = resolve(backend, pes)
+    if backend == "nvshmem":
+        refuse_threads(threads)
+
+    def threaded(world: World) -> T:
+        if threads > 1:
+            cores.check_threads(world, threads, platform.node())
+        return program(world)
+
     if backend == "simulated":
         from mgg.backend import simulated
 
@@ -147,10 +174,12 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T]) 
                 f"--backend simulated runs all PEs in one process, but the job has {job_size()} ranks:"
                 " start it without mpiexec, or take --backend mpi"
             ).on_every_pe()
-        return simulated.run(pes(), program)
+        with threads_per_pe(threads, pes()):
+            return simulated.run(pes(), threaded)
     mpi = _mpi()
     if backend == "mpi":
-        found: list[T] = mpi.run(pes, program)
+        with threads_per_pe(threads, 1):
+            found: list[T] = mpi.run(pes, threaded)
         return found
     _need_everywhere("mgg.backend.nvshmem")
     from mgg.backend import nvshmem

@@ -53,6 +53,11 @@ EMULATE = click.option(
     help="a network between workgroups of so many bytes a second and PE and so much latency, for example 20GB/s,5us:"
     " what runs is held to it (docs/emulation.md)",
 )  # fmt: skip
+THREADS = click.option(
+    "--threads", type=click.IntRange(1, config.MAX_THREADS), default=config.AggregateConfig().threads,
+    show_default=True,
+    help="threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
+)  # fmt: skip
 SECONDS = Number(0, config.MAX_SECONDS, min_open=True)
 
 

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from support.graphs import random_csr
 
 from mgg.kernel import cpu
+from mgg.kernel.bf16 import from_bf16, to_bf16
+from mgg.kernel.threads import deal, threads_of_pe, threads_per_pe
 
 #: Arcs of each row: none, fewer than a step of the loop takes, and steps with each rest.
 LENGTHS = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 0, 37])
@@ -36,3 +39,67 @@ def test_products_by_row(columns, weighted):
     out = np.empty((len(LENGTHS), columns))
     cpu.spmm_rows(POINTERS, ends, weights if weighted else None, x, out, False)
     np.testing.assert_array_equal(out, one_by_one(ends, weights if weighted else np.ones_like(weights), x))
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 41, 64, 100, 128, 300])
+@pytest.mark.parametrize("start", ["new", "float32", "float64"])
+def test_any_width_writes_its_own_columns_alone(columns, start):
+    ends, weights, x = drawn(columns)
+    held = np.full((len(LENGTHS), columns + 9), 0.5, np.float64 if start == "float64" else np.float32)
+    wide = np.full((NODES, columns + 5), np.nan, np.float32)
+    wide[:, :columns] = x
+    cpu.spmm_rows(POINTERS, ends, weights, wide[:, :columns], held[:, :columns], start != "new")
+    expected = np.zeros((len(LENGTHS), columns)) if start == "new" else np.full((len(LENGTHS), columns), 0.5)
+    for row in range(len(LENGTHS)):
+        for k in range(POINTERS[row], POINTERS[row + 1]):
+            expected[row] += np.float64(weights[k]) * x[ends[k]]
+    np.testing.assert_array_equal(held[:, :columns], expected.astype(held.dtype))
+    assert (held[:, columns:] == 0.5).all()
+
+
+@pytest.mark.parametrize("columns", [3, 41])
+def test_bfloat16_rows_count_as_what_they_stand_for(columns):
+    ends, weights, x = drawn(columns)
+    rounded = to_bf16(x)
+    found, expected = np.empty((2, len(LENGTHS), columns), np.float32)
+    cpu.spmm_rows(POINTERS, ends, weights, rounded, found, False)
+    cpu.spmm_rows(POINTERS, ends, weights, from_bf16(rounded), expected, False)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_ids_and_weights_may_be_columns_of_matrices():
+    ends, weights, x = drawn(16)
+    pairs, heads = np.stack([ends, ends[::-1]], 1).astype(np.int64), np.stack([weights, -weights], 1)
+    out = np.empty((len(LENGTHS), 16))
+    cpu.spmm_rows(POINTERS, pairs[:, 0], heads[:, 0], x, out, False)
+    np.testing.assert_array_equal(out, one_by_one(ends, weights, x))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_threads_give_the_same_bits(threads, accumulate):
+    csr = random_csr(3_000, 20_000, weighted=True)
+    x = np.random.default_rng(1).normal(size=(3_000, 41)).astype(np.float32)
+    one, several = np.ones((2, 3_000, 41), np.float32)
+    cpu.spmm_rows(csr.indptr, csr.indices, csr.weights, x, one, accumulate)
+    with threads_per_pe(threads, 1):
+        assert threads_of_pe() == threads
+        cpu.spmm_rows(csr.indptr, csr.indices, csr.weights, x, several, accumulate)
+    assert threads_of_pe() == 1
+    np.testing.assert_array_equal(one, several)
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [500], [0, 500, 0, 0, 1], [1] * 1_000, []])
+def test_each_row_is_dealt_once(lengths):
+    dealt = []
+    with threads_per_pe(2, 1):
+        deal(np.cumsum([0, *lengths]), lambda first, last: dealt.extend(range(first, last)))
+    assert sorted(dealt) == list(range(len(lengths)))
+
+
+def test_an_error_of_a_thread_is_raised():
+    def fail(first, last):
+        raise ValueError(f"rows {first} to {last}")
+
+    with threads_per_pe(2, 1), pytest.raises(ValueError, match="rows"):
+        deal(np.arange(1_000), fail)

@@ -17,6 +17,7 @@ rule aggregate:
         f"{RECORDS}/benchmarks/aggregate/{TIMED}.jsonl"
     conda:
         "../../environment.yml"
+    threads: SETTINGS.aggregate.threads
     resources:
         mem_mb=memory(multiplied, ranks=True),
         runtime=MINUTES["aggregate"],

@@ -219,6 +219,7 @@ def aggregate_options(section):
     words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
     words += ["--dtype", ",".join(section.dtypes), "--backend", section.backend]
     words += ["--launches", str(section.launches), "--warmup", str(section.warmup)]
+    words += ["--threads", str(section.threads)] if section.threads > 1 else []
     words += ["--iterations", str(section.iterations)]
     options = {
         f"{name}.{key}": value
@@ -317,6 +318,7 @@ def train_options(section, model, dataset, learner):
     if "--side" not in LEARNERS[learner] or "unfused" in LEARNERS[learner]:
         words += ["--memory-per-pe", section.memory_per_pe] if section.memory_per_pe else []
         words += ["--activations", section.activations] if section.activations != "auto" else []
+        words += ["--threads", str(section.threads)] if section.threads > 1 else []
     return words + assignments(settings | options) + metric + flags(phases=section.phases, inference=section.inference)
 
 

@@ -26,6 +26,7 @@ rule train:
         f"{RECORDS}/benchmarks/train/{TRAINING}.jsonl"
     conda:
         "../../environment.yml"
+    threads: SETTINGS.train.threads
     resources:
         mem_mb=memory(trained, ranks=True),
         runtime=MINUTES["train"],

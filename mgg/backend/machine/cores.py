@@ -1,9 +1,9 @@
-"""Cores of the ranks with GPUs: where a launcher has bound each to very few, those take their share of the free ones.
+"""Cores of ranks. Ranks with GPUs that a launcher has bound to very few take their share of the free ones.
 
 Open MPI binds each of two ranks to one core by default. A rank with a GPU has threads of CUDA, NVSHMEM and NCCL beside
 its own, some of which spin, and compilers that inherit its mask. Cores that somebody else may count on are left alone:
 what the launcher itself may not use (``taskset``), what cgroups withhold, and all beyond a job's own where a scheduler
-does not confine it. CPU PEs compute with one thread, and stay where they are bound.
+does not confine it. CPU PEs stay where they are bound, and must have a core for each of their threads.
 """
 
 from __future__ import annotations
@@ -131,6 +131,38 @@ def spread(world: World, host: str) -> None:
         widen(mine.bound, cores)
     if world.rank == 0 and (line := said(masks, allowed, cores, kept)):
         print(line, file=sys.stderr, flush=True)
+
+
+def check_threads(world: World, threads: int, host: str) -> None:
+    """Raise InputError, on every PE, where ``threads`` of each CPU PE outnumber cores (collective).
+
+    Args:
+        world: the PEs.
+        threads: of each of them.
+        host: where this one is.
+    """
+    members: list[tuple[str, frozenset[int], str]] = world.gather((host, frozenset(os.sched_getaffinity(0)), binder()))
+    masks: dict[str, list[frozenset[int]]] = {}
+    for name, mine, _ in members:
+        masks.setdefault(name, []).append(mine)
+    every = {name: frozenset[int]().union(*each) for name, each in masks.items()}
+    for pe, (name, mine, by) in enumerate(members):
+        if len(mine) < threads and mine != every[name]:
+            raise InputError(
+                f"--threads {threads}: PE {pe} is bound to {_counted(mine)} by {by}: start ranks with {threads} cores"
+                f" each (mpiexec --map-by slot:PE={threads} or -bind-to core:{threads}, srun --cpus-per-task={threads})"
+            ).on_every_pe()
+    for name, here in masks.items():
+        if len(every[name]) < threads * len(here):
+            pes, most = f"{len(here)} PEs" if len(here) > 1 else "the PE", max(1, len(every[name]) // len(here))
+            raise InputError(
+                f"--threads {threads}: {pes} on {name} may use {_counted(every[name])}: give {most} at most,"
+                " or the job more"
+            ).on_every_pe()
+
+
+def _counted(cores: frozenset[int]) -> str:
+    return f"{len(cores)} core{'s' * (len(cores) > 1)}"
 
 
 def said(

@@ -11,6 +11,7 @@ from typing import Any
 
 from mgg.backend.api import World
 from mgg.backend.machine import usage
+from mgg.kernel.threads import threads_of_pe
 from mgg.origin import PLACE, cpu_model, origin, this_host
 from mgg.record import Machine
 
@@ -57,8 +58,8 @@ def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] 
     system = f"{platform.system()} {platform.release()}"
     hosts = len({host for host, _ in cores})
     return Machine(
-        cpu=cpu_model(), cores=len(cores), hosts=hosts, memory_bytes=memory, gpus=list(gpus), system=system,
-        place=os.environ.get(PLACE),
+        cpu=cpu_model(), cores=len(cores), hosts=hosts, threads=threads_of_pe(), memory_bytes=memory, gpus=list(gpus),
+        system=system, place=os.environ.get(PLACE),
     )  # fmt: skip
 
 

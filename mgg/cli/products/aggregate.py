@@ -14,6 +14,7 @@ from mgg.cli.options import (
     BACKENDS,
     EMULATE,
     FOLDER,
+    THREADS,
     CommaList,
     common,
     show,
@@ -86,6 +87,7 @@ def _of_profile(record: AggregateRecord) -> str:
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
+@THREADS
 @click.option(
     "--launches",
     type=click.IntRange(1, config.MAX_PRODUCTS),
@@ -117,9 +119,9 @@ def _of_profile(record: AggregateRecord) -> str:
 @common
 def aggregate(
     layout: Path, techniques: list[str], dims: list[int], dtypes: list[str], transpose: bool,
-    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, launches: int, warmup: int, iterations: int,
-    network: Network | None, no_check: bool, breakdown: bool, faults: bool, profile: bool, out: Path, replace: bool,
-    as_json: bool,
+    assignments: tuple[str, ...], variants: tuple[str, ...], backend: str, threads: int, launches: int, warmup: int,
+    iterations: int, network: Network | None, no_check: bool, breakdown: bool, faults: bool, profile: bool, out: Path,
+    replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
     from mgg.aggregate.job import Job
@@ -128,7 +130,7 @@ def aggregate(
     chosen = _chosen(techniques, assignments, variants)
     direction = "transpose" if transpose else "forward"
     protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, faults, launches=launches)
-    job = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network)
+    job = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network, threads)
     records, refused = job.run(chosen)
     if speaks():
         for error in refused:

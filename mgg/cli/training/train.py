@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from mgg import config
 from mgg.cli import stop
-from mgg.cli.options import BACKEND_HELP, BACKENDS, EMULATE, FOLDER, SECONDS, common, show, split_assignments
+from mgg.cli.options import BACKEND_HELP, BACKENDS, EMULATE, FOLDER, SECONDS, THREADS, common, show, split_assignments
 from mgg.errors import InputError, MachineError
 from mgg.network import Network
 from mgg.record import Side
@@ -90,6 +90,7 @@ def _library(side: Side) -> Any:
 @click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
 @TECHNIQUE
 @BACKEND
+@THREADS
 @EMULATE
 @DTYPE
 @click.option(
@@ -146,10 +147,10 @@ def _library(side: Side) -> Any:
 @click.option("--out", type=FOLDER, required=True, help="run folder")
 @common
 def train(
-    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, network: Network | None, dtype: str,
-    side: Side, metric: str, epochs: int, seed: int, assignments: tuple[str, ...], checkpoint_every: float,
-    resume: bool, weights: Path | None, stall_after: float, memory_per_pe: str | None, activations: config.Activations,
-    phases: bool, inference: bool, tensorboard: Path | None, out: Path, as_json: bool,
+    layout: Path, model: str, model_hash: str | None, technique: str, backend: str, threads: int,
+    network: Network | None, dtype: str, side: Side, metric: str, epochs: int, seed: int, assignments: tuple[str, ...],
+    checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float, memory_per_pe: str | None,
+    activations: config.Activations, phases: bool, inference: bool, tensorboard: Path | None, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
     from mgg.backend import World, launch, together
@@ -170,6 +171,8 @@ def train(
     allowed = parse_size(memory_per_pe) if memory_per_pe else None
     if library and (allowed or activations != "auto"):
         raise InputError(f"--memory-per-pe, --activations: side {side} keeps what it keeps: leave them out")
+    if library and threads > 1:
+        raise InputError(f"--threads {threads}: side {side} has one thread per PE: leave it out")
     settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))
 
     with suppress(InputError):  # is told by every PE alike, once there is a job
@@ -208,7 +211,7 @@ def train(
             memory_per_pe=allowed,
         )
 
-    record = launch(backend, lambda: read_manifest(layout).pes, program)[0].record
+    record = launch(backend, lambda: read_manifest(layout).pes, program, threads)[0].record
     fields = (
         "model",
         "technique",

@@ -13,6 +13,7 @@ from mgg.kernel import wire
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cpu import sums
 from mgg.kernel.random import Draws, stream_key
+from mgg.kernel.threads import deal
 
 _NONE = np.empty(0, np.float32)
 
@@ -42,8 +43,8 @@ def spmm_rows(
     indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray, accumulate: bool
 ) -> None:
     """Row-wise SpMM (CoLa 2.1) into ``c`` [rows, D], float32 or an accumulator; ``b`` float32 or bfloat16 [*, D]."""
-    b = from_bf16(b) if b.dtype == np.uint16 else b
-    sums.spmm_rows(indptr, indices, _NONE if weights is None else weights, b, c, accumulate)
+    given = _NONE if weights is None else weights
+    deal(indptr, lambda first, last: sums.spmm_rows(indptr, indices, given, b, c, accumulate, first, last))
 
 
 def accumulator(rows: int, columns: int) -> np.ndarray:

@@ -1,73 +1,236 @@
 """Sums of weighted rows on CPU ranks: the loops of products and of what goes arc by arc; and copies of single rows.
 
-Sums are float64, in the order of the arcs. Four arcs at a time: sums are loaded and stored once for all four, in the
-same order, so with the same bits. Rows are views: numba makes no vector instructions of a loop over part of a matrix.
+Sums are float64, in the order of the arcs. Those of a block of columns stay in registers while its arcs pass. LLVM does
+not keep a NumPy array there, so that loop is written in its vectors. It also fetches rows some arcs before they are
+added, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so processors with
+and without fused multiply-add get the same bits.
 All of it is in one file, since numba does not compile a function anew when another file that is inlined changes.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+#: Columns of a vector.
+LANES = 8
+#: Arcs from the row that is added to the one that is fetched: of blocks up to 64 columns, and of wider ones.
+_AHEAD, _WIDE_AHEAD = 32, 16
+#: Bytes of a line of the caches.
+_LINE = 64
+#: Whether registers hold the sums of 128 columns: 16 of 32, of 8 float64 each. Elsewhere they hold 32.
+_WIDE = "avx512f" in binding.get_host_cpu_features() and binding.get_host_cpu_features()["avx512f"]
+_SUMS, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1), LANES)
+_INT, _WORD, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _add_row(sums, weight, row):  # type: ignore[no-untyped-def]
-    for d in range(sums.size):
-        sums[d] += weight * row[d]
+def _typed(_, vectors, arcs, indices, weights, b, c, row, column, before, after):  # type: ignore[no-untyped-def]
+    """Sum ``weights[k] * b[indices[k]]`` over the arcs k, for a block of columns, into ``c[row]``.
+
+    Args:
+        vectors: literal; the block is columns ``column .. column + LANES * vectors``. 0: those left, under LANES.
+        arcs: int64 (first, one after the last).
+        indices: ids [arcs].
+        weights: float32 or float64 [arcs]; empty: ones.
+        b: float32, float64 or uint16 (bfloat16) [*, D]; the entries of a row follow one another.
+        c: float32 or float64 [rows, D], likewise.
+        row, column: int64.
+        before: whether the sum begins with what ``c`` holds; else with 0.
+        after: whether ``c`` is added to the sum, at last.
+    """
+    if not isinstance(vectors, types.IntegerLiteral):
+        return None
+    given = (vectors, arcs, indices, weights, b, c, row, column, before, after)
+    return types.void(*given), _block
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _add_rows(sums, weights, rows):  # type: ignore[no-untyped-def]
-    (t, u, v, w), (p, q, r, s) = weights, rows
-    for d in range(sums.size):
-        sums[d] = sums[d] + t * p[d] + u * q[d] + v * r[d] + w * s[d]
+_add_block: Any = intrinsic(prefer_literal=True)(_typed)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _add_arcs(start, stop, indices, weights, b, acc):  # type: ignore[no-untyped-def]
-    """``acc += sum of weights[k] * b[indices[k]]`` for k in start..stop; empty weights mean ones."""
-    rest, one = stop - (stop - start) % 4, np.float64(1)
-    if weights.size:
-        for k in range(start, rest, 4):
-            i, j, m, n = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
-            t, u = np.float64(weights[k]), np.float64(weights[k + 1])
-            v, w = np.float64(weights[k + 2]), np.float64(weights[k + 3])
-            _add_rows(acc, (t, u, v, w), (b[i], b[j], b[m], b[n]))
-        for k in range(rest, stop):
-            _add_row(acc, np.float64(weights[k]), b[indices[k]])
-    else:
-        for k in range(start, rest, 4):
-            i, j, m, n = indices[k], indices[k + 1], indices[k + 2], indices[k + 3]
-            _add_rows(acc, (one, one, one, one), (b[i], b[j], b[m], b[n]))
-        for k in range(rest, stop):
-            _add_row(acc, one, b[indices[k]])
+def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """The instructions of ``_add_block``."""
+    _, arcs, indices, weights, b, c, row, column, before, after = (
+        context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args, values, strict=True)
+    )
+    count = signature.args[0].literal_value
+    element, factor, target = (context.get_data_type(signature.args[place].dtype) for place in (4, 3, 5))
+    start, stop = cgutils.unpack_tuple(builder, arcs)
+    memory = _Columns(builder, column, None if count else _left(builder, c, column))
+    lanes, zero = range(count or 1), ir.Constant(_SUMS, None)
+    out = memory.row(c, row, target)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in lanes]
+    for lane in lanes:
+        builder.store(zero, sums[lane])
+    with builder.if_then(before):
+        for lane in lanes:
+            builder.store(_widen(builder, memory.load(out, target, lane)), sums[lane])
+    last = builder.sub(cgutils.unpack_tuple(builder, indices.shape)[0], _INT(1))
+    exact = element != ir.DoubleType() and factor != ir.DoubleType()
+    with builder.if_else(builder.icmp_signed("!=", cgutils.unpack_tuple(builder, weights.shape)[0], _INT(0))) as sides:
+        for side, weighted in zip(sides, (True, False), strict=True):
+            with side, cgutils.for_range_slice(builder, start, stop, _INT(1), intp=_INT) as (k, _):
+                later = builder.add(k, _INT(_AHEAD if count <= 8 else _WIDE_AHEAD))
+                later = builder.select(builder.icmp_signed("<", later, last), later, last)
+                memory.fetch(memory.row(b, _id(builder, indices, later), element), element, len(lanes))
+                here = memory.row(b, _id(builder, indices, k), element)
+                if weighted:
+                    weight = _entry(builder, weights, k)
+                    double = weight if factor == ir.DoubleType() else builder.fpext(weight, ir.DoubleType())
+                    weight = _all(builder, double)
+                for lane in lanes:
+                    entries = _widen(builder, memory.load(here, element, lane))
+                    flags = ("contract",) if weighted and exact else ()
+                    if weighted:
+                        entries = builder.fmul(weight, entries, flags=flags)
+                    builder.store(builder.fadd(builder.load(sums[lane]), entries, flags=flags), sums[lane])
+    with builder.if_then(after):
+        for lane in lanes:
+            held = _widen(builder, memory.load(out, target, lane))
+            builder.store(builder.fadd(held, builder.load(sums[lane])), sums[lane])
+    for lane in lanes:
+        total = builder.load(sums[lane])
+        if target != ir.DoubleType():  # rounds
+            total = builder.fptrunc(total, ir.VectorType(target, LANES))
+        memory.store(total, out, target, lane)
+    return context.get_dummy_value()
+
+
+class _Columns:
+    """Loads and stores of vectors from ``column`` on, of the lanes of ``mask`` alone where there is one."""
+
+    def __init__(self, builder: Any, column: Any, mask: Any) -> None:
+        self._builder, self._column, self._mask = builder, column, mask
+
+    def row(self, matrix: Any, row: Any, scalar: Any) -> Any:
+        """Where the block begins in a row."""
+        builder = self._builder
+        first = builder.mul(row, cgutils.unpack_tuple(builder, matrix.strides)[0])
+        first = builder.add(first, builder.mul(self._column, _INT(_bytes(scalar))))
+        return builder.gep(builder.bitcast(matrix.data, _BYTES), [first])
+
+    def load(self, row: Any, scalar: Any, lane: int) -> Any:
+        """Vector ``lane`` of the block."""
+        kind = ir.VectorType(scalar, LANES)
+        address, align = self._address(row, scalar, lane), _bytes(scalar)
+        if self._mask is None:
+            return self._builder.load(address, align=align)
+        call = self._intrinsic(f"llvm.masked.load.{_name(scalar)}.p0", kind, [address.type, _WORD, _MASK, kind])
+        return self._builder.call(call, [address, _WORD(align), self._mask, ir.Constant(kind, None)])
+
+    def store(self, value: Any, row: Any, scalar: Any, lane: int) -> None:
+        """Write it."""
+        address, align = self._address(row, scalar, lane), _bytes(scalar)
+        if self._mask is None:
+            self._builder.store(value, address, align=align)
+            return
+        kinds = [value.type, address.type, _WORD, _MASK]
+        call = self._intrinsic(f"llvm.masked.store.{_name(scalar)}.p0", ir.VoidType(), kinds)
+        self._builder.call(call, [value, address, _WORD(align), self._mask])
+
+    def fetch(self, row: Any, scalar: Any, vectors: int) -> None:
+        """Ask for the lines of ``vectors`` vectors."""
+        call = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
+        size = vectors * LANES * _bytes(scalar)
+        for offset in (*range(0, size, _LINE), size - 1):  # rows need not begin with a line
+            # To read, in all caches, data.
+            self._builder.call(call, [self._builder.gep(row, [_INT(offset)]), _WORD(0), _WORD(3), _WORD(1)])
+
+    def _address(self, row: Any, scalar: Any, lane: int) -> Any:
+        place = self._builder.gep(row, [_INT(lane * LANES * _bytes(scalar))])
+        return self._builder.bitcast(place, ir.VectorType(scalar, LANES).as_pointer())
+
+    def _intrinsic(self, name: str, result: Any, kinds: list[Any]) -> Any:
+        return cgutils.get_or_insert_function(self._builder.module, ir.FunctionType(result, kinds), name)
+
+
+def _left(builder: Any, c: Any, column: Any) -> Any:
+    """The lanes of columns that ``c`` has from ``column`` on."""
+    left = builder.sub(cgutils.unpack_tuple(builder, c.shape)[1], column)
+    numbers = ir.Constant(ir.VectorType(_INT, LANES), list(range(LANES)))
+    return builder.icmp_signed("<", numbers, _all(builder, left))
+
+
+def _all(builder: Any, scalar: Any) -> Any:
+    """A vector with ``scalar`` in every lane."""
+    one = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined), scalar, _WORD(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_WORD, LANES), None))
+
+
+def _entry(builder: Any, array: Any, k: Any) -> Any:
+    """Entry ``k`` of an array of one dimension."""
+    offset = builder.mul(k, cgutils.unpack_tuple(builder, array.strides)[0])
+    place = builder.gep(builder.bitcast(array.data, _BYTES), [offset])
+    return builder.load(builder.bitcast(place, array.data.type))
+
+
+def _id(builder: Any, indices: Any, k: Any) -> Any:
+    found = _entry(builder, indices, k)
+    return found if found.type == _INT else builder.sext(found, _INT)
+
+
+def _widen(builder: Any, vector: Any) -> Any:
+    """float64 of float64, float32 or bfloat16."""
+    if vector.type.element == ir.IntType(16):
+        words = ir.VectorType(_WORD, LANES)
+        high = builder.shl(builder.zext(vector, words), ir.Constant(words, [16] * LANES))
+        vector = builder.bitcast(high, ir.VectorType(ir.FloatType(), LANES))
+    return vector if vector.type == _SUMS else builder.fpext(vector, _SUMS)
+
+
+def _bytes(scalar: Any) -> int:
+    if isinstance(scalar, ir.IntType):
+        return int(scalar.width) // 8
+    return 8 if scalar == ir.DoubleType() else 4
+
+
+def _name(scalar: Any) -> str:
+    return f"v{LANES}{'i' if isinstance(scalar, ir.IntType) else 'f'}{8 * _bytes(scalar)}"
+
+
+@numba.njit(cache=True, nogil=True, inline="always")  # a call counts references to all arrays, for every row
+def _add_arcs(arcs, indices, weights, b, c, row, before, after):  # type: ignore[no-untyped-def]
+    """``_add_block`` for all columns."""
+    columns, column = c.shape[1], 0
+    if _WIDE:
+        while columns - column >= 16 * LANES:
+            _add_block(16, arcs, indices, weights, b, c, row, column, before, after)
+            column += 16 * LANES
+        if columns - column >= 8 * LANES:
+            _add_block(8, arcs, indices, weights, b, c, row, column, before, after)
+            column += 8 * LANES
+    while columns - column >= 4 * LANES:
+        _add_block(4, arcs, indices, weights, b, c, row, column, before, after)
+        column += 4 * LANES
+    if columns - column >= 2 * LANES:
+        _add_block(2, arcs, indices, weights, b, c, row, column, before, after)
+        column += 2 * LANES
+    if columns - column >= LANES:
+        _add_block(1, arcs, indices, weights, b, c, row, column, before, after)
+        column += LANES
+    if column < columns:
+        _add_block(0, arcs, indices, weights, b, c, row, column, before, after)
 
 
 @numba.njit(cache=True, nogil=True)
-def spmm_rows(indptr, indices, weights, b, c, accumulate):  # type: ignore[no-untyped-def]
-    """``mgg.kernel.cpu.spmm_rows`` without its conversions; ``weights`` are empty where all are one."""
-    acc = np.empty(c.shape[1], np.float64)
-    for r in range(indptr.size - 1):
-        if accumulate:
-            if indptr[r] == indptr[r + 1]:
-                continue
-            acc[:] = c[r]
-        else:
-            acc[:] = 0.0
-        _add_arcs(indptr[r], indptr[r + 1], indices, weights, b, acc)
-        for d in range(acc.size):
-            c[r, d] = acc[d]  # rounds, where c is float32
+def spmm_rows(indptr, indices, weights, b, c, accumulate, first, last):  # type: ignore[no-untyped-def]
+    """``mgg.kernel.cpu.spmm_rows`` for rows first..last; ``weights`` are empty where all are one."""
+    for row in range(first, last):
+        if not accumulate or indptr[row] < indptr[row + 1]:
+            _add_arcs((indptr[row], indptr[row + 1]), indices, weights, b, c, row, accumulate, False)
 
 
 @numba.njit(cache=True, nogil=True)
 def spmm_partitions(rows, starts, stops, indices, weights, b, acc):  # type: ignore[no-untyped-def]
     """``mgg.kernel.cpu.spmm_partitions``, likewise."""
-    partial = np.empty(acc.shape[1], np.float64)
     for i in range(rows.size):
-        partial[:] = 0.0
-        _add_arcs(starts[i], stops[i], indices, weights, b, partial)
-        _add_row(acc[rows[i]], 1.0, partial)
+        _add_arcs((starts[i], stops[i]), indices, weights, b, acc, rows[i], False, True)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -75,8 +238,11 @@ def spmm_columns(colptr, rows, weights, b, acc):  # type: ignore[no-untyped-def]
     """``mgg.kernel.cpu.spmm_columns``, likewise."""
     first = colptr[0]
     for j in range(colptr.size - 1):
+        row = b[j]  # a view: numba makes no vector instructions of a loop over part of a matrix
         for k in range(colptr[j] - first, colptr[j + 1] - first):
-            _add_row(acc[rows[k]], np.float64(weights[k]) if weights.size else 1.0, b[j])
+            weight, sums = np.float64(weights[k]) if weights.size else 1.0, acc[rows[k]]
+            for d in range(sums.size):
+                sums[d] += weight * row[d]
 
 
 @numba.njit(cache=True, nogil=True)

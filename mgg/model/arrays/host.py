@@ -193,7 +193,8 @@ class HostArrays:
     def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
         """The sums."""
         out = np.empty((len(ptr) - 1, x.shape[1]), x.dtype)
-        sums.spmm_rows(ptr, ends, np.empty(0, x.dtype) if weights is None else weights, x, out, False)
+        x = np.ascontiguousarray(x)
+        sums.spmm_rows(ptr, ends, np.empty(0, x.dtype) if weights is None else weights, x, out, False, 0, len(ptr) - 1)
         return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:

@@ -188,6 +188,7 @@ def _machines(rows: Rows) -> Grid | None:
     fields: dict[str, Callable[[Row], str]] = {
         "processor": lambda row: row["cpu"],
         "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
+        "threads per CPU PE": lambda row: str(row["threads"]),
         "memory": lambda row: f"{row['memory']} GiB",
         "GPUs": lambda row: row["gpus"] or "none",
         "system": lambda row: row["system"],

@@ -156,7 +156,7 @@ def canonical(values: Any) -> str:
 
 def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable, ...]:
     """What two records must share for their times to be comparable: hardware, system, software, how they started,
-    and the network that they were held to.
+    threads per PE, and the network that they were held to.
 
     Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
     machine, and the versions of libraries that are beside MGG, not below it.
@@ -166,7 +166,7 @@ def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable
     versions = canonical({name: version for name, version in record.versions.items() if name not in BESIDE})
     emulated = getattr(record, "emulated", None) or ""
     gpus = tuple(sorted(set(machine.gpus)))
-    return (machine.cpu, memory, gpus, machine.system, versions, machine.place or "", emulated)
+    return (machine.cpu, memory, gpus, machine.system, versions, machine.place or "", emulated, machine.threads)
 
 
 def _in_order(found: Found[T]) -> list[T]:

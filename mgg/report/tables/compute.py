@@ -112,6 +112,7 @@ def _machines(collection: Collection) -> Rows:
                 "cpu": first.machine.cpu,
                 "cores_min": min(record.machine.cores for record in records),
                 "cores_max": max(record.machine.cores for record in records),
+                "threads": first.machine.threads,
                 "memory": round(first.machine.memory_bytes / GIB),
                 "gpus": _gpus(records),
                 "system": first.machine.system,
