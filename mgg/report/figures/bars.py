@@ -50,6 +50,11 @@ class Bars:
     bars: list[Bar]
 
 
+def told(groups: Sequence[Bars]) -> str:
+    """What the bars show, for a screen reader."""
+    return "; ".join(f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars)
+
+
 def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
     """The rival's time over the subject's, and the number called ``paper``; ``rows`` of figures with a ``case``."""
     groups = []
@@ -60,8 +65,7 @@ def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: 
             if row["paper"]:
                 bars.append(Bar(paper, row["paper"], f"{row['paper']:g}"))
         groups.append(Bars(names[dataset, code], bars))
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
-    alt = f"Bar chart: time of {rival} over that of {subject}. {'; '.join(told)}."
+    alt = f"Bar chart: time of {rival} over that of {subject}. {told(groups)}."
     return drawn(groups, f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", key=key, alt=alt)
 
 
@@ -80,10 +84,9 @@ def paired(
             if paper is not None:
                 bars.append(Bar("in the paper", paper, number(paper)))
         found.append(Bars(heading, bars))
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
     heights = [bar.value for each in found for bar in each.bars]
     log = quotients and max(heights) > _WIDE * min(heights) > 0
-    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}. {'; '.join(told)}.", log=log)
+    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}. {told(found)}.", log=log)
 
 
 def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
@@ -98,8 +101,7 @@ def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: floa
         )
         for heading, values in groups.items()
     ]
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in found for bar in each.bars]
-    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {'; '.join(told)}.", limit=limit)
+    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {told(found)}.", limit=limit)
 
 
 def drawn(

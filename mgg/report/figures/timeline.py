@@ -12,10 +12,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgg.report.figures.bars import LONGEST, shorten
 from mgg.report.figures.svg import INK, SERIES, draw
-from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.page.parts import Drawing, Part
 from mgg.report.tables.compute import Row, Rows, group
-from mgg.report.tables.numbers import ABSENT, Unit, clock_unit, count, duration, percent, utc
-from mgg.report.tables.stages import stage_place
+from mgg.report.tables.numbers import Unit, clock_unit, count, duration, utc
+from mgg.report.tables.requests import stage_place
 
 #: Runs that the page draws, the latest; table jobs has all.
 SHOWN = 4
@@ -26,7 +26,7 @@ _LANES = 1.1  # inches that all lanes of a rule take at most
 
 
 def parts(jobs: Rows) -> list[Part]:
-    """The timeline of the latest runs, and where their time went; none where no job says when it ran."""
+    """The timeline of the latest runs; none where no job says when it ran."""
     runs = group([row for row in jobs if row["run"] is not None], "run")
     if not runs:
         return []
@@ -37,10 +37,10 @@ def parts(jobs: Rows) -> list[Part]:
         told.append(
             f"These results come from {len(runs)} runs of the workflow, the latest first; nothing ran between them."
         )
-    if len(runs) > SHOWN:
-        told.append(f"The {SHOWN} latest are drawn; table jobs has all.")
-    told.append("A pointer on a bar tells what the job was. A job that was run again is in its last run alone.")
-    return [Part("Jobs over time", " ".join(told), [_grid([row for rows in runs.values() for row in rows])], drawings)]
+        if len(runs) > SHOWN:
+            told.append(f"The {SHOWN} latest are drawn; table jobs has all.")
+        told.append("A job that was run again is in its last run alone.")
+    return [Part("Jobs over time", " ".join(told), (), drawings)]
 
 
 def _begin(row: Row) -> float:
@@ -58,27 +58,6 @@ def _caption(rows: Rows) -> str:
     thin = len(rows) <= ROWS and any(row["waited"] for row in rows)
     waits = " Thin lines: from submission to the start of the command." if thin else ""
     return f"Run of {utc(_begin(first))} UTC: {count(len(rows), 'job')} in {duration(whole)}.{waits}"
-
-
-def _grid(rows: Rows) -> Grid:
-    whole = sum(row["seconds"] for row in rows) or 1.0
-    waiting = any(row["waited"] is not None for row in rows)
-    lines = []
-    for stage in sorted({row["stage"] for row in rows}, key=stage_place):
-        found = [row for row in rows if row["stage"] == stage]
-        longest = max(found, key=lambda row: (row["seconds"], row["wildcards"]))
-        total = sum(row["seconds"] for row in found)
-        waits = [row["waited"] for row in found if row["waited"] is not None]
-        cells = [
-            Cell(str(len(found))),
-            Cell(duration(total), percent(total / whole)),
-            Cell(duration(longest["seconds"]), shorten(_name(longest), LONGEST)),
-        ]
-        if waiting:
-            cells.append(Cell(duration(max(waits)) if waits else ABSENT))
-        lines.append((stage, cells))
-    columns = ["jobs", "in all", "longest", *(["longest wait"] if waiting else [])]
-    return Grid("Time of all jobs by stage", "stage", columns, [("", lines)])
 
 
 def _name(row: Row) -> str:

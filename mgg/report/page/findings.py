@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mgg.record import METRIC_NAMES
 from mgg.report.papers import intergroup_bytes
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, shared, sound
-from mgg.report.tables.numbers import count, listing, number, percent, quantity
+from mgg.report.tables.numbers import count, listing, number, percent, quantity, span
 from mgg.report.tables.spread import undecided
 
 
@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 #: On more graphs than this findings are summed up instead of told one by one.
 MOST = 4
 #: Why no time of an epoch is called the fastest.
-ONE_LAUNCH = "A training is one launch: how much the next one would differ is not known, and none is starred."
+ONE_LAUNCH = "A training is one launch, of unknown spread: none is starred."
 
 Tables = dict[str, Rows]
 Names = dict[tuple[str, str], str]
@@ -112,9 +112,8 @@ def others(tables: Tables) -> list[Finding]:
     """The other results, computed from the tables."""
     names = graph_names(tables["graphs"])
     return _findings(
-        _each_winner(tables["fastest"], names), _bytes(tables["aggregate"]), _accuracy(tables["accuracy"], names),
-        _splits(tables["quality"], names),
-    )  # fmt: skip
+        _bytes(tables["aggregate"]), _accuracy(tables["accuracy"], names), _splits(tables["quality"], names)
+    )
 
 
 def cautions(tables: Tables) -> list[str]:
@@ -151,8 +150,8 @@ def cautions(tables: Tables) -> list[str]:
         )
     if any(row["device"] != "GPUs" for row in rows):
         found.append(
-            "These PEs were CPU ranks or threads: where other work shares the cores, another job can differ by more "
-            "than its launches, and another technique can be the fastest in it."
+            "Other work may share the cores of CPU ranks or threads: another job can differ by more than its launches, "
+            "and another technique can be the fastest in it."
         )
     unchecked = sum(row["unchecked"] for row in tables["checks"])
     if unchecked:
@@ -187,20 +186,8 @@ def _winners(fastest: Rows) -> list[tuple[str, str]]:
     return [("Fastest in these runs", text)]
 
 
-def _each_winner(fastest: Rows, names: Names) -> list[tuple[str, str]]:
-    """Of each graph the starred technique on the most PEs."""
-    found = []
-    graphs = group([row for row in fastest if row["pes"] > 1 and not row["unstarred"]], "dataset", "graph_hash")
-    for graph, rows in graphs.items() if len(graphs) <= MOST else ():
-        row = max(rows, key=lambda row: (row["pes"], row["dim"]))
-        text = f"{row['label']} with {count(row['pes'], 'PE')} and D = {row['dim']}: "
-        text += f"{quantity(row['median'])} a product; next: {row['runner_up']}, {number(row['ratio'])} times as long."
-        found.append((f"Fastest on {names[graph]}", text))
-    return found
-
-
 def _comparisons(rows: Rows) -> str:
-    return f"{count(len(rows), 'comparison')} of several PEs (graph, D, PEs)"
+    return f"{count(len(rows), 'comparison')} of several PEs"
 
 
 def _undecided(fastest: Rows) -> list[tuple[str, str]]:
@@ -282,7 +269,7 @@ def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
     told.sort(key=lambda each: -each[0])
     text = " ".join(_epoch(*each) for each in told[:MOST])
     if rest := [each[0] for each in told[MOST:]]:
-        text += f" {count(len(rest), 'other')}: {_range(rest)} times as fast."
+        text += f" {count(len(rest), 'other')}: {span(rest)} times as fast."
     return [("Epochs on several PEs", text)]
 
 
@@ -316,15 +303,10 @@ def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
     ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
     text = f"Counted where they cross PEs: {'; '.join(parts)}."
     if ratios:
-        text += f" All rows to all PEs (V_CG) is {_range(ratios)} times the needed rows once (V_FC) here."
+        text += f" V_CG is {span(ratios)} times V_FC here."
     if told := intergroup_bytes.outcome(rows):
         text += f" {told}"
     return [("Bytes on the wire", text)]
-
-
-def _range(values: list[float]) -> str:
-    low, high = number(min(values)), number(max(values))
-    return low if low == high else f"{low} to {high}"
 
 
 def _checks(checks: Rows) -> list[tuple[str, str]]:
@@ -333,10 +315,8 @@ def _checks(checks: Rows) -> list[tuple[str, str]]:
     errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
     if not passed + failed:
         return []
-    text = f"{passed} of {passed + failed} checked results agree with a float64 product"
-    if errors:
-        text += f"; the largest error is {max(errors):.1e}"
-    return [("Correct results", f"{text}.")]
+    text = f"{passed} of {passed + failed} agree with a float64 product"
+    return [("Correct results", text + (f"; largest error {max(errors):.1e}." if errors else "."))]
 
 
 def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
@@ -366,7 +346,7 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
     if len(told) > 1:
         models = listing(sorted({row["model_label"] for row in told}))
-        scores = _range([100 * row["test_mean"] for row in told])
+        scores = span([100 * row["test_mean"] for row in told])
         return f"{scores} {right} ({models}, {_pes(told)}; no validation nodes to choose the best by)."
     (best,) = told
     seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
@@ -376,27 +356,22 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
-#: V_FC and V_CG in words.
-_NEEDED, _ALL = "each needed row once a PE (V_FC)", "all rows to all PEs (V_CG)"
-
-
 def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
     found = []
     graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
     if len(graphs) > MOST:
         pes = max(row["pes"] for rows in graphs.values() for row in rows)
         shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
-        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: {_NEEDED} is {_range(shares)} % of {_ALL}.")]
+        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {span(shares)} % of V_CG.")]
     for graph, rows in graphs.items():
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
         rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})
         least = f", less than {listing(rivals)}" if rivals else ""
         share = percent(best["v_fc"] / best["v_cg"])
-        text = f"{best['pes']} PEs, {best['scheme']}: {_NEEDED} is {share} of {_ALL}{least}."
+        text = f"{best['pes']} PEs, {best['scheme']}: V_FC is {share} of V_CG{least}."
         if best["vi_fc"]:
             share = percent(best["vi_cola"] / best["vi_fc"])
-            text += f" Between workgroups of {best['workgroup']}, a row once a workgroup (VI_CoLa) is {share} of a row"
-            text += " once a PE (VI_FC)."
+            text += f" Between workgroups of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
         found.append((f"Splitting {names[graph]}", text))
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,11 +81,10 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         has_timings=bool(tables["aggregate"]),
         has_runs=bool(tables["training"]),
         files=[
-            (name, ABOUT[name].removeprefix("one row "), f"{len(everything[name]):,}")
+            (name, f"{count(len(everything[name]), 'row')}; one {ABOUT[name].removeprefix('one row ')}")
             for name in TABLES
             if everything[name]
         ],
-        empty=[name for name in TABLES if not everything[name]],
         terms=glossary.terms(),
     )
     return Page(html, sections)
@@ -101,7 +102,7 @@ def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
     found = max(group(of_graph, *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
     where = f"{names[largest['dataset'], largest['graph_hash']]}, D = {found[0]['dim']}"
     svg = charts.times(found, styles, "ot", where)
-    drawings = [Drawing(Markup(svg), f"{where}: median time of one aggregation, fastest to slowest launch.")]
+    drawings = [Drawing(Markup(svg), f"{where}: median time, fastest to slowest launch.")]
     known = [row for row in found if row["speedup"] is not None and row["check"] != "failed"]
     if len({row["pes"] for row in known}) > 1:
         drawings.append(Drawing(Markup(charts.scaling(known, styles, "os", where)), f"{where}: speedup over 1 PE."))
@@ -147,10 +148,6 @@ def _setting(row: Row) -> str:
     return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
 
 
-#: What the signs beside times mean; a pointer on the star tells when it is given.
-_SIGNS = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
-
-
 def _fastest(tables: dict[str, Rows]) -> Grid | None:
     rows = [row for row in tables["fastest"] if row["pes"] > 1]
     if not rows:
@@ -166,19 +163,19 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
             at = {row["pes"]: _winner(row) for row in of_dim}
             lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
-    note = f"{_SIGNS} x: time of the next technique over that of the fastest."
+    # A pointer on the star tells when it is given.
+    note = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
+    note += " Small: the next technique, and its time over that of the fastest."
     long = any(len(label) > charts.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
-    caption = "Fastest of each comparison in these runs"
+    caption = "Fastest of each comparison"
     return Grid(caption, "width", _pes_headings(rows), groups, note, prose=long)
 
 
 def _winner(row: Row) -> Cell:
     sign = "" if row["unstarred"] else f"{charts.STAR} "
     sign = f"{charts.NEAR} " if row["close"] else sign
-    why = f"; {row['unstarred']}" if row["unstarred"] else ""
-    return Cell(
-        f"{sign}{row['label']}, {quantity(row['median'])}", f"next: {row['runner_up']}, {number(row['ratio'])} x{why}"
-    )
+    text, small = f"{sign}{row['label']}, {quantity(row['median'])}", f"{row['runner_up']}, {number(row['ratio'])}x"
+    return Cell(text, small, hint=row["unstarred"])
 
 
 def _machines(rows: Rows) -> Grid | None:
@@ -190,17 +187,20 @@ def _machines(rows: Rows) -> Grid | None:
         "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
         "threads per CPU PE": lambda row: str(row["threads"]),
         "memory": lambda row: f"{row['memory']} GiB",
-        "GPUs": lambda row: row["gpus"] or "none",
+        "GPUs": lambda row: row["gpus"] or ABSENT,
         "system": lambda row: row["system"],
         "place": lambda row: row["place"] or "by hand",
-        "network": lambda row: row["emulated"] or "as it is",
+        "network": lambda row: row["emulated"],
         "backends": lambda row: row["backends"],
         "records": lambda row: f"{count(row['timings'], 'timing')}, {count(row['runs'], 'training run')}",
         "versions": lambda row: row["versions"],
-        "commit": lambda row: row["commit"] or "unknown",
+        "commit": lambda row: row["commit"] or "",
         "id": lambda row: row["machine_id"],
     }
-    lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items()]
+    lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items() if any(map(text, rows))]
+    if len(rows) == 1:
+        # What ran is said at the top.
+        lines = [line for line in lines if line[0] != "records"]
     return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)
 
 
@@ -222,14 +222,14 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
         )
         for row in tables["graphs"]
     ]
-    columns = ["nodes", "arcs", "arcs a node", "hash"]
+    columns = ["nodes", "arcs", "degree", "hash"]
     note = ""
     if any(stand_in(row["dataset"]) for row in tables["graphs"]):
         columns.append("stands for")
         for (_, cells), row in zip(lines, tables["graphs"], strict=True):
             real = stand_in(row["dataset"])
             cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
-        note = "A graph that stands for another one is generated; nothing measured on it is a number of the other."
+        note = "Stand-ins are generated: their numbers are not those of the real graphs."
     return Grid("Graphs", "graph", columns, [("", lines)], note, words=["stands for"])
 
 
@@ -258,17 +258,16 @@ def _partitions(tables: dict[str, Rows]) -> Grid | None:
 
 def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
     names = graph_names(tables["graphs"])
-    graphs = {(row["dataset"], row["graph_hash"]): row for row in tables["graphs"]}
-    sections = []
+    sections, told = list[Section](), ""
     for number_, (key, rows) in enumerate(group(tables["aggregate"], "dataset", "graph_hash").items(), 1):
-        graph = graphs[key]
-        intro = f"{graph['nodes']:,} nodes, {graph['arcs']:,} arcs."
         anchor = f"graph-{number_}"
         parts: list[Part] = []
         for index, (setting, found) in enumerate(group(rows, *SETTING).items(), 1):
             fastest = group(tables["fastest"], *SETTING).get(setting, [])
-            parts += _setting_parts(found, fastest, styles, f"g{number_}s{index}", names[key])
-        sections.append(Section(anchor, f"Graph {names[key]}", intro, parts))
+            first, *others = _setting_parts(found, fastest, styles, f"g{number_}s{index}", names[key])
+            parts += [replace(first, intro="Measured as above.") if first.intro == told else first, *others]
+            told = first.intro
+        sections.append(Section(anchor, f"Graph {names[key]}", "", parts))
     return sections
 
 
@@ -287,18 +286,18 @@ def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name:
     def cell(row: Row) -> Cell:
         sign = charts.mark(row)
         marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
-        speedup = "" if row["speedup"] is None else f", {number(row['speedup'])}x"
-        small = f"{within(row['low'], unit)}\N{EN DASH}{within(row['high'], unit)}{speedup}{marks}"
-        hint = "" if row["efficiency"] is None else f"efficiency {percent(row['efficiency'])}"
+        small = f"{within(row['low'], unit)}\N{EN DASH}{within(row['high'], unit)}{marks}"
+        known = row["speedup"] is not None
+        hint = f"speedup {number(row['speedup'])}x, efficiency {percent(row['efficiency'])}" if known else ""
         return Cell(f"{sign} {within(row['median'], unit)}".lstrip(), small, sign == charts.STAR, hint=hint)
 
-    note = " ".join([_SIGNS, *_no_star(fastest), *legend])
-    caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch, speedup"
+    note = " ".join([*_no_star(fastest), *legend])
+    caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch"
     grid = _pivot(rows, caption, cell, note=note)
     drawings = [
         Drawing(
             Markup(charts.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
-            f"{name}, D = {dim}: median time of one aggregation.",
+            f"{name}, D = {dim}: time.",
         )
         for (dim,), found in group(rows, "dim").items()
     ]
@@ -336,14 +335,12 @@ def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Par
         return Part("Scaling", text)
 
     drawings = []
-    baselines = []
     for (dim,), found in group(known, "dim").items():
         one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median"], row["label"]))
-        baselines.append(f"D = {dim}: {one['label']}, {quantity(one['median'])}")
         if len({row["pes"] for row in found}) > 1:
             svg = Markup(charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}"))
-            drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup against the best time with 1 PE."))
-    return Part("Scaling", f"Speedup over the best time with 1 PE: {'; '.join(baselines)}.", (), drawings)
+            drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup over 1 PE ({one['label']})."))
+    return Part("Scaling", "", (), drawings)
 
 
 def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
@@ -352,32 +349,18 @@ def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
     unit = bytes_unit([row["bytes_wire"] for row in found])
 
     def cell(row: Row) -> Cell:
-        rate = f"{number(row['bytes_wire'] / row['median'] / 1e9)} GB/s"
-        return Cell(within(row["bytes_wire"], unit), f"= {row['equals']}, {rate}" if row["equals"] else rate)
+        rate = number(row["bytes_wire"] / row["median"] / 1e9)
+        return Cell(within(row["bytes_wire"], unit), f"{row['equals']}; {rate}" if row["equals"] else rate)
 
-    caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs"
-    grid = _pivot(found, caption, cell)
-    pes = sorted({row["pes"] for row in found})
-    volumes = []
-    for column, title in (("v_fc", "V_FC"), ("v_fr", "V_FR"), ("v_cg", "V_CG")):
-        at = {row["pes"]: row[column] for row in found}
-        volumes.append((title, [Cell(within(at[p], unit)) for p in pes]))
+    caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs; small: volume equaled; GB/s"
     # Plain headings: bytes mean the same with more PEs than cores.
-    grid = Grid(
-        grid.caption,
-        grid.corner,
-        [count(p, "PE") for p in pes],
-        [*grid.groups, ("CoLa paper, for comparison", volumes)],
-    )
+    pes = sorted({row["pes"] for row in found})
+    grid = replace(_pivot(found, caption, cell), columns=[count(p, "PE") for p in pes])
     drawing = Drawing(
         Markup(charts.volumes(found, styles, f"{key}b", f"{name}, D = {widest}")),
-        f"{name}, D = {widest}: bytes counted where they crossed PEs; hatched: by formula.",
+        f"{name}, D = {widest}: bytes on the wire; hatched: by formula.",
     )
-    text = (
-        f"Beside V_FC (each needed row once), V_FR (a row per arc) and V_CG (all rows to all PEs), for D = {widest}. "
-        "GB/s: bytes over the median time."
-    )
-    return Part("Bytes on the wire", text, [grid], [drawing])
+    return Part("Bytes on the wire", "", [grid], [drawing])
 
 
 def _checks(tables: dict[str, Rows]) -> Grid | None:
@@ -387,23 +370,26 @@ def _checks(tables: dict[str, Rows]) -> Grid | None:
     # Of swept techniques the settings that the page shows elsewhere, and every one that failed.
     labels = {row["label"] for row in tables["aggregate"]}
     rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
+    told = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
+    counts = {column: name for column, name in told.items() if column == "passed" or any(row[column] for row in rows)}
     for key, found in group(rows, "dataset", "graph_hash").items():
-        lines = []
+        alike: dict[tuple[str, ...], list[str]] = {}
         for row in found:
             where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
-            verdict = "FAILED" if row["failed"] else "passed" if row["passed"] else "not checked"
-            cells = [
-                Cell(f"{row['error']:.1e}" if row["error"] is not None else ABSENT),
-                Cell(f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT),
-                Cell(str(row["passed"])),
-                Cell(str(row["failed"])),
-                Cell(str(row["unchecked"])),
-                Cell(verdict, best=bool(row["failed"])),
-            ]
-            lines.append((f"{row['label']}{where}", cells))
+            error = f"{row['error']:.1e}" if row["error"] is not None else ABSENT
+            tolerance = f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT
+            texts = (error, tolerance, *(str(row[column]) for column in counts))
+            alike.setdefault(texts, []).append(f"{row['label']}{where}")
+        lines = [(", ".join(who), _verdict(texts, counts)) for texts, who in alike.items()]
         groups.append((names[key], lines))
-    columns = ["largest error", "tolerance", "passed", "failed", "not checked", "verdict"]
-    return Grid("Result checks", "technique", columns, groups) if groups else None
+    columns = ["largest error", "tolerance", *counts.values()]
+    return Grid("Error of each technique", "technique", columns, groups) if groups else None
+
+
+def _verdict(texts: Sequence[str], counts: Mapping[str, str]) -> list[Cell]:
+    """The cells of a line of the result checks; what failed is marked."""
+    failed = texts[2 + list(counts).index("failed")] if "failed" in counts else "0"
+    return [Cell(text, best=failed != "0" and place > 1) for place, text in enumerate(texts)]
 
 
 def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
@@ -420,7 +406,7 @@ def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
                 name: [e for run in some for e in epochs[run["run"],]] for name, some in _curve_runs(found).items()
             }
             drawings += _curve_drawings(points, f"{key}{index}m{number_}", f"{label} on {name}", _metric_name(found))
-        parts = [Part("Accuracy and curves", _metric_text(rows), [_accuracy_grid(rows, runs, name)], drawings)]
+        parts = [Part("Accuracy and curves", _metric_text(runs), [_accuracy_grid(rows, runs, name)], drawings)]
         by_phase = phases.part(runs, f"{key}{index}p", name)
         parts += [by_phase] if by_phase else []
         sections.append(Section(f"train-{index}", f"Training on {name}", "", parts))
@@ -436,24 +422,31 @@ _MEANINGS = {
 }
 
 
+#: By the setting selection the epoch that counts.
+_EPOCHS = {
+    "validation": "epoch with the best validation score",
+    "validation_loss": "epoch with the least validation loss",
+    "last": "last epoch",
+}
+
+
 def _metric_name(rows: Rows) -> str:
     """What the scores of ``rows`` are."""
     return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
 
 
-def _metric_text(rows: Rows) -> str:
-    told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in rows})]
-    return (
-        f"{'. '.join(told)}, at the epoch with the best validation score, or by the setting selection with the least"
-        " validation loss, or the last (SGC, R-GCN, RGAT)."
-    )
+def _metric_text(runs: Rows) -> str:
+    told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in runs})]
+    chosen = sorted({json.loads(row["settings"]).get("selection", "validation") for row in runs})
+    return f"{'. '.join(told)}, at the {' or '.join(_EPOCHS[each] for each in chosen)}."
 
 
 def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     metric = _metric_name(rows)
     unit = time_unit([row["epoch"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
-    columns = ["PEs", f"test {metric}", "lowest to highest", "validation", "training", "seeds"]
+    seeds = any(row["seeds"] > 1 for row in rows)
+    columns = ["PEs", f"test {metric} (%)", *["lowest to highest"] * seeds, "validation", "training", "seeds"]
     columns += [f"time per epoch ({unit.name})", f"bytes per epoch ({volume.name})"]
     held = [row["gpu_memory"] for row in rows if row["gpu_memory"] is not None]
     room = bytes_unit(held)
@@ -467,10 +460,10 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
             spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
             cells = [
                 str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
-                f"{percent(row['test_mean']).removesuffix(' %')}{spread} %",
-                f"{percent(row['test_min'])} to {percent(row['test_max'])}" if row["seeds"] > 1 else ABSENT,
-                percent(row["validation_mean"]),
-                percent(row["train_mean"]),
+                f"{_bare(row['test_mean'])}{spread}",
+                *([f"{_bare(row['test_min'])} to {_bare(row['test_max'])}"] if seeds else []),
+                _bare(row["validation_mean"]),
+                _bare(row["train_mean"]),
                 str(row["seeds"]),
                 within(row["epoch"], unit),
                 within(row["bytes_wire"], volume),
@@ -480,11 +473,17 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
             spread = (
                 f"{within(min(e['q1'] for e in epochs), unit)}\N{EN DASH}{within(max(e['q3'] for e in epochs), unit)}"
             )
-            small = {6: spread if epochs else ""}
+            small = {5 + seeds: spread if epochs else ""}
             lines.append((f"{row['label']}{where}", [Cell(text, small.get(n, "")) for n, text in enumerate(cells)]))
         groups.append((f"model {model}", lines))
-    note = f"Test {metric}: mean over seeds ± deviation. Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
+    note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
+    note += f"Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
     return Grid(f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, groups, note)
+
+
+def _bare(share: float | None) -> str:
+    """A share in percent under a heading that says so."""
+    return percent(share).removesuffix(" %")
 
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:
@@ -517,4 +516,4 @@ def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -
         ]
         alt = f"Line chart: {what} over epochs, {name}. Last epoch: {listing(ends, 12)}."
         svg = Markup(charts.training(lines, axis, f"{key}{column}", alt, **options))
-        yield Drawing(svg, f"{name}: {what} over epochs.{hint}")
+        yield Drawing(svg, f"{name}: {what}.{hint}")

@@ -59,7 +59,14 @@ def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part
     )  # fmt: skip
     drawings = [
         Drawing(
-            Markup(bars.drawn(each, f"{_FAULTS[column]}, over the fewest PEs'", key=f"{name}{column}", alt=_alt(each))),
+            Markup(
+                bars.drawn(
+                    each,
+                    f"{_FAULTS[column]}, over the fewest PEs'",
+                    key=f"{name}{column}",
+                    alt=f"Bar chart: {bars.told(each)}.",
+                )
+            ),
             f"{_FAULTS[column].capitalize()} of one product by PEs, over those of the fewest PEs.",
         )
         for column, each in drawn.items()
@@ -180,11 +187,6 @@ def _bars(rows: Rows, least: Row, column: str) -> list[Bar]:
     return [
         Bar(count(row["pes"], "PE"), row[column] / least[column], _over(row, least, column), SERIES[0]) for row in known
     ]
-
-
-def _alt(groups: list[Bars]) -> str:
-    told = [f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars]
-    return f"Bar chart: {'; '.join(told)}."
 
 
 def _where(row: Row, names: dict[tuple[str, str], str]) -> str:

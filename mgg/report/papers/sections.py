@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mgg.report.page import lookups
 from mgg.report.page.findings import Finding
@@ -27,6 +28,30 @@ from mgg.report.papers.verdicts import left_out, telling, verdict
 from mgg.report.tables.comparisons import CLOSE, DISAGREES, of
 from mgg.report.tables.compute import Rows
 
+Tables = dict[str, Rows]
+#: By the field of an ``Experiment``: the parts that show it (from tables, the figure's name, the field's value), and,
+#: where it alone tells the figure, the sentences on what came out.
+_KINDS: dict[str, tuple[Callable[[Tables, str, Any], list[Part]], Callable[[Tables, Any], str] | None]] = {
+    "volumes": (volumes.parts, lambda tables, shown: volumes.outcome(tables["quality"], shown)),
+    "transfers": (transfers.parts, lambda tables, shown: transfers.outcome(tables["latencies"], shown)),
+    "sweep": (sweeps.parts, lambda tables, shown: sweeps.outcome(tables["aggregate"], shown)),
+    "mgg_sweep": (
+        lambda tables, *_: mgg_sweep.parts(tables),
+        lambda tables, _: mgg_sweep.outcome(tables["knobs"]) if tables["knobs"] else "",
+    ),
+    "overlap": (lambda tables, *_: overlap.parts(tables), lambda tables, _: overlap.outcome(tables["aggregate"])),
+    "lookups": (
+        lambda tables, _, shown: lookups.compared(tables["lookups"], shown),
+        lambda tables, shown: lookups.outcome(tables["lookups"], shown),
+    ),
+    "faults": (counters.fault_parts, lambda tables, shown: counters.fault_outcome(tables["aggregate"], shown)),
+    "occupancy": (
+        lambda tables, _, shown: counters.occupancy_parts(tables, shown),
+        lambda tables, shown: counters.occupancy_outcome(tables["aggregate"], shown),
+    ),
+    "preparation": (lambda tables, _, shown: preparation.parts(tables, shown), None),
+    "repaid": (lambda tables, _, shown: repaid.parts(tables, shown), repaid.outcome),
+}
 _NOTHING = "The records of this report hold nothing to compare here"
 
 
@@ -70,26 +95,9 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
 
 def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
     parts = []
-    if shown.volumes:
-        parts += volumes.parts(tables, name, shown.volumes)
-    if shown.transfers:
-        parts += transfers.parts(tables, name, shown.transfers)
-    if shown.sweep:
-        parts += sweeps.parts(tables, name, shown.sweep)
-    if shown.mgg_sweep:
-        parts += mgg_sweep.parts(tables)
-    if shown.overlap:
-        parts += overlap.parts(tables)
-    if shown.lookups:
-        parts += lookups.compared(tables["lookups"], shown.lookups)
-    if shown.faults:
-        parts += counters.fault_parts(tables, name, shown.faults)
-    if shown.occupancy:
-        parts += counters.occupancy_parts(tables, shown.occupancy)
-    if shown.preparation:
-        parts += preparation.parts(tables, shown.preparation)
-    if shown.repaid:
-        parts += repaid.parts(tables, shown.repaid)
+    for kind, (made, _) in _KINDS.items():
+        if value := getattr(shown, kind):
+            parts += made(tables, name, value)
     if rows := _rows(tables, name):
         parts.append((methods if shown.together else pairs).part(tables, name, shown, rows))
     parts += advisor.parts(tables, name, shown.advisor)
@@ -98,26 +106,11 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
     return parts
 
 
-def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:  # noqa: PLR0911 - a kind a line
+def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     """The sentences on what was measured; empty where nothing was."""
-    if shown.volumes:
-        return volumes.outcome(tables["quality"], shown.volumes)
-    if shown.transfers:
-        return transfers.outcome(tables["latencies"], shown.transfers)
-    if shown.sweep:
-        return sweeps.outcome(tables["aggregate"], shown.sweep)
-    if shown.mgg_sweep:
-        return mgg_sweep.outcome(tables["knobs"]) if tables["knobs"] else ""
-    if shown.overlap:
-        return overlap.outcome(tables["aggregate"])
-    if shown.lookups:
-        return lookups.outcome(tables["lookups"], shown.lookups)
-    if shown.faults:
-        return counters.fault_outcome(tables["aggregate"], shown.faults)
-    if shown.occupancy:
-        return counters.occupancy_outcome(tables["aggregate"], shown.occupancy)
-    if shown.repaid:
-        return repaid.outcome(tables, shown.repaid)
+    for kind, (_, outcome) in _KINDS.items():
+        if outcome and (value := getattr(shown, kind)):
+            return outcome(tables, value)
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]

@@ -13,7 +13,7 @@ from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.tables.comparisons import AGREES, DISAGREES
 from mgg.report.tables.compute import Row, Rows, graph_names, group
-from mgg.report.tables.numbers import ABSENT, count, listing, number, percent
+from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, span
 
 MIB = 2**20
 _NAMES = {
@@ -51,8 +51,8 @@ def outcome(quality: Rows, shown: Volumes) -> str:
     for column in shown.against:
         shares = [100 * row[last] / row[column] for row in rows]
         printed = [100 * ours / theirs for ours, theirs in _printed_pairs(rows, shown, column)]
-        paper = f" ({_span(printed)} % in the paper)" if printed else ""
-        text += f" It is {_span(shares)} % of {_NAMES[column]}{paper}."
+        paper = f" ({span(printed)} % in the paper)" if printed else ""
+        text += f" It is {span(shares)} % of {_NAMES[column]}{paper}."
     return text
 
 
@@ -127,8 +127,3 @@ def _cells(values: Sequence[float], shown: Volumes, instead: float | None) -> li
     elif instead is not None:
         small[0] = f"eq. 5: {number(instead)}"
     return [Cell(number(value), text) for value, text in zip(values, small, strict=True)]
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = number(min(values)), number(max(values))
-    return low if low == high else f"{low} to {high}"

@@ -14,7 +14,7 @@ from mgg.report.tables.collect import canonical
 from mgg.report.tables.compute import Row, Rows
 from mgg.report.tables.numbers import utc
 from mgg.report.tables.origins import origin_of
-from mgg.report.tables.stages import stage_place
+from mgg.report.tables.requests import stage_place
 
 HEADING = "How the workflow ran"
 #: Seconds without any job after which the next one belongs to another run. Behind a scheduler Snakemake may take

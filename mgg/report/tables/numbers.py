@@ -80,6 +80,12 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def span(values: Sequence[float]) -> str:
+    """``low to high`` of the values, or the one that they share."""
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
 def percent(share: float | None) -> str:
     """A share of 0 to 1 in percent, one decimal."""
     if share is None:

@@ -10,8 +10,12 @@ from mgg.report.page.parts import Cell, Grid, Part
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
 from mgg.report.tables.origins import joined
-from mgg.report.tables.stages import stage_place
 
+#: The stages of the workflow in their order.
+STAGES = (
+    "retrieve", "graph", "describe", "partition", "layout", "tune", "predict", "links", "aggregate", "train", "lookup",
+    "report",
+)  # fmt: skip
 #: A request is far too large where no job of its rule used so much of it, and too small where one used more.
 LARGE, SMALL = 0.25, 0.9
 #: What the advice leaves free: a request is to be so many times what a job was seen to use.
@@ -19,6 +23,11 @@ ROOM = 2.0
 FITS, TOO_LARGE, TOO_SMALL, UNKNOWN = "fits", "far too large", "too small", "unknown"
 #: A job passed at a further attempt: records do not say what the first one lacked, if anything.
 AGAIN = "tried again"
+
+
+def stage_place(stage: str) -> tuple[int, str]:
+    """Where a stage stands among the others; one that is not known comes last."""
+    return (STAGES.index(stage) if stage in STAGES else len(STAGES), stage)
 
 
 class Resource(NamedTuple):
@@ -104,41 +113,49 @@ def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -
 
 
 def parts(jobs: Rows, requests: Rows) -> list[Part]:
-    """The tables of the page; none where no job says what it asked for."""
-    if not requests:
+    """What jobs took and what they asked for, by rule; none without jobs."""
+    if not jobs:
         return []
     granted = any(job["granted"] for job in jobs)
     change = _changes(requests) if granted else None
     told = "No request was far too large or too small." if change is None else "The second table says what to change."
-    text = (
-        f"A scheduler reserved what these jobs asked for. {told}"
-        if granted
-        else "Nothing was reserved on this machine: shown is what the jobs would ask a cluster for."
-    )
-    grids = [_grid(requests), *([change] if change else [])]
-    return [Part("Requested and used", f"{text} Memory and cores are at least what is shown.", grids, folded=True)]
+    text = "Memory and cores are at least these."
+    if requests:
+        said = f"A scheduler reserved what these jobs asked for. {told}" if granted else (
+            "Nothing was reserved on this machine: a pointer tells what jobs would ask a cluster for."
+        )  # fmt: skip
+        text = f"{said} {text}"
+    heading = "Requested and used" if granted and requests else "Used"
+    return [Part(heading, text, [_grid(jobs, requests, granted), *([change] if change else [])])]
 
 
-def _grid(requests: Rows) -> Grid:
-    """A line a rule: the most used of each resource and what was asked for."""
+def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
+    """A line a rule: the time of its jobs, and the most that one used of each resource and what was asked for."""
+    at = {(row["rule"], row["resource"]): row for row in requests}
+    waiting = any(job["waited"] is not None for job in jobs)
+    groups = sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0]))
     lines = []
-    for rule in dict.fromkeys(row["rule"] for row in requests):
-        at = {row["resource"]: row for row in requests if row["rule"] == rule}
-        jobs = next(iter(at.values()))["jobs"]
-        lines.append((rule, [Cell(str(jobs)), *(_cell(at.get(resource.name), resource) for resource in RESOURCES)]))
-    note = "Small: what was asked for; a pointer tells the largest share that a job used. Cores are those of a rank."
-    columns = ["jobs", "time", "memory", "cores busy"]
-    return Grid("Most used by a job of each rule", "rule", columns, [("", lines)], note)
+    for (_, rule), found in groups:
+        seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("seconds", "waited"))
+        cells = [Cell(str(len(found))), Cell(duration(sum(seconds)) if seconds else ABSENT)]
+        for each in RESOURCES:
+            used = max((_each(job, each.used, each) for job in found if job[each.used] is not None), default=None)
+            cells.append(_cell(at.get((rule, each.name)), used, each, granted))
+        cells += [Cell(duration(max(waits)) if waits else ABSENT)] * waiting
+        lines.append((rule, cells))
+    note = "Small: what was asked for." if granted else ""
+    columns = ["jobs", "in all", "longest", "memory", "cores per rank", *["longest wait"] * waiting]
+    return Grid("Jobs of each rule", "rule", columns, [("", lines)], note)
 
 
-def _cell(row: Row | None, resource: Resource) -> Cell:
+def _cell(row: Row | None, used: float | None, resource: Resource, granted: bool) -> Cell:
+    shown = ABSENT if used is None else resource.show(used)
     if row is None:
-        return Cell(ABSENT)
-    asked = f"of {resource.show(row['asked'])}"
-    if row["used"] is None:
-        return Cell(ABSENT, asked)
+        return Cell(shown)
+    asked = resource.show(row["asked"])
     loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
-    return Cell(resource.show(row["used"]), f"{asked}{loud}", hint=percent(row["share"]))
+    hint = f"at most {percent(row['share'])} of {asked}"
+    return Cell(shown, f"{asked}{loud}" if granted else loud.removeprefix(", "), hint=hint)
 
 
 def _changes(requests: Rows) -> Grid | None:
