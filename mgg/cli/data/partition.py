@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show
 
 _PARTITION = config.PartitionConfig()
@@ -15,7 +16,10 @@ _PARTITION = config.PartitionConfig()
 @click.command()
 @click.argument("graph", type=FOLDER)
 @click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
-@click.option("--scheme", default=_PARTITION.scheme, show_default=True, help="edge_balanced, equal_nodes or metis")
+@click.option(
+    "--scheme", default=_PARTITION.scheme, show_default=True, shell_complete=completes("schemes"),
+    help="how rows are cut (mgg list schemes)",
+)  # fmt: skip
 @click.option(
     "--workgroup",
     type=click.IntRange(1),

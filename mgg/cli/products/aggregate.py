@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import (
     BACKEND_HELP,
     BACKENDS,
@@ -69,7 +70,8 @@ def _of_profile(record: AggregateRecord) -> str:
     "techniques",
     type=CommaList(),
     required=True,
-    help="technique, or several: mgg,halo (docs/techniques.md); auto: the one that the cost model picks",
+    shell_complete=completes("techniques"),
+    help="technique, or several: mgg,halo (mgg list techniques); auto: the one that the cost model picks",
 )
 @click.option("--dim", "dims", type=CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
