@@ -11,6 +11,7 @@ import click
 from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.clean import clean
+from mgg.cli.compare import compare
 from mgg.cli.data.criteo import criteo
 from mgg.cli.data.describe import describe
 from mgg.cli.data.generate import generate
@@ -47,7 +48,7 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Products": (predict, tune, aggregate, links),
     "Training": (vertex, train, evaluate, infer),
     "Embedding lookups": (criteo, lookup),
-    "Results": (report, clean),
+    "Results": (report, compare, clean),
 }
 #: Parts of ``mgg graph`` that the workflow runs as jobs of their own.
 _INTERNAL = (graph_scatter, graph_shard, graph_gather)
