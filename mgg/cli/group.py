@@ -21,6 +21,7 @@ from mgg.cli.data.layout import layout
 from mgg.cli.data.partition import partition
 from mgg.cli.data.retrieve import retrieve
 from mgg.cli.doctor import doctor
+from mgg.cli.init import init
 from mgg.cli.names import completion, list_names
 from mgg.cli.products.aggregate import aggregate
 from mgg.cli.products.links import links
@@ -43,7 +44,7 @@ class _InterruptedError(Exception):
 
 #: The commands in the order of the stages, by what ``mgg --help`` calls them.
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Start": (list_names, doctor, completion),
+    "Start": (doctor, list_names, init, completion),
     "Graphs": (retrieve, graph, generate, describe, partition, layout),
     "Products": (predict, tune, aggregate, links),
     "Training": (vertex, train, evaluate, infer),
