@@ -36,7 +36,6 @@ help:
 
 demo: runtime-environment
 	@$(TIED) snakemake --profile profiles/local
-	@echo "Done: open results/report/index.html in a browser."
 
 # Every module and every way of running something, few cases of each; CONTRIBUTING.md, Tests.
 test: dev-environment

@@ -111,7 +111,10 @@ def show(values: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(values))
         return
     for key, value in values.items():
-        click.echo(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
+        if isinstance(value, list) and len(value) > 8 and all(isinstance(each, (int, float)) for each in value):
+            click.echo(f"{key}: {min(value):.10g} to {max(value):.10g} ({len(value)} values, --json has them)")
+        else:
+            click.echo(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

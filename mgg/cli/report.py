@@ -34,4 +34,4 @@ def report(
 
     remarks = {name: text for name, _, text in (note.partition("=") for note in notes)}
     build(paths, out, title, figures, remarks, jobs)
-    show({"page": str(out / "index.html")}, as_json)
+    show({"page": str(out / "index.html"), "out": str(out)}, as_json)

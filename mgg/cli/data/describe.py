@@ -53,9 +53,7 @@ def describe(
     layers = _layers(opened.manifest, model, columns, classes, assignments)
     found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
     if out is not None:
-        facts = {"dataset": found["name"], "graph_hash": opened.hash} | found
-        facts = {name: value for name, value in facts.items() if name != "name"}
-        add_lines(out, [GraphRecord(**facts, **origin())], replace=replace)
+        add_lines(out, [GraphRecord(graph_hash=opened.hash, **found, **origin())], replace=replace)
     written = {} if out is None else {"out": str(out)}
     if model is None:
         show(found | written, as_json)

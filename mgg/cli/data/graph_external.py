@@ -34,7 +34,7 @@ def graph_scatter(
         source, out, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels,
         memory=memory, name=name,
     )  # fmt: skip
-    show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
+    show({"dataset": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 
 @click.command(hidden=True)

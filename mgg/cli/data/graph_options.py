@@ -58,7 +58,6 @@ def memory_of(budget: str, workers: int | None) -> Any:
 def facts(manifest: Any, out: Path) -> dict[str, Any]:
     """What is said of a graph that was made."""
     fields = (
-        "name",
         "nodes",
         "arcs",
         "symmetric",
@@ -74,4 +73,4 @@ def facts(manifest: Any, out: Path) -> dict[str, Any]:
         "repeats",
         "loops",
     )
-    return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}
+    return {"dataset": manifest.name} | {field: getattr(manifest, field) for field in fields} | {"out": str(out)}

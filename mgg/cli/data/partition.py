@@ -40,8 +40,11 @@ _PARTITION = config.PartitionConfig()
 def partition(
     graph: Path, pes: int, scheme: str, workgroup: int, dim: int, cover: bool, out: Path, as_json: bool
 ) -> None:
-    """Choose which PE owns which rows of GRAPH; prints the quality of the choice as JSON."""
+    """Choose which PE owns which rows of GRAPH, and print how good the choice is."""
     from mgg.partition import build
 
     made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim, cover=cover)
-    show({"pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump(), "out": str(out)}, True)
+    told = {"dataset": made.name, "pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump()}
+    if not as_json:
+        del told["halo_rows_per_pair"]  # P numbers for each of P PEs
+    show(told | {"out": str(out)}, as_json)

@@ -97,7 +97,7 @@ def predict(
     if out is not None:
         add_lines(out, records, replace=replace)
     if as_json:
-        show({"predictions": [record.model_dump() for record in records]}, True)
+        show({"records": [record.model_dump() for record in records]}, True)
         return
     if records[0].basis.startswith("not measured"):
         show({"note": f"machine {records[0].machine} is {records[0].basis}"}, False)
