@@ -20,6 +20,7 @@ from mgg.cli.data.graph_external import graph_gather, graph_scatter, graph_shard
 from mgg.cli.data.layout import layout
 from mgg.cli.data.partition import partition
 from mgg.cli.data.retrieve import retrieve
+from mgg.cli.demo import demo
 from mgg.cli.doctor import doctor
 from mgg.cli.init import init
 from mgg.cli.names import completion, list_names
@@ -44,7 +45,7 @@ class _InterruptedError(Exception):
 
 #: The commands in the order of the stages, by what ``mgg --help`` calls them.
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Start": (doctor, list_names, init, completion),
+    "Start": (doctor, demo, list_names, init, completion),
     "Graphs": (retrieve, graph, generate, describe, partition, layout),
     "Products": (predict, tune, aggregate, links),
     "Training": (vertex, train, evaluate, infer),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from importlib import resources
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ import yaml
 
 from mgg import config
 from mgg.backend.machine.slurm import Partition, cluster
+from mgg.cli.demo import workflow_files
 from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, CommaList, common, show
 from mgg.errors import InputError
@@ -63,12 +63,6 @@ _OWN = """
       symmetrize: {symmetrize}
       # Numbering of the nodes (mgg list orders); rabbit puts communities side by side.
       order: natural"""
-
-
-def workflow_files() -> Path:
-    """The folder with the Snakefile, ``config`` and ``profiles``: in a wheel beside this package, else the checkout."""
-    packaged = Path(str(resources.files("mgg"))) / "workflow_files"
-    return packaged if packaged.is_dir() else Path(__file__).parents[2]
 
 
 @click.command()
