@@ -36,7 +36,6 @@ help:
 
 demo: runtime-environment
 	@$(TIED) snakemake --profile profiles/local
-	@echo "Done: open results/report/index.html in a browser."
 
 # Every module and every way of running something, few cases of each; CONTRIBUTING.md, Tests.
 test: dev-environment
@@ -89,12 +88,14 @@ kernels: kernels-environment
 schema: dev-environment
 	python workflow/schemas/generate.py
 
-# uv resolves for all Python versions at once, as pip cannot; pyproject.toml, [tool.uv], says for which platform.
+# uv resolves for all Python versions at once, as pip cannot; pyproject.toml, [tool.uv], says for which platform. Not gpu-cuda12:
+# one version of cuda-bindings cannot be for CUDA 12 and 13.
 constraints: dev-environment
 	sed -n '/^#/p' constraints.txt > constraints.part
 	python -m venv $(VENV).uv
 	$(VENV).uv/bin/pip install --quiet uv
-	$(VENV).uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+	$(VENV).uv/bin/uv pip compile --quiet --universal --python-version 3.11 \
+		$(addprefix --extra ,counters dev docs gpu kernels networkx ogb tensorboard torch) --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links pyproject.toml | \
 		sed -E -e "s/ and implementation_name.*//" -e "s/ (;|and) python_full_version < '3\.14'//" >> constraints.part
 	mv constraints.part constraints.txt

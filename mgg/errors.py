@@ -52,7 +52,7 @@ def gpu_memory_error(error: MemoryError) -> MachineError | None:
 
 
 class CheckError(MggError):
-    """A result differs from its reference by more than the tolerance."""
+    """A result differs from its reference, or one report from another, by more than the tolerance."""
 
     exit_code = 4
 

@@ -155,6 +155,10 @@ class Machine(Frozen):
         description="how the workflow started it: scheduler, devices, launcher, partition; None: by hand",
     )
 
+    def oversubscribed(self, pes: int) -> bool:
+        """Whether so many PEs take turns on its GPUs, or where it has none on its cores."""
+        return pes > (len(self.gpus) or self.cores)
+
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

@@ -1,4 +1,4 @@
-"""Build wheel and sdist into dist/, then install each into a bare environment and run `mgg doctor` there."""
+"""Build wheel and sdist into dist/, then install each into a bare environment and run `mgg doctor` and `mgg demo`."""
 
 import json
 import shutil
@@ -26,6 +26,11 @@ def main() -> None:
             mgg = str(Path(python).with_name("mgg"))
             told = json.loads(_run([mgg, "doctor", "--json"], cwd=folder, stdout=subprocess.PIPE))
             _run([mgg, "graph", "digits", "--out", str(Path(folder) / f"{file.name}-graph")], cwd=folder)
+            _run([mgg, "init", "digits", "--out", str(Path(folder) / f"{file.name}.yaml")], cwd=folder)
+            demo = Path(folder) / f"{file.name}-demo"
+            _run([mgg, "demo", "--out", str(demo)], cwd=folder)
+            if not (demo / "results" / "report" / "index.html").is_file():
+                sys.exit(f"error: {file.name}: mgg demo made no page")
             print(f"{file.name}: {file.stat().st_size} bytes; mgg doctor answers with {len(told)} facts", flush=True)
 
 

@@ -459,12 +459,12 @@ def missing() -> str | None:
     if lack:
         return lack
     if importlib.util.find_spec("nvshmem") is None:
-        return "nvshmem4py is not installed: pip install nvshmem4py-cu13, or take --backend mpi"
+        return f"nvshmem4py is not installed: pip install {gpu.wheel('nvshmem4py')}, or take --backend mpi"
     try:
         library_version()
     except (RuntimeError, ImportError, OSError) as error:
         told = " ".join(str(error).split())
-        return f"no NVSHMEM library ({told}): pip install nvidia-nvshmem-cu13, or take --backend mpi"
+        return f"no NVSHMEM library ({told}): pip install {gpu.wheel('nvidia-nvshmem')}, or take --backend mpi"
     return None
 
 

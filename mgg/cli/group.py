@@ -11,6 +11,7 @@ import click
 from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.clean import clean
+from mgg.cli.compare import compare
 from mgg.cli.data.criteo import criteo
 from mgg.cli.data.describe import describe
 from mgg.cli.data.generate import generate
@@ -19,7 +20,10 @@ from mgg.cli.data.graph_external import graph_gather, graph_scatter, graph_shard
 from mgg.cli.data.layout import layout
 from mgg.cli.data.partition import partition
 from mgg.cli.data.retrieve import retrieve
+from mgg.cli.demo import demo
 from mgg.cli.doctor import doctor
+from mgg.cli.init import init
+from mgg.cli.names import completion, list_names
 from mgg.cli.products.aggregate import aggregate
 from mgg.cli.products.links import links
 from mgg.cli.products.lookup import lookup
@@ -39,6 +43,19 @@ class _InterruptedError(Exception):
     """Ctrl-C, of which click would make an empty line."""
 
 
+#: The commands in the order of the stages, by what ``mgg --help`` calls them.
+_SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Start": (doctor, demo, list_names, init, completion),
+    "Graphs": (retrieve, graph, generate, describe, partition, layout),
+    "Products": (predict, tune, aggregate, links),
+    "Training": (vertex, train, evaluate, infer),
+    "Embedding lookups": (criteo, lookup),
+    "Results": (report, compare, clean),
+}
+#: Parts of ``mgg graph`` that the workflow runs as jobs of their own.
+_INTERNAL = (graph_scatter, graph_shard, graph_gather)
+
+
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """As of every group."""
@@ -47,6 +64,18 @@ class _Commands(click.Group):
         except KeyboardInterrupt as error:
             raise _InterruptedError from error
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by section."""
+        width = max(len(name) for name in self.commands if not self.commands[name].hidden)
+        room = formatter.width - width - 6
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{each.name:{width}}", each.get_short_help_str(room)) for each in commands])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the stages."""
+        return list(self.commands)
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mgg")
@@ -54,30 +83,7 @@ def cli() -> None:
     """Full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks."""
 
 
-for _command in (
-    aggregate,
-    clean,
-    criteo,
-    describe,
-    doctor,
-    evaluate,
-    generate,
-    graph,
-    graph_scatter,
-    graph_shard,
-    graph_gather,
-    infer,
-    layout,
-    links,
-    lookup,
-    partition,
-    predict,
-    report,
-    retrieve,
-    train,
-    tune,
-    vertex,
-):
+for _command in (*(each for section in _SECTIONS.values() for each in section), *_INTERNAL):
     cli.add_command(_command)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
@@ -116,7 +116,29 @@ def show(values: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(values))
         return
     for key, value in values.items():
-        click.echo(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
+        if isinstance(value, list) and len(value) > 8 and all(isinstance(each, (int, float)) for each in value):
+            click.echo(f"{key}: {min(value):.10g} to {max(value):.10g} ({len(value)} values, --json has them)")
+        else:
+            click.echo(f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of the same keys as lines for people: a header, then columns that are aligned; None is left empty."""
+    names = list(rows[0]) if rows else []
+    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [bool(rows) and all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in names]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in cells
+    )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show
 
 
@@ -17,7 +18,8 @@ from mgg.cli.options import FOLDER, common, show
     "--figure",
     "figures",
     multiple=True,
-    help="a paper's figure to set beside, for example mgg_fig10a (docs/figures.md lists them)",
+    shell_complete=completes("experiments"),
+    help="a paper's figure to set beside, for example mgg_fig10a (mgg list experiments)",
 )
 @click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
 @click.option("--jobs", type=FOLDER, help="the workflow's records of its jobs (results/jobs.jsonl); may be absent")
@@ -32,4 +34,4 @@ def report(
 
     remarks = {name: text for name, _, text in (note.partition("=") for note in notes)}
     build(paths, out, title, figures, remarks, jobs)
-    show({"page": str(out / "index.html")}, as_json)
+    show({"page": str(out / "index.html"), "out": str(out)}, as_json)

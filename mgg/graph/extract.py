@@ -44,7 +44,7 @@ def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambd
             )
     span = averaged_edge_span(graph)
     found = {
-        "name": facts.name,
+        "dataset": facts.name,
         "nodes": facts.nodes,
         "arcs": facts.arcs,
         "symmetric": facts.symmetric,

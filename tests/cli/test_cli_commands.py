@@ -138,10 +138,29 @@ def test_two_types_are_timed_in_one_job(made, tmp_path):
     assert "halo forward bf16: D=4 P=2" in done.stdout
 
 
+def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path):
+    asked = [sys.executable, "-m", "mgg.cli", "aggregate", str(made / "layout2"), "--technique", "halo", "--dim", "4",
+             "--iterations", "1", "--launches", "1", "--out", "r.jsonl", "--backend", "simulated"]  # fmt: skip
+    core = min(os.sched_getaffinity(0))
+    done = subprocess.run([*asked, "--no-check"], cwd=tmp_path, capture_output=True, text=True, check=True,
+                          preexec_fn=lambda: os.sched_setaffinity(0, {core}))  # fmt: skip
+    assert "mgg: 2 PEs take turns on 1 cores: these times say nothing of scaling\n" in done.stderr
+    assert "not checked" in done.stdout
+    [record] = record_of(
+        subprocess.run([*asked, "--replace"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    )
+    assert "check passed, " in record and " of 1e-06" in record
+
+
+def record_of(done):
+    """The lines of products."""
+    return [line for line in done.stdout.splitlines() if "bytes on the wire" in line]
+
+
 def test_a_generated_graph_with_a_name_of_its_own(tmp_path):
     named = ("--name", "pokec-like", "--scale", 0.0002, "--json", "--out", "graph")
     made = json.loads(mgg("generate", "web-like", *named, cwd=tmp_path).stdout)
-    assert made["name"] == "pokec-like"
+    assert made["dataset"] == "pokec-like"
     manifest = yaml.safe_load((tmp_path / "graph/manifest.yaml").read_text())
     assert manifest["source"]["generator"] == "web-like"
 
@@ -181,8 +200,11 @@ def test_people_read_rounded_numbers_and_programs_exact_ones(made, tmp_path):
     assert scores["test"] == f"{exact['test']:.4g}" != str(exact["test"])
 
 
-def test_partition_prints_its_quality_as_json(made, tmp_path):
-    quality = json.loads(mgg("partition", made / "graph", "--pes", 4, "--dim", 8, "--out", "p", cwd=tmp_path).stdout)
+def test_partition_prints_its_quality(made, tmp_path):
+    asked = ("partition", made / "graph", "--pes", 4, "--dim", 8, "--out", "p")
+    quality = json.loads(mgg(*asked, "--json", cwd=tmp_path).stdout)
+    text = mgg(*asked, cwd=tmp_path).stdout
+    assert f"edge_cut: {quality['edge_cut']}\n" in text and "halo_rows_per_pair" not in text
     assert len(quality["arcs_per_pe"]) == 4 and sum(quality["arcs_per_pe"]) == 24678
     assert quality["v_cg"] == 4 * 1797 * 8 * 3 and quality["v_fr"] == 4 * quality["edge_cut"] * 8
     assert quality["v_fc"] == 4 * sum(quality["halo_rows_per_pe"]) * 8
@@ -342,7 +364,7 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
         "predict", made / "layout2", made / "part2", "--machine", "here.json", "--technique", "halo,mgg_uvm",
         "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", "--json", cwd=tmp_path,
     )  # fmt: skip
-    found = json.loads(told.stdout)["predictions"]
+    found = json.loads(told.stdout)["records"]
     assert [(each["technique"], each["dim"]) for each in found[:4]] == [
         ("halo", 4), ("mgg_uvm", 4), ("halo", 16), ("mgg_uvm", 16),
     ]  # fmt: skip
@@ -398,7 +420,7 @@ def test_links_go_to_a_file(tmp_path):
 def test_predictions_are_a_line_each(made):
     asked = ["predict", made / "graph", "--pes", "2,64", "--technique", "halo,cola"]
     told = mgg(*asked, cwd=made).stdout.splitlines()
-    exact = [each["seconds"] * 1e3 for each in json.loads(mgg(*asked, "--json", cwd=made).stdout)["predictions"]]
+    exact = [each["seconds"] * 1e3 for each in json.loads(mgg(*asked, "--json", cwd=made).stdout)["records"]]
     assert [float(line.split(" ms predicted")[0].split()[-1]) for line in told] == pytest.approx(exact, abs=1e-3)
     assert [line.split("  ")[0] for line in told] == [
         f"digits {name}: D=64 P={pes}" for pes in (2, 64) for name in ("halo", "cola")
@@ -409,7 +431,7 @@ def test_predictions_are_a_line_each(made):
 @pytest.mark.slow
 def test_predictions_mark_what_auto_would_pick(made):
     """The fastest of all techniques, where it is among those named."""
-    told = json.loads(mgg("predict", made / "graph", "--pes", "2,64", "--json", cwd=made).stdout)["predictions"]
+    told = json.loads(mgg("predict", made / "graph", "--pes", "2,64", "--json", cwd=made).stdout)["records"]
     for pes in (2, 64):
         ours = [each for each in told if each["pes"] == pes]
         assert [each for each in ours if each["chosen"]] == [min(ours, key=lambda each: each["seconds"])]

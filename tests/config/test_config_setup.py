@@ -2,10 +2,14 @@
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from support.workflow import ROOT
+
+import mgg
 
 
 class Installer:
@@ -75,3 +79,18 @@ def test_other_requirements_bring_it_up_to_date(install: Installer):
     install("dev")
     install.monkeypatch.setattr(install.tool, "_key", lambda folder: "another")
     assert install() == [f"pip {ROOT.name}[dev]"]
+
+
+def test_containers_take_along_what_the_package_is_built_from():
+    """Each path of the two lists exists, both have the same, and a wheel needs no other."""
+    ignore = (ROOT / "containers/Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    docker = [line.removeprefix("!") for line in ignore if line.startswith("!")]
+    lines = (ROOT / "containers/mgg.def").read_text(encoding="utf-8").partition("%files\n")[2].partition("%post")[0]
+    files = [line.split() for line in lines.splitlines() if line.strip()]
+    assert docker == [source for source, _ in files] and all((ROOT / source).exists() for source in docker)
+    assert all(target == f"/opt/mgg/{source}" for source, target in files)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = [*wheel["packages"], *wheel["force-include"], project["project"]["readme"], "constraints.txt"]
+    assert all(any(Path(each).is_relative_to(source) for source in docker) for each in needed)
+    assert mgg.__version__ == yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"]

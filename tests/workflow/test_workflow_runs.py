@@ -107,6 +107,14 @@ def test_a_second_run_does_nothing(finished: Folder):
 
 
 @pytest.mark.slow
+def test_a_run_ends_with_the_path_of_its_page(finished: Folder):
+    run = finished.run("--forcerun", "report")
+    assert run.returncode == 0
+    *_, last = [line for line in run.stdout.splitlines() if line.startswith(("Report: ", "[", "Finished"))]
+    assert last == f"Report: {finished.results / 'report/index.html'}"
+
+
+@pytest.mark.slow
 def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
     before = _scores(finished.results)
     run = finished.run("--forcerun", "train", "--until", "train")

@@ -170,3 +170,5 @@ logger.addHandler(JOB_RECORDS)
 
 onsuccess:
     JOB_RECORDS.write()
+    if os.path.exists(page := f"{RECORDS}/report/index.html"):
+        logger.info(f"Report: {os.path.abspath(page)}")

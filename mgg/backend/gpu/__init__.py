@@ -309,6 +309,11 @@ def parts(rank: int, size: int, memory: Any, elements: int, device: int, handle:
     return SymmetricArray(rank, peers, handle, whole)
 
 
+def wheel(library: str) -> str:
+    """The name of NVIDIA's Python package of a library, for the CUDA that CuPy is built for."""
+    return f"{library}-cu{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
+
+
 def missing() -> str | None:
     """What this process lacks to use a GPU, in one line; None where nothing is missing."""
     runtime = cupy.cuda.runtime
@@ -317,7 +322,7 @@ def missing() -> str | None:
         if supported and supported // 1000 < needed // 1000:
             return (
                 f"the NVIDIA driver supports CUDA {_version(supported)} and CuPy needs {needed // 1000}.0:"
-                " update the driver, or take --backend mpi"
+                " update the driver, or take the extra gpu-cuda12 (docs/gpus.md) or --backend mpi"
             )
         count = runtime.getDeviceCount() if supported else 0
     except (RuntimeError, ImportError, OSError) as error:

@@ -18,10 +18,10 @@ import cupy
 import numpy as np
 
 from mgg.backend.api import Array, Counters, agreed_team, in_rank_order, name_pes, together
+from mgg.backend.gpu import wheel
 from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
-_INSTALL = "pip install nvidia-nccl-cu13"
 #: Bytes up to which an all-reduce gathers the values of all PEs.
 _GATHERED = 2**20
 
@@ -221,7 +221,7 @@ class NcclTeams:
 
 def missing() -> str | None:
     """What to do where there is no NCCL, in one line; None where there is."""
-    return None if _library().available else f"NCCL is missing: {_INSTALL}"
+    return None if _library().available else f"NCCL is missing: pip install {wheel('nvidia-nccl')}"
 
 
 def version() -> str:

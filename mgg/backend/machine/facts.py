@@ -67,7 +67,8 @@ def these_versions() -> dict[str, str]:
     """Versions of MGG, Python and the installed libraries that compute or communicate."""
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     libraries = ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich")
-    for name in (*libraries, "cupy-cuda13x", "nvshmem4py-cu13", "nvidia-nvshmem-cu13"):
+    of_cuda = (f"{name}{cuda}" for cuda in (12, 13) for name in ("nvshmem4py-cu", "nvidia-nvshmem-cu"))
+    for name in (*libraries, "cupy-cuda12x", "cupy-cuda13x", *of_cuda):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

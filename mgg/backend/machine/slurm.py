@@ -58,6 +58,10 @@ class Partition:
         nodes = min(2, sum((with_gpus or self.gpus).values()))
         return nodes, min(2 // max(nodes, 1), max(with_gpus, default=0))
 
+    def gpus_per_node(self) -> int:
+        """GPUs of the nodes that have most of them; 0: none has any."""
+        return max(self.gpus, default=0)
+
     def minutes(self) -> float:
         """The most that a job may take, infinite where the partition has no limit."""
         found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", self.limit)
@@ -126,6 +130,22 @@ def report(
         "mpi in the profile": f"'{working[0]}'" if working else "nothing that was tried works",
     }
     return facts, bool(working) and all(nodes.values())
+
+
+def cluster(partition: str | None = None) -> tuple[str, Partition, list[str]] | None:
+    """The name of a partition, what it is, and the flavours of MPI that srun has; None: there is no Slurm here.
+
+    Raises:
+        MachineError: Slurm does not answer.
+        InputError: no such ``partition``, or none is the default and none is named.
+    """
+    if shutil.which("sinfo") is None:
+        if partition:
+            raise InputError("--partition: there is no Slurm here (no sinfo on PATH)")
+        return None
+    partitions = _partitions()
+    chosen = _choose(partitions, partition)
+    return chosen, partitions[chosen], parse_flavours(_ask("srun", "--mpi=list"))
 
 
 def time_limits() -> dict[str, int]:

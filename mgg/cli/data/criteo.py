@@ -33,9 +33,9 @@ def criteo(
 def told(manifest: Any, out: Path) -> dict[str, Any]:
     """What a command says of a folder of samples that it made."""
     return {
-        "out": str(out),
-        "name": manifest.name,
+        "dataset": manifest.name,
         "samples": manifest.samples,
         "tables": len(manifest.tables),
         "rows": sum(manifest.tables),
+        "out": str(out),
     }

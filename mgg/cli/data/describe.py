@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show, speaks, split_assignments
 from mgg.config import MAX_DIM, GraphConfig
 from mgg.errors import InputError
@@ -15,7 +16,10 @@ from mgg.origin import origin
 
 @click.command()
 @click.argument("graph", type=FOLDER)
-@click.option("--model", help="a model, or the file of one of your own: the widths of its layers, too")
+@click.option(
+    "--model", shell_complete=completes("models", files=True),
+    help="a model, or the file of one of your own: the widths of its layers, too",
+)  # fmt: skip
 @click.option("--columns", type=click.IntRange(1, MAX_DIM), help="of its input  [default: the graph's features]")
 @click.option(
     "--classes", type=click.IntRange(1, MAX_DIM), help="columns of its output  [default: the graph's classes]"
@@ -49,9 +53,7 @@ def describe(
     layers = _layers(opened.manifest, model, columns, classes, assignments)
     found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
     if out is not None:
-        facts = {"dataset": found["name"], "graph_hash": opened.hash} | found
-        facts = {name: value for name, value in facts.items() if name != "name"}
-        add_lines(out, [GraphRecord(**facts, **origin())], replace=replace)
+        add_lines(out, [GraphRecord(graph_hash=opened.hash, **found, **origin())], replace=replace)
     written = {} if out is None else {"out": str(out)}
     if model is None:
         show(found | written, as_json)

@@ -9,6 +9,7 @@ import click
 from mgg import config
 from mgg.cli.data.criteo import told
 from mgg.cli.data.graph_options import facts, memory_of
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, Number, common, show
 from mgg.errors import InputError
 from mgg.schema import MAX_INT64
@@ -17,7 +18,7 @@ CRITEO_LIKE = "criteo-like"
 
 
 @click.command()
-@click.argument("generator")
+@click.argument("generator", shell_complete=completes("generators"))
 @click.option("--out", type=FOLDER, required=True, help="graph folder; of criteo-like, samples for mgg lookup")
 @click.option("--name", help="what the graph is called  [default: as the generator]")
 @click.option("--scale", type=Number(0, 1e6, min_open=True), help="size as a share of the full graph  [default: 1]")
@@ -34,7 +35,7 @@ def generate(
     features: int | None, classes: int | None, samples: int | None, budget: str | None, workers: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Generate a graph with GENERATOR: planted, reddit-like, products-like, orkut-like, papers-like and others.
+    """Generate a graph with GENERATOR (mgg list generators).
 
     criteo-like is no graph: samples over 26 tables for mgg lookup.
     """

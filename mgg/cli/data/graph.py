@@ -8,18 +8,20 @@ import click
 
 from mgg import config
 from mgg.cli.data.graph_options import budget, facts, memory_of, reads
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show
 
 _DATASET = config.DatasetConfig()
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=completes("datasets", files=True))
 @click.option("--out", type=FOLDER, required=True, help="graph folder")
 @reads
 @click.option(
-    "--order", default=_DATASET.order, show_default=True, help="numbering: natural, degree, rcm, rabbit, auto"
-)
+    "--order", default=_DATASET.order, show_default=True, shell_complete=completes("orders"),
+    help="numbering of the nodes (mgg list orders)",
+)  # fmt: skip
 @budget
 @common
 def graph(

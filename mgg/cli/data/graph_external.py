@@ -13,7 +13,7 @@ from mgg.config import Loops, Repeats
 from mgg.errors import InputError
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("source")
 @click.option("--out", type=FOLDER, required=True, help="folder of the scattered graph")
 @reads
@@ -34,10 +34,10 @@ def graph_scatter(
         source, out, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, labels=labels,
         memory=memory, name=name,
     )  # fmt: skip
-    show({"name": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
+    show({"dataset": made.name, "nodes": made.nodes, "listed_arcs": made.listed_arcs, "out": str(out)}, as_json)
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("buckets", type=FOLDER)
 @click.option("--part", required=True, metavar="K-of-N", help="which of N row ranges, for example 2-of-8")
 @click.option("--out", type=FOLDER, required=True, help="folder of the sorted range")
@@ -55,7 +55,7 @@ def graph_shard(buckets: Path, part: str, out: Path, budget: str, workers: int |
     show({"first": made.first, "rows": made.rows, "arcs": made.arcs, "out": str(out)}, as_json)
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("buckets", type=FOLDER)
 @click.argument("shards", type=FOLDER, nargs=-1, required=True)
 @click.option("--out", type=FOLDER, required=True, help="graph folder")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 
 F = TypeVar("F", bound=Callable[..., Any])
 _GRAPH = config.GraphConfig()
@@ -23,7 +24,10 @@ def budget(command: F) -> F:
 
 def reads(command: F) -> F:
     """The options of commands that read a source."""
-    text = "reader of the files; folders made by mgg retrieve or mgg graph and well-known suffixes say it themselves"
+    text = (
+        "reader of the files (mgg list loaders); folders made by mgg retrieve or mgg graph and well-known suffixes say"
+        " it themselves"
+    )
     called = "what the graph is called  [default: as the data set, or the file or folder]"
     command = click.option("--name", help=called)(command)
     command = click.option("--labels", is_flag=True, help="refuse a source whose nodes have no labels")(command)
@@ -39,7 +43,7 @@ def reads(command: F) -> F:
     command = click.option("--column", metavar="ROLE=NAME", multiple=True, help=role)(command)
     header = "edges without a header: what their columns are, for example source,target,weight"
     command = click.option("--columns", metavar="NAMES", help=header)(command)
-    return click.option("--loader", help=text)(command)
+    return click.option("--loader", shell_complete=completes("loaders"), help=text)(command)
 
 
 def memory_of(budget: str, workers: int | None) -> Any:
@@ -54,7 +58,6 @@ def memory_of(budget: str, workers: int | None) -> Any:
 def facts(manifest: Any, out: Path) -> dict[str, Any]:
     """What is said of a graph that was made."""
     fields = (
-        "name",
         "nodes",
         "arcs",
         "symmetric",
@@ -70,4 +73,4 @@ def facts(manifest: Any, out: Path) -> dict[str, Any]:
         "repeats",
         "loops",
     )
-    return {field: getattr(manifest, field) for field in fields} | {"out": str(out)}
+    return {"dataset": manifest.name} | {field: getattr(manifest, field) for field in fields} | {"out": str(out)}

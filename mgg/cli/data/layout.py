@@ -23,5 +23,6 @@ def layout(graph: Path, part: Path, out: Path, budget: str, workers: int | None,
     made = build(graph, part, out, memory_of(budget, workers))
     halo_rows = sum(made.forward.halo_rows)
     show(
-        {"name": made.name, "pes": made.pes, "halo_rows": halo_rows, "files": len(made.files), "out": str(out)}, as_json
+        {"dataset": made.name, "pes": made.pes, "halo_rows": halo_rows, "files": len(made.files), "out": str(out)},
+        as_json,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show
 
 _PARTITION = config.PartitionConfig()
@@ -15,7 +16,10 @@ _PARTITION = config.PartitionConfig()
 @click.command()
 @click.argument("graph", type=FOLDER)
 @click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
-@click.option("--scheme", default=_PARTITION.scheme, show_default=True, help="edge_balanced, equal_nodes or metis")
+@click.option(
+    "--scheme", default=_PARTITION.scheme, show_default=True, shell_complete=completes("schemes"),
+    help="how rows are cut (mgg list schemes)",
+)  # fmt: skip
 @click.option(
     "--workgroup",
     type=click.IntRange(1),
@@ -36,8 +40,11 @@ _PARTITION = config.PartitionConfig()
 def partition(
     graph: Path, pes: int, scheme: str, workgroup: int, dim: int, cover: bool, out: Path, as_json: bool
 ) -> None:
-    """Choose which PE owns which rows of GRAPH; prints the quality of the choice as JSON."""
+    """Choose which PE owns which rows of GRAPH, and print how good the choice is."""
     from mgg.partition import build
 
     made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim, cover=cover)
-    show({"pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump(), "out": str(out)}, True)
+    told = {"dataset": made.name, "pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump()}
+    if not as_json:
+        del told["halo_rows_per_pair"]  # P numbers for each of P PEs
+    show(told | {"out": str(out)}, as_json)

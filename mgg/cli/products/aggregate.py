@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import (
     BACKEND_HELP,
     BACKENDS,
@@ -70,7 +71,8 @@ def _of_profile(record: AggregateRecord) -> str:
     "techniques",
     type=CommaList(),
     required=True,
-    help="technique, or several: mgg,halo (docs/techniques.md); auto: the one that the cost model picks",
+    shell_complete=completes("techniques"),
+    help="technique, or several: mgg,halo (mgg list techniques); auto: the one that the cost model picks",
 )
 @click.option("--dim", "dims", type=CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
@@ -137,6 +139,10 @@ def aggregate(
             click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
         if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
             click.echo("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
+        machine, pes = records[0].machine, records[0].pes  # those of the job
+        if machine.oversubscribed(pes):
+            units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
+            click.echo(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)
     if as_json:
         show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
@@ -145,6 +151,8 @@ def aggregate(
         if len(record.launches) > 1:
             line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
         line += f"  {record.bytes_wire} bytes on the wire"
+        checked = record.error is not None and record.tolerance is not None
+        line += f"  check passed, {record.error:.1e} of {record.tolerance:.0e}" if checked else "  not checked"
         if record.predicted is not None:
             line += f"  foretold {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
         line += _of_faults(record) + _of_profile(record)

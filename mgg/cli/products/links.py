@@ -84,7 +84,7 @@ def _latency(pes: int | None, backend: str, out: Path | None, replace: bool, as_
     if out is not None and speaks():
         add_lines(out, records, replace=replace)
     if as_json:
-        show({"latencies": [record.model_dump() for record in records]}, True)
+        show({"records": [record.model_dump() for record in records]}, True)
         return
     for record in records:
         name = f"{record.link}, {record.bytes / 2**20:g} MiB, {record.grain}"

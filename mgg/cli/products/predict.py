@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from mgg import config
+from mgg.cli.names import completes
 from mgg.cli.options import EMULATE, FOLDER, CommaList, assignments_of, common, show, split_assignments, split_variants
 from mgg.errors import InputError
 from mgg.network import Network
@@ -35,7 +36,7 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.argument("paths", type=FOLDER, nargs=-1, required=True)
 @click.option(
     "--technique", "techniques", type=CommaList(), default=",".join(_PREDICT.techniques), show_default=True,
-    help="techniques",
+    shell_complete=completes("techniques"), help="techniques",
 )  # fmt: skip
 @click.option(
     "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
@@ -44,6 +45,7 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 )  # fmt: skip
 @click.option(
     "--model",
+    shell_complete=completes("models", files=True),
     help="of LAYOUTs: predict the passes of this model's vertex programs instead, forward and backward (docs/costs.md)",
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of --model")
@@ -59,7 +61,10 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @EMULATE
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
 @click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="of a GRAPH: numbers of PEs to split it for")
-@click.option("--scheme", default="edge_balanced", show_default=True, help="of a GRAPH: partition scheme")
+@click.option(
+    "--scheme", default="edge_balanced", show_default=True, shell_complete=completes("schemes"),
+    help="of a GRAPH: partition scheme",
+)  # fmt: skip
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
 @click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report; those in it stay")
 @click.option("--replace", is_flag=True, help="replace the records in --out instead")
@@ -92,7 +97,7 @@ def predict(
     if out is not None:
         add_lines(out, records, replace=replace)
     if as_json:
-        show({"predictions": [record.model_dump() for record in records]}, True)
+        show({"records": [record.model_dump() for record in records]}, True)
         return
     if records[0].basis.startswith("not measured"):
         show({"note": f"machine {records[0].machine} is {records[0].basis}"}, False)

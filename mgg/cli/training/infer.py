@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, common, show, split_assignments
 from mgg.cli.training.train import BACKEND, DTYPE, TECHNIQUE, one
 from mgg.errors import InputError
@@ -14,7 +15,10 @@ from mgg.errors import InputError
 
 @click.command()
 @click.argument("layout", type=FOLDER)
-@click.option("--model", required=True, callback=one, help="model: its name (docs/models.md), or a file of your own")
+@click.option(
+    "--model", required=True, callback=one, shell_complete=completes("models", files=True),
+    help="model: its name (mgg list models), or a file of your own",
+)  # fmt: skip
 @click.option("--weights", type=FOLDER, required=True, help=".safetensors or .npz file of its weights, by name")
 @click.option(
     "--map", "maps", multiple=True, metavar="THEIRS=OURS",

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from mgg import config
 from mgg.cli import stop
+from mgg.cli.names import completes
 from mgg.cli.options import BACKEND_HELP, BACKENDS, EMULATE, FOLDER, SECONDS, THREADS, common, show, split_assignments
 from mgg.errors import InputError, MachineError
 from mgg.network import Network
@@ -51,7 +52,8 @@ TECHNIQUE = click.option(
     callback=one,
     default=_TRAIN.techniques[0],
     show_default=True,
-    help="aggregation technique (docs/techniques.md), or auto",
+    shell_complete=completes("techniques"),
+    help="aggregation technique (mgg list techniques), or auto",
 )
 BACKEND = click.option(
     "--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP
@@ -84,8 +86,8 @@ def _library(side: Side) -> Any:
 @click.command(cls=Training)
 @click.argument("layout", type=FOLDER)
 @click.option(
-    "--model", required=True, callback=one,
-    help="model: a file of mgg/model (docs/models.md), gcn for example, or a file of your own, ./my_model.py",
+    "--model", required=True, callback=one, shell_complete=completes("models", files=True),
+    help="model: gcn for example (mgg list models), or a file of your own, ./my_model.py",
 )  # fmt: skip
 @click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
 @TECHNIQUE

@@ -236,7 +236,7 @@ def _latencies(latencies: Iterable[Latency]) -> Rows:
             "transfers": len(each.record.seconds),
             "low": min(each.record.seconds),
             "high": max(each.record.seconds),
-            "oversubscribed": _oversubscribed(each.record),
+            "oversubscribed": each.record.machine.oversubscribed(each.record.pes),
         }
         for each in latencies
     ]
@@ -248,10 +248,6 @@ def _device(record: Common | LatencyRecord | LookupRecord) -> str:
     if record.machine.gpus or record.backend == "nvshmem":
         return "GPUs"
     return "CPU ranks" if record.backend == "mpi" else "CPU threads"
-
-
-def _oversubscribed(record: Common | LatencyRecord | LookupRecord) -> bool:
-    return record.pes > (len(record.machine.gpus) or record.machine.cores)
 
 
 def shared(rows: Iterable[Row]) -> str:
@@ -300,7 +296,7 @@ def _timing(timing: Timing) -> Row:
         "fastest": False,
         "close": False,
         "starred": False,
-        "oversubscribed": _oversubscribed(record),
+        "oversubscribed": record.machine.oversubscribed(record.pes),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
         "hidden": record.median / max(record.compute, record.transfer) if record.compute and record.transfer else None,
         "equals": _equals(record),
@@ -321,7 +317,7 @@ def _lookup(lookup: Lookup) -> Row:
         "bytes_wire": record.bytes_wire / record.timed,
         "bytes_ids": record.bytes_ids / record.timed,
         "v_fr": record.v_fr / record.timed,
-        "oversubscribed": _oversubscribed(record),
+        "oversubscribed": record.machine.oversubscribed(record.pes),
         "check": _check(record),
     }
 
@@ -392,7 +388,7 @@ def _training(number: int, run: Run) -> Row:
         **{phase: _median(getattr(epoch, phase) for epoch in run.epochs) for phase in PHASES},
         "options": canonical(record.options),
         "activations": canonical(record.activations) if record.activations else "",
-        "oversubscribed": _oversubscribed(record),
+        "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
 

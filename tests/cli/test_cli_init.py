@@ -1,0 +1,121 @@
+"""Configs and profiles that ``mgg init`` writes."""
+
+import os
+import shlex
+
+import pytest
+import yaml
+from support import forked
+from support.workflow import ROOT
+
+from mgg import config
+from mgg.backend.machine.slurm import parse_partitions
+from mgg.cli.init import _profile
+
+EDGES = "source,target\n0,1\n1,2\n"
+
+
+@pytest.fixture
+def init(tmp_path):
+    """Runs the command where ``sinfo`` prints ``cluster``; None: there is none."""
+
+    def run(*words, code=0, cluster=None, mpi="pmi2 pmix"):
+        programs = tmp_path.with_name(f"{tmp_path.name}.programs")
+        programs.mkdir(exist_ok=True)
+        for name, said in {"sinfo": cluster, "srun": mpi}.items() if cluster else ():
+            (programs / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+            (programs / name).chmod(0o755)
+        done = forked.run("mgg", ["init", *words], tmp_path, os.environ | {"PATH": f"{programs}:/usr/bin:/bin"}, 60)
+        assert done.returncode == code, done.stderr
+        return done.stderr if code else dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+    (tmp_path / "my data").mkdir()
+    (tmp_path / "my data" / "edges.csv").write_text(EDGES)
+    (tmp_path / "roads.mtx.gz").write_text("")
+    return run
+
+
+def read(path):
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config.validate(values)
+
+
+def test_a_folder_of_tables(init, tmp_path):
+    told = init("my data", "--loader", "table", "--labels", "--symmetrize", "--name", "mine", "--pes", "2,4")
+    made = read(tmp_path / "mine.yaml")
+    [(name, dataset)] = made.graph.datasets.items()
+    assert (name, dataset.source, dataset.loader, dataset.labels) == ("mine", "my data", "table", True)
+    assert dataset.symmetrize and (made.train.models, made.train.pes, made.partition.pes) == (["gcn"], [2], [2, 4])
+    words = shlex.split(told["run"])
+    assert words[0] == "snakemake" and words[-2:] == ["--configfile", "mine.yaml"] and told["profile"] == "None"
+    assert all((ROOT / words[place]).exists() for place in (2, 4))
+    text = (tmp_path / "mine.yaml").read_text()
+    assert text.splitlines()[0] == f"# {told['run']}" and text.count("#") > 10
+
+
+@pytest.mark.parametrize(("source", "words", "name"), [
+    ("roads.mtx.gz", [], "roads"), ("roads.mtx.gz", ["--name", "1e3"], "1e3"), ("cora", [], "cora"),
+])  # fmt: skip
+def test_a_file_and_a_data_set(init, tmp_path, source, words, name):
+    init(source, *words)
+    made = read(tmp_path / f"{name}.yaml")
+    assert list(made.graph.datasets) == [name] and made.report.title == name
+    assert made.train.models == (["gcn"] if source == "cora" else [])
+
+
+def test_nothing_is_replaced_without_force(init, tmp_path):
+    init("cora")
+    (tmp_path / "cora.yaml").write_text("mine: true\n")
+    assert init("cora", code=2).startswith("mgg: cora.yaml: is there already: --force replaces it")
+    gpus = "gpu*|2|8|1024|gpu:4|1:00:00|idle"
+    (tmp_path / "profiles" / "cluster").mkdir(parents=True)
+    (tmp_path / "profiles" / "cluster" / "config.yaml").write_text("mine: true\n")
+    assert "profiles/cluster/config.yaml: is there already" in init("cora", "--out", "b.yaml", code=2, cluster=gpus)
+    assert not (tmp_path / "b.yaml").exists() and (tmp_path / "cora.yaml").read_text() == "mine: true\n"
+    init("cora", "--force", cluster=gpus)
+    assert read(tmp_path / "cora.yaml").partition.workgroup == 4
+    assert "mine" not in (tmp_path / "profiles/cluster/config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words", "kind", "changed"),
+    [
+        ("gpu*|2|8|1024|gpu:h200:4|1:00:00|idle", [], "dgx-multi", {"slurm_partition": "gpu", "// 4": ""}),
+        ("long-1*|1|8|1024|gpu:8|1:00:00|idle", [], "dgx", {"slurm_partition": "long-1"}),
+        ("a*|1|8|1024|gpu:8|1:00:00|idle\ncpu|9|8|1024|(null)|1:00:00|idle", ["--partition", "cpu"], "slurm-cpu",
+         {"slurm_partition": "cpu"}),
+    ],
+)  # fmt: skip
+def test_a_cluster_gets_a_profile(init, tmp_path, cluster, words, kind, changed):
+    """That of MGG that fits, with the partition, its GPUs per node and its MPI."""
+    told = init("cora", *words, cluster=cluster)
+    assert told["profile"] == "profiles/cluster" and "--profile profiles/cluster " in told["run"]
+    made = yaml.safe_load((tmp_path / "profiles/cluster/config.yaml").read_text())
+    usual = yaml.safe_load((ROOT / "profiles" / kind / "config.yaml").read_text())
+    assert made["default-resources"].pop("slurm_partition") == changed["slurm_partition"]
+    for resources in made["set-resources"].values():
+        assert resources["mpi"] == "'srun --mpi=pmi2'"
+        assert "// 4" not in changed or resources["nodes"] == "-(-int(wildcards.pes) // 4)"
+    for resources in usual["set-resources"].values():
+        resources["mpi"] = "'srun --mpi=pmi2'"
+        if "// 4" in changed:
+            resources["nodes"] = "-(-int(wildcards.pes) // 4)"
+    assert made == usual
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["my data"], "so --loader must say how to read it"), (["nothing"], "source 'nothing': no such file or folder"),
+    (["roads.mtx.gz", "--name", "cora"], "name 'cora': is that of a real data set"),
+    (["roads.mtx.gz", "--loader", "tabel"], "unknown loader 'tabel'"),
+    (["cora", "--labels"], "cora: a data set: --name, --loader"),
+    (["cora", "--partition", "x"], "--partition: there is no Slurm here"),
+])  # fmt: skip
+def test_a_mistake_is_one_line_and_writes_nothing(init, tmp_path, words, said):
+    before = sorted(tmp_path.iterdir())
+    assert said in init(*words, code=2) and sorted(tmp_path.iterdir()) == before
+
+
+def test_every_profile_has_the_lines_that_change():
+    for gres, nodes in (("gpu:8", 1), ("gpu:8", 2), ("(null)", 2)):
+        found = parse_partitions(f"p*|{nodes}|8|1024|{gres}|1:00:00|idle")["p"]
+        assert _profile(ROOT, "x", "p", found, []).count("'srun'") >= 1

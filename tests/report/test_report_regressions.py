@@ -1,0 +1,132 @@
+"""Two reports side by side: which rows pair, what is worse, and what the command says of it."""
+
+import json
+import os
+
+import pytest
+from support import forked
+from synthetic_records import aggregate, train, write_run
+
+import mgg.report
+from mgg.errors import InputError
+from mgg.record import write_lines
+from mgg.report.tables.regressions import regressions
+
+
+@pytest.fixture
+def reports(tmp_path):
+    """Two report folders of records and runs."""
+
+    def make(**sides):
+        for name, (records, runs) in sides.items():
+            paths = [write_run(tmp_path / f"{name}-{number}", run) for number, run in enumerate(runs)]
+            if records:
+                write_lines(tmp_path / f"{name}.jsonl", records)
+                paths.append(tmp_path / f"{name}.jsonl")
+            mgg.report.build(paths, tmp_path / name, "t")
+        return [tmp_path / name for name in sides]
+
+    return make
+
+
+def product(median, spread=0.01, **changes):
+    return aggregate(seconds=[median * (1 - spread), median, median * (1 + spread)], **changes)
+
+
+def told(rows):
+    return [(row["technique"], row["measure"], row["first"], row["second"], row["result"]) for row in rows]
+
+
+def test_times_and_accuracies_are_judged_by_the_threshold(reports):
+    one, two = reports(
+        a=([product(0.100), product(0.2, technique="cola"), product(0.3, technique="mgg")], [train(test_accuracy=0.8)]),
+        b=([product(0.112), product(0.1, technique="cola"), product(0.3, technique="mgg")], [train(test_accuracy=0.7)]),
+    )
+    rows = regressions(one, two, 0.1)
+    assert sorted(told(rows)) == [
+        ("cola", "median", 0.2, 0.1, "better"),
+        ("halo", "median", 0.012, 0.012, "same"),
+        ("halo", "median", 0.1, 0.112, "worse"),
+        ("halo", "test_accuracy", 0.8, 0.7, "worse"),
+        ("mgg", "median", 0.3, 0.3, "same"),
+    ]
+    assert {round(row["change"], 6) for row in rows} == {-0.5, 0.0, 0.12, -0.125}
+    assert [row["result"] for row in regressions(one, two, 0.13)].count("worse") == 0
+    assert [row["result"] for row in regressions(two, one, 0.15)].count("worse") == 1  # cola, by 100 %
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dataset": "pubmed"}, {"graph_hash": "c1" * 32}, {"pes": 4}, {"dim": 64}, {"dtype": "bf16", "tolerance": 1e-2},
+     {"direction": "transpose"}, {"scheme": "metis"}, {"backend": "simulated"}, {"technique": "cola"},
+     {"options": {"split": "cover"}}, {"machine_id": "be" * 8}, {"emulated": "20GB/s,5us"}],
+)  # fmt: skip
+def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
+    one, two = reports(a=([product(0.1), product(0.1, technique="ring")], []),
+                       b=([product(0.9, **changes), product(0.1, technique="ring")], []))  # fmt: skip
+    rows = regressions(one, two, 0.05)
+    assert sorted(row["result"] for row in rows) == ["only in first", "only in second", "same"]
+    assert [row["second"] for row in rows if row["result"] == "only in first"] == [None]
+
+
+@pytest.mark.parametrize("changes", [{"mgg_version": "9.0.0"}, {"commit": "ff" * 20}, {"versions": {"mgg": "9"}},
+                                     {"options": {"ps": 16}, "defaults": {"ps": 16}}])  # fmt: skip
+def test_versions_and_options_at_their_defaults_pair(reports, changes):
+    one, two = reports(a=([product(0.1)], []), b=([product(0.2, **changes)], []))
+    assert told(regressions(one, two, 0.05)) == [("halo", "median", 0.1, 0.2, "worse")]
+
+
+@pytest.mark.parametrize("changes", [{"seed": 1}, {"model": "gin"}, {"settings": {"hidden": 8}}, {"side": "pyg"}])
+def test_trainings_pair_by_model_settings_and_seed(reports, changes):
+    one, two = reports(a=([], [train(), train(seed=9)]), b=([], [train(**changes), train(seed=9)]))
+    assert [row["result"] for row in regressions(one, two, 0.05)].count("only in first") == 2
+
+
+def test_launches_that_overlap_are_told(reports):
+    one, two = reports(a=([product(0.1, 0.3)], []), b=([product(0.12, 0.3)], []))
+    assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", True)]
+    one, two = reports(c=([product(0.1)], []), d=([product(0.12)], []))
+    assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", False)]
+
+
+def test_csv_files_alone_say_the_same(reports):
+    one, two = reports(a=([product(0.1)], [train()]), b=([product(0.2)], [train(test_accuracy=0.5)]))
+    expected = regressions(one, two, 0.05)
+    for file in one.glob("*.parquet"):
+        file.unlink()
+    assert regressions(one, two, 0.05) == expected
+
+
+def test_what_cannot_be_compared_is_an_error(reports, tmp_path):
+    one, two = reports(a=([product(0.1)], []), b=([product(0.1, pes=4)], []))
+    with pytest.raises(InputError, match="no measurement is in both"):
+        regressions(one, two, 0.05)
+    with pytest.raises(InputError, match=r"not a report folder of mgg report \(no machines.parquet\)"):
+        regressions(one, tmp_path, 0.05)
+    twice = [product(0.1), product(0.2, versions={"mgg": "9"}, commit="ab" * 20)]
+    one, two = reports(c=(twice, []), d=([product(0.1)], []))
+    with pytest.raises(InputError, match=rf"two rows of one measurement \(halo on cora\).*{'ab' * 20}"):
+        regressions(one, two, 0.05)
+    (two / "aggregate.parquet").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"aggregate.parquet: not readable"):
+        regressions(two, two, 0.05)
+
+
+def test_the_command_prints_a_table_and_ends_with_4_where_something_is_worse(reports, tmp_path):
+    one, two = reports(a=([product(0.1)], [train()]), b=([product(0.104), product(1.0, dim=64)], [train()]))
+
+    def compare(*words):
+        return forked.run("mgg", ["compare", str(one), str(two), *words], tmp_path, dict(os.environ), 60)
+
+    done = compare()
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["dataset", "technique", "what", "pes", "dtype", "measure", "A", "B", "change", "result"]
+    assert lines[-1] == "3 same, 1 only in second" and "+4.0%" in done.stdout
+    done = compare("--threshold", "3.5%")
+    assert done.returncode == 4 and done.stdout.splitlines()[-1] == "1 worse, 1 only in second, 2 same"
+    assert done.stderr == "mgg: 1 of 4 measurements are worse by more than 3.5%\n"
+    done = compare("--threshold", "3.5%", "--json")
+    assert done.returncode == 4 and json.loads(done.stdout)["rows"] == regressions(one, two, 0.035)
+    for wrong in ("3", "-1%", "x%", "nan%"):
+        assert compare("--threshold", wrong).returncode == 2
