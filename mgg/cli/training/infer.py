@@ -14,12 +14,12 @@ from mgg.errors import InputError
 
 @click.command()
 @click.argument("layout", type=FOLDER)
-@click.option("--model", required=True, callback=one, help="model: its name (docs/models.md), or a file of your own")
+@click.option("--model", required=True, callback=one, help="name of a model (docs/models.md), or a file of your own")
 @click.option("--weights", type=FOLDER, required=True, help=".safetensors or .npz file of its weights, by name")
 @click.option(
     "--map", "maps", multiple=True, metavar="THEIRS=OURS",
-    help="what an array of the file is called here; OURS.T takes the transpose, OURS.reshape the values in their"
-    " order, an empty OURS leaves it out",
+    help="MGG's name for an array of the file; OURS.T transposes it, OURS.reshape keeps the order of its values,"
+    " an empty OURS leaves it out",
 )  # fmt: skip
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
