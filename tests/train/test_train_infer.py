@@ -227,9 +227,9 @@ def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
         ({"technique": "hallo"}, "technique 'hallo'"),
         (
             {"technique": "halo", "options": {"stale": 1}},
-            "technique halo: option stale: is of training",
+            "technique halo: option stale: only affects training",
         ),
-        ({"technique": "halo", "options": {"boundary": 0.5}}, "technique halo: option boundary: is of training"),
+        ({"technique": "halo", "options": {"boundary": 0.5}}, "technique halo: option boundary: only affects training"),
         ({"out": tmp_path}, "exists and is not an output of this command"),
     ):
         with pytest.raises(InputError, match=said):
