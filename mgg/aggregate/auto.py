@@ -61,7 +61,7 @@ class Forecast:
         costs = self.costs(dim)
         if not costs:
             raise InputError(
-                f"technique auto: the cost model knows none for {self.split.pes} PEs and {self.dtype} embeddings: name"
+                f"technique auto: the cost model covers none for {self.split.pes} PEs and {self.dtype} embeddings: name"
                 " a technique"
             ).on_every_pe()
         return self.order({name: cost.seconds for name, cost in costs.items()})

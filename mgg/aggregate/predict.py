@@ -89,7 +89,7 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
     ]
     if not found:
         raise InputError(
-            f"predict: the cost model says nothing of {', '.join(question.techniques)} with {question.dtype} embeddings"
+            f"predict: the cost model does not cover {', '.join(question.techniques)} with {question.dtype} embeddings"
             f" on machine {machine.name}: docs/costs.md lists what it knows"
         )
     return found
@@ -100,7 +100,7 @@ def changed(
 ) -> Machine:
     """``machine`` with other links; raises InputError for what it cannot have, or two networks between workgroups."""
     if network and emulated:
-        raise InputError(f"--network {network}: --emulate-network says what joins workgroups, too: leave one out")
+        raise InputError(f"--network {network}: --emulate-network also sets the link between workgroups: leave one out")
     found = machine.model_copy(update={"links": machine.links.changed(links, network)})
     return over(found, emulated) if emulated else found
 
@@ -128,7 +128,7 @@ def _records(
                 if dim == question.dims[0]:
                     what = ", ".join(f"{key}={value}" for key, value in given.items())
                     _log.warning(
-                        "%s, P=%d: not predicted: %s: the cost model says nothing of it there (docs/costs.md)",
+                        "%s, P=%d: not predicted: %s: the cost model does not cover it there (docs/costs.md)",
                         known.dataset, known.split.pes, f"{name} ({what})" if what else name,
                     )  # fmt: skip
                 continue
@@ -154,7 +154,7 @@ def _known(path: Path, question: Question, ways: Collection[Way]) -> Iterator[Kn
         yield _of_layout(path, ways)
     elif path.is_dir():
         if not question.pes:
-            raise InputError(f"{path}: a graph has to be split: say for how many PEs, for example --pes 8,64,1024")
+            raise InputError(f"{path}: is a graph: name numbers of PEs to split it for, for example --pes 8,64,1024")
         graph = Graph.open(path)
         for pes in question.pes:
             yield _of_graph(graph, pes, question)

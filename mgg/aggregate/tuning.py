@@ -80,7 +80,7 @@ def tune(
     default = parse_options(TECHNIQUE, options or {})
     given = [name for name in (*NAMES, "tune") if name in (options or {})]
     if given:
-        raise InputError(f"technique {TECHNIQUE}: option {given[0]} is what is tuned: leave it out").on_every_pe()
+        raise InputError(f"technique {TECHNIQUE}: mgg tune sets option {given[0]} itself: leave it out").on_every_pe()
     usual = Setting(*(getattr(default, name) for name in NAMES))
     key = key_of(world, layout, direction, dim, default, protocol.dtype)
     found = None if refresh else entry_of(world, key)

@@ -12,10 +12,10 @@ from mgg.errors import InputError
 
 @click.command()
 @click.argument("results", type=FOLDER, default="results")
-@click.option("--remove", "removes", is_flag=True, help="remove what is listed")
+@click.option("--remove", "removes", is_flag=True, help="remove the listed results")
 @common
 def clean(results: Path, removes: bool, as_json: bool) -> None:
-    """List what no config names any more in RESULTS, the folder of the workflow, and the bytes that it takes.
+    """List results in RESULTS, the folder of the workflow, that no config names any more, and their bytes.
 
     A config names what its newest run would make, in each place where it ran, as long as its config files are there.
     """

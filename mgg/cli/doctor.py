@@ -14,11 +14,11 @@ from mgg.errors import InputError, MachineError
 @click.option(
     "--slurm",
     is_flag=True,
-    help="the cluster instead: list partitions and GPUs, try MPI flavours and the shared folder on two nodes",
+    help="check the cluster instead: list partitions and GPUs, try MPI flavours and the shared folder on two nodes",
 )
 @click.option("--partition", help="with --slurm: the partition whose nodes are tried  [default: the cluster's]")
 @click.option("--account", help="with --slurm: the account that is charged  [default: yours]")
-@click.option("--qos", help="with --slurm: the quality of service that the trials ask for  [default: yours]")
+@click.option("--qos", help="with --slurm: the quality of service of the trials  [default: yours]")
 @common
 def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | None, as_json: bool) -> None:
     """Say what this machine can run, and why not."""

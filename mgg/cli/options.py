@@ -50,8 +50,8 @@ class NetworkOption(click.ParamType):
 
 EMULATE = click.option(
     "--emulate-network", "network", type=NetworkOption(), metavar="BANDWIDTH,LATENCY",
-    help="a network between workgroups of so many bytes a second and PE and so much latency, for example 20GB/s,5us:"
-    " what runs is held to it (docs/emulation.md)",
+    help="limit traffic between workgroups to this bandwidth per PE and this latency, for example 20GB/s,5us"
+    " (docs/emulation.md)",
 )  # fmt: skip
 THREADS = click.option(
     "--threads", type=click.IntRange(1, config.MAX_THREADS), default=config.AggregateConfig().threads,

@@ -19,10 +19,10 @@ from mgg.cli.options import FOLDER, common, show
     "figures",
     multiple=True,
     shell_complete=completes("experiments"),
-    help="a paper's figure to set beside, for example mgg_fig10a (mgg list experiments)",
+    help="a paper's figure to compare with, for example mgg_fig10a (mgg list experiments)",
 )
 @click.option("--note", "notes", multiple=True, metavar="FIGURE=TEXT", help="a remark below a figure")
-@click.option("--jobs", type=FOLDER, help="the workflow's records of its jobs (results/jobs.jsonl); may be absent")
+@click.option("--jobs", type=FOLDER, help="the workflow's records of its jobs, results/jobs.jsonl, if it exists")
 @click.option("--out", type=FOLDER, required=True, help="report folder")
 @common
 def report(

@@ -78,7 +78,7 @@ def infer(
 def _settings(model: Model, given: dict[str, Any]) -> ModelSettings:
     """The model's settings; raises InputError for those that change nothing here."""
     for name in filter({*ModelSettings.model_fields}.difference({"row_normalize"}).__contains__, given):
-        raise InputError(f"setting {name}: is of training, and changes no prediction: leave it out")
+        raise InputError(f"setting {name}: only affects training: leave it out")
     # What a training asks of a graph's splits and classes, nobody asks here.
     return settings_of(model, given).model_copy(update={"selection": "last", "untrained_classes": "count"})
 
@@ -88,9 +88,7 @@ def _check_options(technique: str, given: dict[str, Any]) -> None:
     parsed = parse_options(technique, given)
     for name in {"stale", "boundary"}.intersection(type(parsed).model_fields):
         if getattr(parsed, name) != type(parsed).model_fields[name].default:
-            raise InputError(
-                f"technique {technique}: option {name}: is of training, and changes no prediction: leave it out"
-            )
+            raise InputError(f"technique {technique}: option {name}: only affects training: leave it out")
 
 
 def _weights(

@@ -250,8 +250,8 @@ def _check_output(asked: _Asked, resume: bool) -> None:
         check_apart(asked.tensorboard, out, folder_of(out))
     if weights and folder_of(out).resolve() in (weights.resolve(), *weights.resolve().parents):
         raise InputError(
-            f"{weights}: this run's checkpoints take the place of these weights, and it could not go on from them"
-            " without: move them, or choose another output folder"
+            f"{weights}: this run's checkpoints would replace these weights, which it needs to continue: move the"
+            " weights, or choose another output folder"
         )
     if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
         _lock_output(asked)

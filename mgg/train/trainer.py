@@ -508,8 +508,8 @@ def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Ch
         programs = programs_of(chain)
         if not programs:
             raise InputError(
-                f"side unfused: model {model.name} has no vertex program, so there is nothing to take apart: take side"
-                " mgg, or write the model as a program (docs/vertex.md)"
+                f"side unfused: model {model.name} has no vertex program, so there is nothing to run unfused: take"
+                " side mgg, or write the model as a program (docs/vertex.md)"
             )
         for layer in programs:
             layer.unfuse()

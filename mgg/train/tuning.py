@@ -54,8 +54,7 @@ class Tuner:
         self.state = Tuning(tune=options["tune"])
         if not trainer.knobs():
             raise InputError(
-                f"technique {TECHNIQUE}: option tune: this model computes nothing by the technique on these PEs: leave"
-                " it out"
+                f"technique {TECHNIQUE}: option tune: this model does not use the technique on these PEs: leave it out"
             ).on_every_pe()
 
     def begin(self, kept: Tuning | None) -> None:

@@ -198,7 +198,7 @@ def test_each_term_of_a_rate_is_the_slowest_pes(monkeypatch):
 
 def test_no_technique_is_one_line_on_every_pe(folder, monkeypatch):
     monkeypatch.setattr(auto, "runs", lambda *_: False)
-    with pytest.raises(InputError, match="technique auto: the cost model knows none for 3 PEs and fp32") as caught:
+    with pytest.raises(InputError, match="technique auto: the cost model covers none for 3 PEs and fp32") as caught:
         swept(folder, [], [4])
     assert caught.value.everywhere
 

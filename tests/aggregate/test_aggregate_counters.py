@@ -270,7 +270,7 @@ def test_profiles_go_into_the_records_of_the_job(tmp_path, monkeypatch, caplog, 
     ("body", "told"),
     [
         (f"open(log, 'w').write({DENIED!r})", "may not read the GPU's performance counters"),
-        (None, "there is no ncu: install .* leave out --profile"),
+        (None, "measures occupancy and is not installed: install .* leave out --profile"),
     ],
 )
 def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypatch, body, told):
@@ -340,6 +340,6 @@ def test_a_job_on_gpus_looks_for_ncu_before_it_measures(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu, "_USUAL", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_HOME", raising=False)
-    with pytest.raises(MachineError, match="there is no ncu"):
+    with pytest.raises(MachineError, match="measures occupancy and is not installed"):
         job(tmp_path, monkeypatch, "nvshmem")
     assert not (tmp_path / "records.jsonl").exists()

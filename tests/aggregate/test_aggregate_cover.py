@@ -247,7 +247,7 @@ def test_predictions_and_records_name_the_cover(tmp_path):
     found = predict([folder], H200, asked)
     assert [record.options for record in found] == [{}, {"split": "cover"}]
     assert found[1].transfer < found[0].transfer and sum(record.chosen for record in found) <= 1
-    with pytest.raises(InputError, match="says nothing of halo"):
+    with pytest.raises(InputError, match="does not cover halo"):
         predict([tmp_path / "partition-4"], H200, replace(asked, variants={"halo": [{"split": "cover"}]}))
 
 

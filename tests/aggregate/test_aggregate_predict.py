@@ -73,7 +73,7 @@ def test_what_the_model_says_nothing_of_is_told_once(made, caplog):
     grids = {"cola": [{}, {"workgroup": 4}]}  # the partition's are of 8
     found = predict([made / "partition-16"], H200, Question(("cola", "mgg_uvm"), [32, 64], variants=grids))
     assert [(record.technique, record.options) for record in found] == [("cola", {})] * 2
-    left_out = "P=16: not predicted: {}: the cost model says nothing of it there (docs/costs.md)"
+    left_out = "P=16: not predicted: {}: the cost model does not cover it there (docs/costs.md)"
     assert [text.partition(", ")[2] for text in caplog.messages] == [
         left_out.format(each) for each in ("cola (workgroup=4)", "mgg_uvm")
     ]
@@ -108,11 +108,11 @@ def test_a_slower_network_takes_longer_between_workgroups_alone(made):
 @pytest.mark.parametrize(
     ("name", "question", "message"),
     [
-        ("graph", Question(("halo",), [16]), "a graph has to be split: say for how many PEs"),
+        ("graph", Question(("halo",), [16]), "is a graph: name numbers of PEs to split it for"),
         ("nothing", Question(("halo",), [16]), "no such folder of mgg graph, mgg partition or mgg layout"),
         ("partition-16", Question(("halo",), [16], pes=[2]), "--pes: partitions and layouts are split already"),
         ("partition-16", Question(("hallo",), [16]), "technique 'hallo': unknown; did you mean halo"),
-        ("partition-16", Question(("mgg", "ring"), [16], "bf16"), "says nothing of mgg, ring with bf16 embeddings"),
+        ("partition-16", Question(("mgg", "ring"), [16], "bf16"), "does not cover mgg, ring with bf16 embeddings"),
         ("graph", Question(("halo",), [16], pes=[2], scheme="metric"), "metric"),
         ("graph", Question(("cola",), [16], pes=[2], variants={"cola": [{"fusing": True}]}), "option fusing"),
     ],

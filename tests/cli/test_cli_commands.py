@@ -404,7 +404,7 @@ def test_latency_goes_to_records(tmp_path):
     mgg(*asked, "--replace", cwd=tmp_path)
     assert len(record.read_lines(tmp_path / "l.jsonl", LatencyRecord)) == 12
     said = mgg("links", "--latency", "--refresh", cwd=tmp_path, code=2).stderr
-    assert "--refresh is about what is kept" in said
+    assert "leave out --refresh" in said
     (tmp_path / "other").write_text("text")
     said = mgg(*asked[:-1], "other", cwd=tmp_path, code=2).stderr
     assert "other: exists and holds no records of this kind; choose another name" in said

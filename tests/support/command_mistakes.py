@@ -72,7 +72,7 @@ MISTAKES = {
     ),
     "a knob that is tuned": (
         ["tune", "{made}/layout2", "--dim", "4", "--set", "ps=4"],
-        "technique mgg: option ps is what is tuned: leave it out",
+        "technique mgg: mgg tune sets option ps itself: leave it out",
     ),
     "an unknown figure": (["report", "x", "--figure", "mgg_fig12", "--out", "y"], "did you mean"),
     "a note without its figure": (["report", "x", "--note", "mgg_fig11=why", "--out", "y"], "this figure is not shown"),
@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "the content of a model of MGG's": (
         ["train", "{made}/layout2", "--model", "gcn", "--model-hash", "0" * 64, "--out", "x"],
-        "--model-hash: gcn is a model of MGG's, and no file of your own",
+        "--model-hash: gcn is one of MGG's models; the option is for a file of your own",
     ),
     "weights to predict with that are not there": (
         ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.npz", "--out", "x"], "w.npz: cannot be read",
@@ -105,7 +105,7 @@ MISTAKES = {
     ),
     "a setting of training in inference": (
         ["infer", "{made}/layout2", "--model", "gcn", "--weights", "w.npz", "--set", "patience=2", "--out", "x"],
-        "setting patience: is of training, and changes no prediction: leave it out",
+        "setting patience: only affects training: leave it out",
     ),
     "a setting of another model": (
         ["train", "{made}/layout2", "--model", "gcn", "--set", "gin.layers=2", "--out", "x"],

@@ -221,15 +221,15 @@ def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
     np.savez(tmp_path / "w.npz", **arrays)
     given = {"model": "gcn", "weights": tmp_path / "w.npz", "out": out}
     for wrong, said in (
-        ({"settings": {"learning_rate": 1.0}}, "setting learning_rate: is of training, and changes no prediction"),
+        ({"settings": {"learning_rate": 1.0}}, "setting learning_rate: only affects training"),
         ({"settings": {"hiden": 1}}, "setting of model gcn: hiden: unknown field; did you mean hidden"),
         ({"settings": {"hidden": 8}}, r"of another shape layer0\.weight"),
         ({"technique": "hallo"}, "technique 'hallo'"),
         (
             {"technique": "halo", "options": {"stale": 1}},
-            "technique halo: option stale: is of training",
+            "technique halo: option stale: only affects training",
         ),
-        ({"technique": "halo", "options": {"boundary": 0.5}}, "technique halo: option boundary: is of training"),
+        ({"technique": "halo", "options": {"boundary": 0.5}}, "technique halo: option boundary: only affects training"),
         ({"out": tmp_path}, "exists and is not an output of this command"),
     ):
         with pytest.raises(InputError, match=said):

@@ -115,7 +115,7 @@ def test_models_that_work_arc_by_arc_tune_their_halo(layouts, clock, monkeypatch
     monkeypatch.setattr(Partitioned, "take", lambda plan, setting: (taken.append(setting), take(plan, setting)))
     result, _ = run("simulated", layouts("planted", 2), 2, **EPOCHS | {"model": "gat", "epochs": 30})
     assert result.record.tuning.done and result.record.tuning.forward is None and BEST in taken
-    with pytest.raises(InputError, match="this model computes nothing by the technique on these PEs: leave it out"):
+    with pytest.raises(InputError, match="this model does not use the technique on these PEs: leave it out"):
         run("simulated", layouts("planted", 1), 1, **EPOCHS | {"model": "gat"})
 
 

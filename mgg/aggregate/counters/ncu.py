@@ -56,7 +56,7 @@ def find() -> str:
         if found := shutil.which(place):
             return found
     raise MachineError(
-        "occupancy is found by Nsight Compute, and there is no ncu: install the CUDA toolkit's package nsight-compute,"
+        "Nsight Compute (ncu) measures occupancy and is not installed: install nsight-compute of the CUDA toolkit,"
         " put ncu on PATH, or leave out --profile (aggregate.profile)"
     )
 

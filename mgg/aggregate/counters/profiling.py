@@ -39,7 +39,7 @@ def add(layout: Path, path: Path, records: Sequence[AggregateRecord]) -> list[Ag
         program = ncu.find()
         version = ncu.version(program)
         if any(record.emulated for record in records):
-            _log.warning("--profile: is of the same kernels without the emulated network, for which none of them waits")
+            _log.warning("--profile: profiles the same kernels without the emulated network")
     told = [
         record.model_copy(update=_fields(program, version, layout.resolve(), record, TIMEOUT)) for record in records
     ]

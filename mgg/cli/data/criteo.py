@@ -15,11 +15,11 @@ from mgg.cli.options import FOLDER, common, show
 @click.option("--out", type=FOLDER, required=True, help="folder of samples")
 @click.option(
     "--ids", type=click.Choice(("first", "hash")), required=True,
-    help="how a table numbers categories: by first appearance, or the category's number modulo --rows",
+    help="how to number categories: by first appearance, or the category's number modulo --rows",
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(2, 2**31 - 1), help="with --ids hash: rows of every table")
-@click.option("--samples", type=click.IntRange(1), help="take the first so many lines  [default: all]")
-@click.option("--name", help="what the data set is called  [default: as the file]")
+@click.option("--samples", type=click.IntRange(1), help="read only this many lines  [default: all]")
+@click.option("--name", help="name of the data set  [default: that of the file]")
 @common
 def criteo(
     file: Path, out: Path, ids: Any, rows: int | None, samples: int | None, name: str | None, as_json: bool

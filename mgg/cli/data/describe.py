@@ -18,27 +18,33 @@ from mgg.origin import origin
 @click.argument("graph", type=FOLDER)
 @click.option(
     "--model", shell_complete=completes("models", files=True),
-    help="a model, or the file of one of your own: the widths of its layers, too",
+    help="also show the widths of this model's layers: a name, or a file of your own",
 )  # fmt: skip
-@click.option("--columns", type=click.IntRange(1, MAX_DIM), help="of its input  [default: the graph's features]")
 @click.option(
-    "--classes", type=click.IntRange(1, MAX_DIM), help="columns of its output  [default: the graph's classes]"
+    "--columns", type=click.IntRange(1, MAX_DIM), help="columns of its input  [default: the graph's features]"
+)
+@click.option(
+    "--classes", type=click.IntRange(1, MAX_DIM), help="columns of the model's output  [default: the graph's classes]"
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
 @click.option(
-    "--communities/--no-communities", default=True, show_default=True, help="find them, which needs the graph in memory"
+    "--communities/--no-communities", default=True, show_default=True, help="find communities, with the graph in memory"
 )
 @click.option(
-    "--memory", "budget", default=GraphConfig().memory, show_default=True, help="that communities may take, as 1GiB"
+    "--memory",
+    "budget",
+    default=GraphConfig().memory,
+    show_default=True,
+    help="memory for communities, for example 1GiB",
 )
-@click.option("--out", type=FOLDER, help="file to which a record for mgg report is added")
+@click.option("--out", type=FOLDER, help="file to add a record to, for mgg report")
 @click.option("--replace", is_flag=True, help="replace the records in --out")
 @common
 def describe(
     graph: Path, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...],
     communities: bool, budget: str, out: Path | None, replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print what decides how GRAPH is aggregated: degrees, averaged edge span, communities; and a model's layers."""
+    """Print the degrees, averaged edge span and communities of GRAPH, and the widths of a model's layers."""
     from mgg.graph.budget import parse_size
     from mgg.graph.extract import extract
     from mgg.graph.store import Graph
@@ -48,7 +54,7 @@ def describe(
     if out is not None:
         check_lines_output(out, GraphRecord, replace=replace)
     elif replace:
-        raise InputError("describe: --replace is about the records in --out: leave it out, or name a file")
+        raise InputError("describe: --replace needs --out FILE: name a file, or leave --replace out")
     opened, limit = Graph.open(graph), parse_size(budget) if communities else None
     layers = _layers(opened.manifest, model, columns, classes, assignments)
     found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
@@ -78,7 +84,7 @@ def _layers(
     if model is None:
         given = {"--columns": columns, "--classes": classes, "--set": assignments}
         if unused := [name for name, value in given.items() if value]:
-            raise InputError(f"{unused[0]}: says something of a model: name one with --model")
+            raise InputError(f"{unused[0]}: needs --model")
         return []
     outputs = classes or facts.classes or facts.tasks
     if not outputs:

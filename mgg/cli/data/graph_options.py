@@ -17,31 +17,31 @@ _GRAPH = config.GraphConfig()
 
 def budget(command: F) -> F:
     """The options of commands that keep within an amount of memory."""
-    command = click.option("--workers", type=click.IntRange(1), help="threads  [default: one a core]")(command)
-    text = "memory that the process may take at its peak, for example 1GiB or 800MB"
+    command = click.option("--workers", type=click.IntRange(1), help="threads  [default: one per core]")(command)
+    text = "peak memory of the process, for example 1GiB or 800MB"
     return click.option("--memory", "budget", default=_GRAPH.memory, show_default=True, help=text)(command)
 
 
 def reads(command: F) -> F:
     """The options of commands that read a source."""
     text = (
-        "reader of the files (mgg list loaders); folders made by mgg retrieve or mgg graph and well-known suffixes say"
-        " it themselves"
+        "reader of the files (mgg list loaders); not needed for folders of mgg retrieve or mgg graph and for known"
+        " suffixes"
     )
-    called = "what the graph is called  [default: as the data set, or the file or folder]"
+    called = "name of the graph  [default: that of the data set, file or folder]"
     command = click.option("--name", help=called)(command)
     command = click.option("--labels", is_flag=True, help="refuse a source whose nodes have no labels")(command)
-    kept = "arcs from a node to itself  [default: keep for matrix files, else drop]"
+    kept = "what to do with arcs from a node to itself  [default: keep for matrix files, else drop]"
     command = click.option("--loops", type=click.Choice(get_args(config.Loops)), help=kept)(command)
-    merged = "what arcs that repeat one another weigh  [default: sum for matrix files, else first]"
+    merged = "weight of an arc that the source lists several times  [default: sum for matrix files, else first]"
     command = click.option("--repeats", type=click.Choice(get_args(config.Repeats)), help=merged)(command)
     command = click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")(command)
     role = (
-        "tables: what a column is, for one that MGG does not know by its name: source, target, weight, type; id, label,"
+        "tables: role of a column whose name MGG does not know: source, target, weight, type; id, label,"
         " split, train, validation, test, feature; ignore; may be repeated"
     )
     command = click.option("--column", metavar="ROLE=NAME", multiple=True, help=role)(command)
-    header = "edges without a header: what their columns are, for example source,target,weight"
+    header = "edges without a header: roles of their columns, for example source,target,weight"
     command = click.option("--columns", metavar="NAMES", help=header)(command)
     return click.option("--loader", shell_complete=completes("loaders"), help=text)(command)
 

@@ -17,7 +17,7 @@ from mgg.cli.options import FOLDER, common, show
 @budget
 @common
 def layout(graph: Path, part: Path, out: Path, budget: str, workers: int | None, as_json: bool) -> None:
-    """Write what each PE holds of GRAPH, partitioned by PART."""
+    """Split GRAPH into one folder per PE, as partition PART says."""
     from mgg.layout import build
 
     made = build(graph, part, out, memory_of(budget, workers))

@@ -32,9 +32,9 @@ _PARTITION = config.PartitionConfig()
     type=click.IntRange(1, config.MAX_DIM),
     default=_PARTITION.dim,
     show_default=True,
-    help="columns of the stated volumes",
+    help="columns of B, for the volumes in bytes",
 )
-@click.option("--cover", is_flag=True, help="count V_cover, too: what halo.split=cover moves without workgroups")
+@click.option("--cover", is_flag=True, help="also count V_cover: the bytes of halo.split=cover without workgroups")
 @click.option("--out", type=FOLDER, required=True, help="partition folder")
 @common
 def partition(

@@ -72,7 +72,7 @@ def _of_profile(record: AggregateRecord) -> str:
     type=CommaList(),
     required=True,
     shell_complete=completes("techniques"),
-    help="technique, or several: mgg,halo (mgg list techniques); auto: the one that the cost model picks",
+    help="technique, or several: mgg,halo (mgg list techniques); auto: the cost model picks one",
 )
 @click.option("--dim", "dims", type=CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
@@ -83,8 +83,8 @@ def _of_profile(record: AggregateRecord) -> str:
 @click.option("--set", "assignments", multiple=True, metavar="[TECHNIQUE.]KEY=VALUE", help="option of a technique")
 @click.option(
     "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
-    help="time a technique with these options on top of --set, instead of once; lists stand for all combinations;"
-    " repeat for more, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
+    help="time a technique with these options on top of --set; lists stand for all combinations;"
+    " may be repeated, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
 )  # fmt: skip
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
@@ -95,28 +95,28 @@ def _of_profile(record: AggregateRecord) -> str:
     type=click.IntRange(1, config.MAX_PRODUCTS),
     default=_AGGREGATE.launches,
     show_default=True,
-    help="how often everything is measured, each time on plans prepared anew; the first launch is checked",
+    help="how often to measure everything, each time on new plans; the first launch is checked",
 )
 @click.option(
     "--warmup",
     type=click.IntRange(0, config.MAX_PRODUCTS),
     default=_AGGREGATE.warmup,
     show_default=True,
-    help="untimed products of a launch",
+    help="untimed products per launch",
 )
 @click.option(
     "--iterations",
     type=click.IntRange(1, config.MAX_PRODUCTS),
     default=_AGGREGATE.iterations,
     show_default=True,
-    help="timed ones of a launch",
+    help="timed products per launch",
 )
 @EMULATE
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
 @click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
 @click.option("--faults", is_flag=True, help="also count page faults of GPUs, for techniques over unified memory")
-@click.option("--profile", is_flag=True, help="also find occupancy and SM utilization, by Nsight Compute (ncu)")
-@click.option("--out", type=FOLDER, required=True, help="records, JSON lines; those of the same layout in it stay")
+@click.option("--profile", is_flag=True, help="also measure occupancy and SM utilization, by Nsight Compute (ncu)")
+@click.option("--out", type=FOLDER, required=True, help="file of records (JSON lines); records of the same layout stay")
 @click.option("--replace", is_flag=True, help="replace the records in --out instead")
 @common
 def aggregate(

@@ -22,7 +22,7 @@ _AGGREGATE = config.AggregateConfig()
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
-@click.option("--refresh", is_flag=True, help="measure anew what was measured before")
+@click.option("--refresh", is_flag=True, help="measure again, even if this machine was measured before")
 @click.option("--latency", is_flag=True, help="measure transfers of 0.25 to 8 MiB instead, row by row and at once")
 @click.option("--out", type=FOLDER, help="file for mgg predict --machine; with --latency records for mgg report")
 @click.option("--replace", is_flag=True, help="with --latency: replace the records in --out")
@@ -30,14 +30,14 @@ _AGGREGATE = config.AggregateConfig()
 def links(
     pes: int | None, backend: str, refresh: bool, latency: bool, out: Path | None, replace: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """Measure what the links and operators of this job take, and keep it for technique auto; mpiexec -n P mgg links."""
+    """Measure the links and operators of this job, and keep the result for technique auto; mpiexec -n P mgg links."""
     if latency:
         if refresh:
-            raise InputError("links: --refresh is about what is kept, and --latency measures every time: leave it out")
+            raise InputError("links: --latency measures every time: leave out --refresh")
         _latency(pes, backend, out, replace, as_json)
         return
     if replace:
-        raise InputError("links: --replace is about the records of --latency; without it --out is always written anew")
+        raise InputError("links: --replace needs --latency; without it --out is always replaced")
     from mgg.backend import World, job_size, launch, together
     from mgg.cost.machines import found_or_measured, write
     from mgg.files import check_file_output

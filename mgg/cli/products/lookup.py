@@ -17,7 +17,7 @@ _MOST = 1 << 24
 @click.argument("data", type=FOLDER)
 @click.option(
     "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=",".join(config.LOOKUP_SIDES), show_default=True,
-    help="how rows are looked up (docs/lookup.md); the first is compared with each other one",
+    help="ways to look up rows (docs/lookup.md); the first is compared with each other one",
 )  # fmt: skip
 @click.option(
     "--dim",
@@ -28,27 +28,27 @@ _MOST = 1 << 24
 )
 @click.option(
     "--batches", type=CommaList(int, most=_MOST), default=",".join(map(str, _LOOKUP.batches)), show_default=True,
-    help="samples of a batch, all PEs together, or several sizes",
+    help="samples per batch over all PEs, or several sizes: 1024,2048",
 )  # fmt: skip
 @click.option("--backend", type=click.Choice(BACKENDS), default=_LOOKUP.backend, show_default=True, help=BACKEND_HELP)
 @click.option(
     "--pes", type=click.IntRange(1, config.MAX_PES),
-    help="number of PEs; ranks of mpiexec or srun are as many  [default: the ranks, else 1]",
+    help="number of PEs; must equal the ranks of mpiexec or srun  [default: the ranks, else 1]",
 )  # fmt: skip
 @click.option(
     "--launches", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.launches, show_default=True,
-    help="how often everything is measured, each time on tables prepared anew; the first launch is checked",
+    help="how often to measure everything, each time on new tables; the first launch is checked",
 )  # fmt: skip
 @click.option(
     "--warmup", type=click.IntRange(0, config.MAX_PRODUCTS), default=_LOOKUP.warmup, show_default=True,
-    help="untimed batches of a launch",
+    help="untimed batches per launch",
 )  # fmt: skip
 @click.option(
     "--iterations", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.iterations, show_default=True,
-    help="timed ones of a launch",
+    help="timed batches per launch",
 )  # fmt: skip
 @click.option("--no-check", is_flag=True, help="skip the comparison with float64 sums")
-@click.option("--out", type=FOLDER, help="records, JSON lines; those of the same samples in it stay")
+@click.option("--out", type=FOLDER, help="file of records (JSON lines); records of the same samples stay")
 @click.option("--replace", is_flag=True, help="replace the records in --out instead")
 @common
 def lookup(

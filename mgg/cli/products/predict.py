@@ -40,13 +40,13 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 )  # fmt: skip
 @click.option(
     "--variant", "variants", multiple=True, metavar="TECHNIQUE[:KEY=VALUE[,VALUE...]]...",
-    help="predict a technique with these options, instead of once at its defaults; lists stand for all combinations;"
-    " repeat for more, for example --variant cola --variant cola:fusion=false",
+    help="predict a technique with these options instead of its defaults; lists stand for all combinations;"
+    " may be repeated, for example --variant cola --variant cola:fusion=false",
 )  # fmt: skip
 @click.option(
     "--model",
     shell_complete=completes("models", files=True),
-    help="of LAYOUTs: predict the passes of this model's vertex programs instead, forward and backward (docs/costs.md)",
+    help="with layouts: predict the passes of this model's vertex programs instead (docs/costs.md)",
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of --model")
 @click.option("--dim", "dims", type=CommaList(int), default="64", show_default=True, help="embedding columns")
@@ -60,13 +60,13 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option("--network", "link", help="class of the link between workgroups  [default: the machine's]")
 @EMULATE
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
-@click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="of a GRAPH: numbers of PEs to split it for")
+@click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="with graphs: numbers of PEs")
 @click.option(
     "--scheme", default="edge_balanced", show_default=True, shell_complete=completes("schemes"),
-    help="of a GRAPH: partition scheme",
+    help="with graphs: partition scheme",
 )  # fmt: skip
-@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="of a GRAPH: PEs of a host")
-@click.option("--out", type=FOLDER, help="records, JSON lines, for mgg report; those in it stay")
+@click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="with graphs: PEs per host")
+@click.option("--out", type=FOLDER, help="file of records (JSON lines) for mgg report; its records stay")
 @click.option("--replace", is_flag=True, help="replace the records in --out instead")
 @common
 def predict(
@@ -75,8 +75,8 @@ def predict(
     machine: str, link: str | None, network: Network | None, pairs: tuple[str, ...], pes: list[int] | None,
     scheme: str, workgroup: int, out: Path | None, replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs; or a model's
-    passes over the arcs of layouts.
+    """Predict products of PATHS (graphs, partitions, layouts) by the cost model, for any number of PEs,
+    or with --model the passes of a model over the arcs of layouts.
     """
     from mgg.aggregate.predict import Question, changed
     from mgg.aggregate.predict import predict as run

@@ -58,26 +58,26 @@ def _line(tuned: Tuned) -> str:
     "--direction", "directions", type=CommaList(choices=("forward", "transpose")), default="forward,transpose",
     show_default=True, help="products with A, with its transpose (backward), or both",
 )  # fmt: skip
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="option of technique mgg, but no knob")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="option of technique mgg that is not tuned"
+)
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
 )
 @click.option(
     "--warmup", type=click.IntRange(0, config.MAX_PRODUCTS), default=2, show_default=True,
-    help="untimed products of a setting",
+    help="untimed products per setting",
 )  # fmt: skip
 @click.option(
     "--iterations", type=click.IntRange(1, config.MAX_PRODUCTS), default=10, show_default=True,
-    help="timed ones, among which times differ by themselves",
+    help="timed products per setting",
 )  # fmt: skip
 @click.option(
     "--settings", "budget", type=click.IntRange(1, 150), default=BUDGET, show_default=True,
-    help="settings tried at most, the default among them",
+    help="most settings to try, the default included",
 )  # fmt: skip
-@click.option("--refresh", is_flag=True, help="search anew what the table holds")
-@click.option(
-    "--out", type=FOLDER, help="JSON file of what was found; the table is in the cache folder  [default: none]"
-)
+@click.option("--refresh", is_flag=True, help="search again, even if the table has a result")
+@click.option("--out", type=FOLDER, help="JSON file of the result; the table is in the cache folder  [default: none]")
 @common
 def tune(
     layout: Path, dims: list[int], directions: list[str], assignments: tuple[str, ...], backend: str,

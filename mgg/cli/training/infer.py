@@ -17,13 +17,13 @@ from mgg.errors import InputError
 @click.argument("layout", type=FOLDER)
 @click.option(
     "--model", required=True, callback=one, shell_complete=completes("models", files=True),
-    help="model: its name (mgg list models), or a file of your own",
+    help="name of a model (mgg list models), or a file of your own",
 )  # fmt: skip
 @click.option("--weights", type=FOLDER, required=True, help=".safetensors or .npz file of its weights, by name")
 @click.option(
     "--map", "maps", multiple=True, metavar="THEIRS=OURS",
-    help="what an array of the file is called here; OURS.T takes the transpose, OURS.reshape the values in their"
-    " order, an empty OURS leaves it out",
+    help="MGG's name for an array of the file; OURS.T transposes it, OURS.reshape keeps the order of its values,"
+    " an empty OURS leaves it out",
 )  # fmt: skip
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",

@@ -87,9 +87,9 @@ def _library(side: Side) -> Any:
 @click.argument("layout", type=FOLDER)
 @click.option(
     "--model", required=True, callback=one, shell_complete=completes("models", files=True),
-    help="model: gcn for example (mgg list models), or a file of your own, ./my_model.py",
+    help="name of a model (mgg list models), gcn for example, or a file of your own, ./my_model.py",
 )  # fmt: skip
-@click.option("--model-hash", metavar="SHA256", help="refuse your own file where its content is another")
+@click.option("--model-hash", metavar="SHA256", help="refuse your own file if its content has another hash")
 @TECHNIQUE
 @BACKEND
 @THREADS
@@ -103,14 +103,14 @@ def _library(side: Side) -> Any:
 )  # fmt: skip
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,
-    help="what is scored and picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels a node",
+    help="score, which also picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels per node",
 )  # fmt: skip
 @click.option(
     "--epochs",
     type=click.IntRange(1, config.MAX_EPOCHS),
     default=_TRAIN.epochs,
     show_default=True,
-    help="passes over the graph",
+    help="number of epochs",
 )
 @click.option(
     "--seed",
@@ -126,22 +126,22 @@ def _library(side: Side) -> Any:
 )  # fmt: skip
 @click.option(
     "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,
-    metavar="SECONDS", help="write checkpoints so often that a fault costs no more work than this",
+    metavar="SECONDS", help="write checkpoints often enough that a fault costs at most this much work",
 )  # fmt: skip
-@click.option("--resume", is_flag=True, help="go on from the newest checkpoint, if there is one")
-@click.option("--weights", type=FOLDER, help="start from these: a run, its weights.safetensors, or a checkpoint")
+@click.option("--resume", is_flag=True, help="continue from the newest checkpoint, if there is one")
+@click.option("--weights", type=FOLDER, help="start from the weights of a run, a weights.safetensors or a checkpoint")
 @click.option(
     "--stall-after", type=SECONDS, default=_TRAIN.stall_after, show_default=True,
-    metavar="SECONDS", help="name a PE that neither works nor waits for others for so long, and end",
+    metavar="SECONDS", help="end the run if a PE neither works nor waits for others for this long, and name the PE",
 )  # fmt: skip
 @click.option(
     "--memory-per-pe", metavar="SIZE",
-    help="memory that a PE may take at most, of its GPU or of its host, 20GiB for example  [default: what is free]",
+    help="most memory per PE, on its GPU or its host, for example 20GiB  [default: the free memory]",
 )  # fmt: skip
 @click.option(
     "--activations", type=click.Choice(get_args(config.Activations)), default=_TRAIN.activations, show_default=True,
-    help="what layers keep for the backward pass: keep, recompute, host: page-locked host memory, of CPU PEs mapped"
-    " files; auto: all kept where that fits, else what takes least time",
+    help="activations for the backward pass: keep; recompute; host: hold them in host memory (CPU PEs: in mapped"
+    " files); auto: keep them all if they fit, else the fastest mix",
 )  # fmt: skip
 @click.option("--phases", is_flag=True, help="record how long aggregations, dense products and communication take")
 @click.option("--inference", is_flag=True, help="after the last epoch, time passes without dropout and gradients")
@@ -168,11 +168,11 @@ def train(
     from mgg.train.expected_kernels import foreseen
 
     if model_hash and not is_own_model(model):
-        raise InputError(f"--model-hash: {model} is a model of MGG's, and no file of your own")
+        raise InputError(f"--model-hash: {model} is one of MGG's models; the option is for a file of your own")
     library = _library(side)
     allowed = parse_size(memory_per_pe) if memory_per_pe else None
     if library and (allowed or activations != "auto"):
-        raise InputError(f"--memory-per-pe, --activations: side {side} keeps what it keeps: leave them out")
+        raise InputError(f"--memory-per-pe, --activations: side {side} always keeps its activations: leave them out")
     if library and threads > 1:
         raise InputError(f"--threads {threads}: side {side} has one thread per PE: leave it out")
     settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))

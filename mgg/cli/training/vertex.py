@@ -17,18 +17,18 @@ def vertex() -> None:
 @vertex.command()
 @click.argument("model", metavar="MODEL_FILE")
 @click.option(
-    "--columns", type=click.IntRange(1, MAX_DIM), default=16, show_default=True, help="of the features of the graph"
+    "--columns", type=click.IntRange(1, MAX_DIM), default=16, show_default=True, help="columns of the features"
 )
-@click.option("--classes", type=click.IntRange(1, MAX_DIM), default=8, show_default=True, help="of its labels")
-@click.option("--relations", type=click.IntRange(0), default=0, show_default=True, help="types of its arcs")
+@click.option("--classes", type=click.IntRange(1, MAX_DIM), default=8, show_default=True, help="number of classes")
+@click.option("--relations", type=click.IntRange(0), default=0, show_default=True, help="number of arc types")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
 @common
 def explain(
     model: str, columns: int, classes: int, relations: int, assignments: tuple[str, ...], as_json: bool
 ) -> None:  # fmt: skip
-    """Print values, passes over arcs, what crosses between PEs and what is kept, of each vertex program of a model.
+    """Print each vertex program of a model: its values, passes over arcs, transfers between PEs and kept arrays.
 
-    It reads the model's file and no graph: --columns, --classes and --relations stand for one.
+    No graph is read: --columns, --classes and --relations describe one.
     """
     from mgg.model import build, find, settings_of
     from mgg.model.program import programs_of

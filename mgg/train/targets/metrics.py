@@ -55,7 +55,7 @@ def _check_metric(layout: PeLayout, metric: str, settings: ModelSettings) -> Non
         raise InputError(f"metric {metric}: nodes of graph {manifest.name} have no class; take micro_f1 or roc_auc")
     if METRICS[metric] == "tasks" and not manifest.tasks:
         raise InputError(
-            f"metric {metric}: is for several yes-or-no labels a node, of which graph {manifest.name} has none;"
+            f"metric {metric}: needs several yes-or-no labels per node, and graph {manifest.name} has none;"
             " take accuracy"
         )
     if METRICS[metric] == "tasks" and settings.class_weights == "balanced":
