@@ -18,9 +18,11 @@ from mgg.errors import InputError
 from mgg.graph.csr import Csr
 
 GRAPHS = awkward_graphs()
+#: Takes ten times as long as any other.
+LONG = pytest.param("row of 10,000 arcs", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [LONG if name == LONG.values[0] else name for name in GRAPHS])
 def test_replicas_of_two_on_eight_pes(tmp_path, name):
     folder = make_layout(tmp_path, GRAPHS[name], 8)
     parts = simulated.run(8, lambda world: products(world, folder, [1, 41], only=["broadcast:2"]))

@@ -24,17 +24,22 @@ def measured():
     return fit.read([BENCHMARKS / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
 
 
-def test_the_constants_are_those_of_the_fit(measured):
+@pytest.fixture(scope="module")
+def fitted(measured):
+    """What the fit makes of all of it."""
+    return fit.fitted(*measured)
+
+
+def test_the_constants_are_those_of_the_fit(measured, fitted):
     samples, splits = measured
-    found = fit.machine(fit.fitted(samples, splits))
+    found = fit.machine(fitted)
     for each in samples:
         known, anew = (fit.predicted(each, splits, on) for on in (H200, found))
         assert known == pytest.approx(anew, rel=0.01), each
 
 
-def test_no_constant_ends_at_its_upper_bound(measured):
-    values = fit.fitted(*measured)
-    for name, value in values.items():
+def test_no_constant_ends_at_its_upper_bound(fitted):
+    for name, value in fitted.items():
         start = fit.START[name.rpartition(".")[2]]
         assert value == 0 or math.log(value / start) < fit.ABOVE - 0.1, (name, value)
 

@@ -20,10 +20,12 @@ from mgg.cost.product import Split, Workload
 from mgg.errors import InputError
 
 GRAPHS = awkward_graphs()
+#: Takes ten times as long as any other.
+LONG = pytest.param("row of 10,000 arcs", marks=pytest.mark.slow)
 FLOAT = 4
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [LONG if name == LONG.values[0] else name for name in GRAPHS])
 def test_every_product(tmp_path, name):
     folder = make_layout(tmp_path, GRAPHS[name], 4)
     parts = simulated.run(4, lambda world: products(StrictWorld(world), folder, [1, 2, 41], only=["broadcast:grid"]))
