@@ -63,7 +63,7 @@ def check(model, *more):
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, pyg.CORA])
 @pytest.mark.parametrize("model", MODELS)
 def test_model(model, graph, pes, oracle_layouts):
     check(model, oracle_layouts(graph, pes), pes)

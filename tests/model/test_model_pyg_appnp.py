@@ -25,7 +25,7 @@ def appnp(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, pyg.CORA])
 @pytest.mark.parametrize("arc_dropout", [0.0, NEARLY_NONE])
 def test_appnp(arc_dropout, graph, pes, oracle_layouts):
     pyg.check("appnp", settings(arc_dropout), appnp, oracle_layouts(graph, pes), pes)

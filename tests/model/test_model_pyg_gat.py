@@ -23,7 +23,7 @@ def gat(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, pyg.CORA])
 def test_gat(graph, pes, oracle_layouts):
     pyg.check("gat", SETTINGS, gat, oracle_layouts(graph, pes), pes)
 

@@ -31,7 +31,7 @@ def gatv2(facts, shared=False) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, pyg.CORA])
 def test_gatv2(graph, pes, oracle_layouts):
     pyg.check("gatv2", SETTINGS, gatv2, oracle_layouts(graph, pes), pes)
 

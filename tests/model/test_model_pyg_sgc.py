@@ -13,7 +13,7 @@ def sgc(facts) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, pyg.CORA])
 def test_sgc(graph, pes, oracle_layouts):
     pyg.check("sgc", {"hops": 3}, sgc, oracle_layouts(graph, pes), pes)
 

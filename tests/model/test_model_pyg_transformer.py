@@ -34,7 +34,7 @@ def transformer(facts, gated=True) -> Reference:
 
 
 @pytest.mark.parametrize("pes", pyg.PES)
-@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, "cora"])
+@pytest.mark.parametrize("graph", [*pyg.GRAPHS, *pyg.LOOPS, pyg.CORA])
 def test_transformer(graph, pes, oracle_layouts):
     pyg.check("transformer", SETTINGS, transformer, oracle_layouts(graph, pes), pes)
 

@@ -135,7 +135,9 @@ LOOPS = {"loops": _loops}
 TYPED = {"typed": _typed, "typed, no features": _typed}
 #: As many types as their inverses have.
 PAIRED = {"paired": lambda: _typed(6), "paired, no features": lambda: _typed(6)}
-PES = (1, 2, 4)
+PES = (1, 4)
+#: A file that is there, whose features are sparse: the quick tests take it for one model.
+CORA = pytest.param("cora", marks=pytest.mark.slow)
 
 
 def _node_data(nodes: int) -> dict[str, np.ndarray]:
