@@ -48,9 +48,12 @@ def hinted(text: str) -> Markup:
 
 
 def technique(label: str) -> Markup:
-    """The label of a technique, escaped, with a hint on what it does."""
-    text = _entries()["techniques"].get(re.split(r"[ (,:]", label, maxsplit=1)[0])
-    return Markup(_hint(str(escape(label)), text) if text else escape(label))  # nosec B704
+    """The label of a technique, or several with semicolons between, escaped, with a hint on what each does."""
+    told = []
+    for each in label.split("; "):
+        text = _entries()["techniques"].get(re.split(r"[ (,:]", each, maxsplit=1)[0])
+        told.append(_hint(str(escape(each)), text) if text else str(escape(each)))
+    return Markup("; ".join(told))  # nosec B704
 
 
 def legend(names: Iterable[str]) -> str:

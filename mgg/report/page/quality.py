@@ -36,7 +36,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
         halos = [row for row in tables["halos"] if (row["dataset"], row["graph_hash"]) == key]
         parts.append(Part(names[key], "", [_volumes(found, names[key]), *_heat(halos, names[key])]))
     intro = (
-        "What one product would move, all PEs together; nothing ran. Small: % of arcs; a pointer tells shares of "
+        "Volumes of one product, all PEs; nothing ran. Small: % of arcs; a pointer tells shares of "
         "volumes. Empty: one workgroup, or not counted."
     )
     return Section("quality", "Partitions", intro, parts, folded=True)

@@ -380,7 +380,7 @@ def _checks(tables: dict[str, Rows]) -> Grid | None:
             tolerance = f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT
             texts = (error, tolerance, *(str(row[column]) for column in counts))
             alike.setdefault(texts, []).append(f"{row['label']}{where}")
-        lines = [(", ".join(who), _verdict(texts, counts)) for texts, who in alike.items()]
+        lines = [("; ".join(who), _verdict(texts, counts)) for texts, who in alike.items()]
         groups.append((names[key], lines))
     columns = ["largest error", "tolerance", *counts.values()]
     return Grid("Error of each technique", "technique", columns, groups) if groups else None

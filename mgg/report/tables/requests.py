@@ -119,7 +119,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     granted = any(job["granted"] for job in jobs)
     change = _changes(requests) if granted else None
     told = "No request was far too large or too small." if change is None else "The second table says what to change."
-    text = "Memory and cores are at least these."
+    text = "Memory and cores: at least these."
     if requests:
         said = f"A scheduler reserved what these jobs asked for. {told}" if granted else (
             "Nothing was reserved on this machine: a pointer tells what jobs would ask a cluster for."
