@@ -131,7 +131,7 @@ def test_predictions_name_it(folder, tmp_path, ends):
     here = changed(H200, {}, None, NETWORK)
     (held,) = predict([folder / "layout-2"], here, Question(["halo"], [16]))
     assert held.network == TOLD and held.links[TOLD] == {"latency": 5e-6, "bandwidth": 20e9, "message": 0}
-    with pytest.raises(InputError, match="--network infiniband-hdr: --emulate-network says"):
+    with pytest.raises(InputError, match="--network infiniband-hdr: --emulate-network also sets"):
         changed(H200, {}, "infiniband-hdr", NETWORK)
     out = tmp_path / "said.jsonl"
     assert ends("predict", folder / "layout-2", "--dim", 16, "--emulate-network", "20GB/s,5us", "--out", out) == 0
