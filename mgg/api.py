@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mgg.graph.manifest import Manifest
+    from mgg.network import Network
 
 __all__ = ["Graph", "Report", "Run", "Timings", "aggregate", "graph", "report", "train"]
 
@@ -166,7 +167,9 @@ def train(
     seed: int = 0, dtype: config.Dtype = _TRAIN.dtype, metric: str = _TRAIN.metric,
     technique: str = _TRAIN.techniques[0], options: Mapping[str, Any] | None = None, pes: int | None = None,
     backend: config.Backend = _TRAIN.backend, out: _Path | None = None, resume: bool = False,
-    weights: _Path | None = None, progress: bool = False,
+    weights: _Path | None = None, progress: bool = False, memory_per_pe: str | None = _TRAIN.memory_per_pe,
+    activations: config.Activations = _TRAIN.activations, threads: int = _TRAIN.threads,
+    emulate_network: str | None = None,
 ) -> Run:  # fmt: skip
     """Train a model on a whole graph, as ``mgg train`` does.
 
@@ -187,6 +190,11 @@ def train(
         resume: go on from the newest checkpoint of ``out``.
         weights: start from these: a run, its weights, or a checkpoint.
         progress: report epochs on standard error.
+        memory_per_pe: what a PE may take at most, for example ``"20GiB"``; None: what is free.
+        activations: what layers keep for the backward pass (docs/training.md, "Memory"): ``auto``, ``keep``,
+            ``recompute`` or ``host``.
+        threads: of each CPU PE, for row-wise sparse products.
+        emulate_network: bandwidth and latency of transfers between workgroups, ``"20GB/s,5us"`` (docs/emulation.md).
 
     Raises:
         InputError: an unknown name, setting or option, or a graph that lacks what training needs.
@@ -194,25 +202,31 @@ def train(
     """
     from mgg import layout as layouts
     from mgg.backend import World, launch_script, together
+    from mgg.backend.emulated import emulating
+    from mgg.graph.budget import parse_size
     from mgg.train import Result
     from mgg.train import train as run
 
     origin.begin("train", {
         "model": str(model), "settings": settings, "epochs": epochs, "seed": seed, "dtype": dtype, "metric": metric,
-        "technique": technique, "options": options, "backend": backend,
+        "technique": technique, "options": options, "backend": backend, "memory_per_pe": memory_per_pe,
+        "activations": activations, "threads": threads, "emulate_network": emulate_network,
     })  # fmt: skip
+    network = _network(emulate_network)
+    allowed = parse_size(memory_per_pe) if memory_per_pe else None
     place, start = _place(out, "run"), Path(weights) if weights else None
     folder = _layout(source, pes, out is not None)
 
     def program(world: World) -> Result:
         part = together(world, lambda: layouts.load(folder, world.rank))
+        world = emulating(world, network, part.manifest.workgroup)
         return run(
             world, part, model=str(model), technique=technique, options=dict(options or {}), epochs=epochs, seed=seed,
             settings=dict(settings or {}), out=place, dtype=dtype, metric=metric, weights=start, resume=resume,
-            progress=progress,
+            progress=progress, memory_per_pe=allowed, activations=activations,
         )  # fmt: skip
 
-    found = launch_script(backend, lambda: layouts.read_manifest(folder).pes, program)
+    found = launch_script(backend, lambda: layouts.read_manifest(folder).pes, program, threads)
     return Run(place, found[0].record)
 
 
@@ -221,7 +235,8 @@ def aggregate(
     dtype: config.Dtype | Sequence[config.Dtype] = "fp32", options: Mapping[str, Any] | None = None,
     transpose: bool = False, launches: int = _AGGREGATE.launches, warmup: int = _AGGREGATE.warmup,
     iterations: int = _AGGREGATE.iterations, check: bool = True, pes: int | None = None,
-    backend: config.Backend = _AGGREGATE.backend, out: _Path | None = None,
+    backend: config.Backend = _AGGREGATE.backend, out: _Path | None = None, threads: int = _AGGREGATE.threads,
+    emulate_network: str | None = None,
 ) -> Timings:  # fmt: skip
     """Check the product C = A B against float64 and time it, as ``mgg aggregate`` does.
 
@@ -239,6 +254,8 @@ def aggregate(
         pes: as of ``train``.
         backend: as of ``train``.
         out: file of JSON lines, which is replaced; None: a temporary one that goes with the process.
+        threads: as of ``train``.
+        emulate_network: as of ``train``.
 
     Raises:
         InputError: an unknown technique or option, or nothing that could be measured.
@@ -249,13 +266,20 @@ def aggregate(
     from mgg.aggregate.variants import expand
 
     names, dims, dtypes = _several(technique), _several(dim), _several(dtype)
-    asked = {"technique": names, "dim": dims, "dtype": dtypes, "options": options, "transpose": transpose}
+    asked = {
+        "technique": names, "dim": dims, "dtype": dtypes, "options": options, "transpose": transpose,
+        "threads": threads, "emulate_network": emulate_network,
+    }  # fmt: skip
     origin.begin("aggregate", asked | {"launches": launches, "warmup": warmup, "iterations": iterations})
     place = _place(out, "records.jsonl")
     folder = _layout(source, pes, out is not None)
     chosen = [(name, each) for name in names if name != "auto" for each in expand(name, options or {}, [])]
     protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, check, launches=launches)
-    records, refused = Job(folder, backend, dims, dtypes, protocol, "auto" in names, place, replace=True).run(chosen)
+    network = _network(emulate_network)
+    job = Job(
+        folder, backend, dims, dtypes, protocol, "auto" in names, place, replace=True, network=network, threads=threads
+    )
+    records, refused = job.run(chosen)
     for error in refused:
         _log.warning("not measured: %s", " ".join(str(error).split()))
     return Timings(place, records)
@@ -293,6 +317,16 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 def _place(out: _Path | None, name: str) -> Path:
     """``out``, or a place of that name which goes with the process."""
     return Path(out) if out is not None else Path(tempfile.mkdtemp(dir=_scratch().name)) / name
+
+
+def _network(text: str | None) -> Network | None:
+    """The network that ``text`` says, or InputError."""
+    from mgg.network import Network
+
+    try:
+        return Network.parse(text) if text else None
+    except ValueError as error:
+        raise InputError(f"emulate_network: {error}").on_every_pe() from None
 
 
 def _several(values: Any) -> list[Any]:

@@ -17,11 +17,11 @@ from mgg.errors import InputError
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory):
-    """digits on two PEs, by the command line."""
+    """digits on two PEs, each a workgroup, by the command line."""
     folder = tmp_path_factory.mktemp("api")
     for words in (
         ["graph", "digits", "--out", f"{folder}/graph"],
-        ["partition", f"{folder}/graph", "--pes", "2", "--out", f"{folder}/part"],
+        ["partition", f"{folder}/graph", "--pes", "2", "--workgroup", "1", "--out", f"{folder}/part"],
         ["layout", f"{folder}/graph", f"{folder}/part", "--out", f"{folder}/layout"],
     ):
         cli(words, standalone_mode=False)
@@ -57,6 +57,26 @@ def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
     test = predicted[predicted["split"] == 3]
     assert (test["prediction"] == test["label"]).mean() == pytest.approx(run.test_accuracy)
     assert sum(array.size for array in run.weights.values()) >= run.record.parameters
+
+
+def test_memory_threads_and_a_slow_network(layout, tmp_path):
+    """The bits of a training without them; the report keeps it apart."""
+    same = {"model": "gcn", "epochs": 2, "settings": {"hidden": 8}}
+    plain = mgg.train(layout, **same, backend="simulated")
+    held = mgg.train(
+        layout, **same, backend="simulated", memory_per_pe="1GiB", activations="recompute",
+        emulate_network="1GB/s,1us",
+    )  # fmt: skip
+    assert held.metrics["loss"].tolist() == plain.metrics["loss"].tolist()
+    found = held.record
+    assert found.memory_per_pe == 2**30 and {*found.activations.values()} == {"recompute"}
+    assert found.emulated is not None and plain.record.emulated is None
+    row = mgg.report(plain, held, out=tmp_path / "report").table("training")
+    assert sorted(map(bool, row["activations"])) == [False, True]
+    with pytest.raises(InputError, match="emulate_network: 'fast'"):
+        mgg.aggregate(layout, emulate_network="fast")
+    with pytest.raises(InputError, match="--threads 4096: 2 PEs"):
+        mgg.aggregate(layout, backend="simulated", threads=4096)
 
 
 def test_a_graph_of_a_file_and_its_product(tmp_path):

@@ -187,7 +187,7 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T], 
     return nvshmem.run(pes, program)
 
 
-def launch_script(backend: str, pes: Callable[[], int], program: Callable[[World], T]) -> list[T]:
+def launch_script(backend: str, pes: Callable[[], int], program: Callable[[World], T], threads: int = 1) -> list[T]:
     """As ``launch``, for a user's own script: where this rank of a job fails alone, it ends the others, too.
 
     Raises:
@@ -195,7 +195,7 @@ def launch_script(backend: str, pes: Callable[[], int], program: Callable[[World
         Exception: what the program raised.
     """
     try:
-        return launch(backend, pes, program)
+        return launch(backend, pes, program, threads)
     except Exception as error:
         # The others would wait for this rank until their time limit.
         if mpi_runs() and not getattr(error, "everywhere", False):

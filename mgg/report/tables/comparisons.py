@@ -24,7 +24,7 @@ LEAST = 0.01
 #: Columns that two training runs share to be compared.
 _RUN = (
     "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
-    "asked_epochs",
+    "asked_epochs", "activations",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 _COMMON = ("dataset", "graph_hash", "machine_id", "device", "backend", "scheme", "dtype", "pes", "technique", "options")
 IDENTITY = {
     "aggregate": (*_COMMON, "direction", "dim", "workgroup"),
-    "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs"),
+    "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs", "activations"),
 }
 _OF_MACHINES = ("place", "emulated")
 #: What is compared, and whether more of it is better.
