@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -136,6 +136,7 @@ class Partition(Frozen):
 class PartitionRecord(Origin, Partition):
     """A partition as ``mgg partition`` writes it."""
 
+    again: ClassVar[str] = "run mgg partition again"
     schema_version: Literal[3] = 3
 
 
@@ -212,6 +213,7 @@ class AggregateRecord(Common):
     It is measured in launches, each on a plan prepared anew, between which everything else of the job is measured.
     """
 
+    again: ClassVar[str] = "run mgg aggregate again"
     schema_version: Literal[3] = 3
     kind: Literal["aggregate"] = "aggregate"
     defaults: dict[str, Any] = Field(
@@ -305,6 +307,7 @@ class AggregateRecord(Common):
 class TrainRecord(Common):
     """One training run."""
 
+    again: ClassVar[str] = "run mgg train again"
     schema_version: Literal[2] = 2
     kind: Literal["train"] = "train"
     model: str = Field(description="model")
@@ -368,6 +371,7 @@ class TrainRecord(Common):
 class InferenceRecord(Common):
     """What a model made of a graph with weights that were trained elsewhere."""
 
+    again: ClassVar[str] = "run mgg infer again"
     schema_version: Literal[1] = 1
     kind: Literal["inference"] = "inference"
     model: str = Field(description="model")
@@ -386,6 +390,7 @@ class InferenceRecord(Common):
 class PredictionRecord(Origin):
     """What the cost model says of one technique and width on so many PEs: nothing ran (docs/costs.md)."""
 
+    again: ClassVar[str] = "run mgg predict again"
     schema_version: Literal[2] = 2
     kind: Literal["prediction"] = "prediction"
     dataset: str = Field(description="name of the graph")
@@ -444,14 +449,6 @@ class EpochRecord(Frozen):
 
 
 R = TypeVar("R", bound=BaseModel)
-#: What to do where a record was altered, or is of an MGG that wrote others.
-_AGAIN: dict[type[BaseModel], str] = {
-    PartitionRecord: "run mgg partition again",
-    AggregateRecord: "run mgg aggregate again",
-    TrainRecord: "run mgg train again",
-    InferenceRecord: "run mgg infer again",
-    PredictionRecord: "run mgg predict again",
-}
 #: The file that holds the record of a folder.
 _FILES: dict[type[BaseModel], str] = {TrainRecord: RUN_FILE, InferenceRecord: INFERENCE_FILE}
 
@@ -465,8 +462,7 @@ def as_json(record: BaseModel, *, indent: int | None = None, **more: Any) -> str
 
 def _values(record: BaseModel) -> dict[str, Any]:
     """What JSON holds of a record."""
-    values: dict[str, Any] = json.loads(record.model_dump_json())
-    return values
+    return dict(json.loads(record.model_dump_json()))
 
 
 def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
@@ -554,7 +550,7 @@ def _read_folder(folder: str | Path, kind: type[R]) -> tuple[R, dict[str, str]]:
     """The record of a folder, and the sha256 of its other files by name."""
     run = Path(folder) / _FILES[kind]
     missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
-    values = hashed.unsealed(text_of(run, missing), str(run), _AGAIN[kind])
+    values = hashed.unsealed(text_of(run, missing), str(run), _again(kind))
     files = values.pop("files", {})
     return _validated(values, kind, str(run)), files
 
@@ -565,8 +561,8 @@ def _checked(folder: str | Path, name: str, files: dict[str, str], kind: type[Ba
         if hashed.file_hash(path) == files.get(name):
             return path
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}: {_AGAIN[kind]}") from None
-    raise InputError(f"{path}: altered since the run was written: {_FILES[kind]} names another sha256: {_AGAIN[kind]}")
+        raise InputError(f"{path}: {error.strerror}: {_again(kind)}") from None
+    raise InputError(f"{path}: altered since the run was written: {_FILES[kind]} names another sha256: {_again(kind)}")
 
 
 def read_partition(folder: str | Path) -> PartitionRecord:
@@ -586,8 +582,8 @@ def text_of(path: str | Path, missing: str = "") -> str:
         raise InputError(f"{path}: {reason}") from None
 
 
-def _again(model: type[BaseModel]) -> str:
-    return _AGAIN.get(model, getattr(model, "again", "make it again"))
+def _again(model: type[BaseModel]) -> str:  # if a record was altered, or another version of MGG wrote it
+    return getattr(model, "again", "make it again")
 
 
 def parsed(text: str, model: type[R], where: str) -> R:
@@ -600,6 +596,5 @@ def _validated(values: dict[str, Any], model: type[R], where: str) -> R:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        place = f"field {field}: " if field else ""
+        place = f"field {'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
         raise InputError(f"{where}: {place}{first['msg'].removeprefix('Value error, ')}: {_again(model)}") from None

@@ -221,7 +221,7 @@ def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
     ("raised", "code", "said"),
     [
         (RuntimeError("odd"), 1, "mgg: internal error: RuntimeError: odd (--debug shows where)"),
-        (NotImplementedError(), 1, "mgg: internal error: NotImplementedError (--debug shows where)"),
+        (ZeroDivisionError(), 1, "mgg: internal error: ZeroDivisionError (--debug shows where)"),
         (KeyboardInterrupt(), 130, INTERRUPTED),
     ],
 )
