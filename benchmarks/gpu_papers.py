@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from gpu_four import MGG, launcher
 
 from mgg.record import read_run
 
@@ -56,16 +57,16 @@ def main(out: Path, scale: float, pes: int, epochs: int, memory: str, train: str
     log = (out / "papers.jsonl").open("a", encoding="utf-8", buffering=1)
     budget = ["--memory", memory]
     for folder, command in (
-        (graph, ["mgg", "generate", "papers-like", "--scale", str(scale), *budget]),
-        (part, ["mgg", "partition", str(graph), "--pes", str(pes)]),
-        (layout, ["mgg", "layout", str(graph), str(part), *budget]),
+        (graph, [*MGG, "generate", "papers-like", "--scale", str(scale), *budget]),
+        (part, [*MGG, "partition", str(graph), "--pes", str(pes)]),
+        (layout, [*MGG, "layout", str(graph), str(part), *budget]),
     ):
         if not (folder.exists() or layout.exists()):
             line = stage(folder.name, [*command, "--out", str(folder)])
             print(json.dumps(line | {"gb": size(folder), "gb_a_pe": [*map(size, folder.glob("pe-*"))]}), file=log)
     if drop:
         shutil.rmtree(graph, ignore_errors=True)
-    command = ["mpiexec", "-n", str(pes), "mgg", "train", str(layout), "--model", "gcn", "--set", "hidden=128"]
+    command = [*launcher(pes), *MGG, "train", str(layout), "--model", "gcn", "--set", "hidden=128"]
     command += [*train.split(), "--epochs", str(epochs), "--resume", "--out", str(run)]
     if not run.exists() and not run.with_name("run.checkpoint").exists():
         print(json.dumps(stage("train", command, epochs // 2)), file=log)

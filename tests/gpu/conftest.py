@@ -23,9 +23,19 @@ def sharing(item):
     return next((mark.kwargs["share"] for mark in item.iter_markers("gpu") if "share" in mark.kwargs), "mps")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--pes", type=int, metavar="N", help="of tests/gpu only the cases for N PEs")
+
+
+def pytest_collection_modifyitems(config, items):
+    # Called with the tests of all folders; without the option, where pytest was not started with this one.
+    pes = config.getoption("--pes", None)
+    others = [item for item in items if pes and item.get_closest_marker("gpu") and needed(item) != pes]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     for item in items:
-        if item.get_closest_marker("gpu") is None:  # called with the tests of all folders
+        if item.get_closest_marker("gpu") is None:
             continue
         number, share = needed(item), sharing(item)
         no_mps = share == "mps" and MPS is None

@@ -1,0 +1,526 @@
+"""All runs on the GPUs of one host, in one call of limited time: bash benchmarks/gpu_four.sh OUT.
+
+graphs    generate, partition and lay out the graphs, side by side, once for all parts
+tests     tests/gpu with as many PEs as GPUs, while the graphs are made
+halo      products of every technique on all GPUs, as one workgroup and as two; halo on 1, 2, 4, ... GPUs
+auto      how far auto's pick is from the fastest, and the cost model's error, of the same products
+train     epochs of every model on one GPU and on all; GCN and GAT beside PyTorch Geometric on one
+network   products of two workgroups with an emulated network, which stands in for two hosts
+papers    benchmarks/gpu_papers.py at --papers-scale
+
+mgg aggregate compares each product with float64 before it times it. A training's first loss must be that of one PE
+(relative tolerance 1e-4). Epochs include the evaluation, so a training step takes less. OUT gets products.jsonl,
+network.jsonl and training.jsonl, whose lines hold machine, versions and commit, papers.jsonl, tests.json, the log, and
+summary.json with commands, what failed or was not run, and the comparisons. Exit code 1: something of it failed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+from step_models import ALONE, SETTINGS
+
+from mgg import hashed
+from mgg.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+MGG = [sys.executable, "-m", "mgg.cli"]
+#: Graph: options of mgg generate, its scale as a multiple of --scale. The last is directed.
+GRAPHS: dict[str, tuple[list[str], float]] = {
+    "reddit-like": (["--features", "602", "--classes", "41"], 1),
+    "products-like": (["--features", "100", "--classes", "47"], 1),
+    "orkut-like": (["--features", "128", "--classes", "32"], 1),
+    "web-like": ([], 1),
+    "citation-like": ([], 20),
+}
+TRAINED = ("reddit-like", "products-like", "orkut-like")
+TECHNIQUES = "auto,halo,cola,mgg,broadcast_pipelined,features"
+NETWORK = "20GB/s,5us"
+#: Milliseconds of CoLa's released kernel on four H200s, by graph and D (docs/results/gpu.md).
+COLA = {
+    "products-like": {16: 1.52, 64: 1.28, 128: 2.50},
+    "reddit-like": {16: 1.26, 64: 1.07, 128: 2.13},
+    "orkut-like": {16: 3.08, 64: 2.93, 128: 5.89},
+    "web-like": {16: 1.21, 64: 0.99, 128: 1.74},
+}
+TESTS = ("halo", "techniques", "world", "train", "epoch", "faults", "sanitizer")
+#: Part: its share of the time; what one leaves goes to those after it.
+SHARES = {"graphs": 30, "tests": 25, "halo": 30, "auto": 10, "train": 25, "network": 8, "papers": 20}
+LOSS_TOLERANCE = 1e-4
+WARMUP, EPOCHS = 5, 25
+
+
+def launcher(ranks: int) -> list[str]:
+    """The mpiexec beside this Python, else the one on $PATH, for ``ranks`` ranks that no core is chosen for."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if not found:
+        raise SystemExit("error: no mpiexec beside this Python or on $PATH: pip install mpich")
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    flags = []
+    if "Open MPI" in said or "OpenRTE" in said:
+        flags = ["--bind-to", "none", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    return [found, *flags, "-n", str(ranks)]
+
+
+class Host:
+    """Runs commands within the time, and keeps what became of them."""
+
+    def __init__(self, out: Path, work: Path, pes: int, backend: str, scale: float, seconds: float) -> None:
+        self.out, self.work, self.pes, self.backend, self.scale = out, work, pes, backend, scale
+        self.started, self.seconds = time.monotonic(), seconds
+        self.jobs: list[dict[str, Any]] = []
+        self.failures: list[str] = []
+        self.limit = seconds
+        self._lock = threading.Lock()
+        self.log = (out / "log.txt").open("w", encoding="utf-8", buffering=1)
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def fail(self, what: str) -> None:
+        with self._lock:
+            self.failures.append(what)
+        click.echo(f"FAILED {what}")
+
+    def run(self, what: str, command: list[str], limit: float, gpus: Iterable[int] | None = None) -> bool:
+        """Whether the command ended with code 0 by second ``limit``; ``gpus``: those it sees of those we see."""
+        left = limit - self.now()
+        if left <= 0:
+            self.fail(f"{what}: not run, no time left")
+            return False
+        variables = dict(os.environ)
+        if gpus is not None and self.backend == "nvshmem":
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.pes)))
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(seen.split(",")[gpu] for gpu in gpus)
+        begun = self.now()
+        job = subprocess.Popen(
+            command, cwd=ROOT, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            said, code = job.communicate(timeout=left)[0], job.returncode
+        except subprocess.TimeoutExpired:
+            said, code = self._end(job), 124
+        with self._lock:
+            self.jobs.append({"what": what, "command": command, "code": code, "seconds": round(self.now() - begun, 2)})
+            self.log.write(f"=== {what}: code {code}, second {begun:.0f} to {self.now():.0f}\n{said}\n")
+        if code:
+            told = "ended when its time was over" if code == 124 else f"code {code}"
+            self.fail(f"{what}: {told}: {' | '.join(said.strip().splitlines()[-3:])[-400:]}")
+        else:
+            click.echo(f"{self.now():4.0f} s {what}")
+        return code == 0
+
+    @staticmethod
+    def _end(job: subprocess.Popen[str]) -> str:
+        """End the command and all that it started; what it said."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(job.pid, number)
+                return job.communicate(timeout=5)[0]
+            except subprocess.TimeoutExpired:
+                continue
+            except ProcessLookupError:
+                break
+        return ""
+
+    # Parts.
+
+    def make(self, name: str, limit: float) -> bool:
+        """The graph and its layouts."""
+        options, times = GRAPHS[name]
+        graph = self.work / name
+        commands = [("generate", [name, "--scale", f"{times * self.scale:g}", *options, "--out", str(graph)])]
+        for pes, groups in self.cuts():
+            part, layout = self.layout(name, pes, groups, "partition"), self.layout(name, pes, groups)
+            size = ["--workgroup", str(pes // groups)]
+            commands += [
+                ("partition", [str(graph), "--pes", str(pes), *size, "--out", str(part)]),
+                ("layout", [str(graph), str(part), "--memory", "16GiB", "--out", str(layout)]),
+            ]
+        return all(
+            Path(arguments[-1]).exists() or self.run(f"{stage} {name}", [*MGG, stage, *arguments], limit)
+            for stage, arguments in commands
+        )
+
+    def cuts(self) -> list[tuple[int, int]]:
+        """PEs and workgroups of the layouts, those of all GPUs first."""
+        fewer = [1 << power for power in range(self.pes.bit_length()) if 1 << power < self.pes]
+        return [(self.pes, 1), *([(self.pes, 2)] if self.pes % 2 == 0 else []), *((pes, 1) for pes in fewer)]
+
+    def layout(self, name: str, pes: int, groups: int, stage: str = "layout") -> Path:
+        return self.work / f"{name}-{stage}-{pes}-{groups}"
+
+    def products(
+        self, name: str, pes: int, groups: int, techniques: str, more: list[str], limit: float, **at: Any
+    ) -> None:
+        """Check and time products; records go to work/FILE-NAME-PES-GROUPS.jsonl."""
+        file = at.pop("file", "products")
+        records, layout = self.work / f"{file}-{name}-{pes}-{groups}.jsonl", self.layout(name, pes, groups)
+        if records.exists():
+            return
+        command = [*launcher(pes), *MGG, "aggregate", str(layout), "--technique", techniques, "--dim", "16,64,128"]
+        command += ["--backend", self.backend, "--launches", "1", "--warmup", "5", "--iterations", "20", *more]
+        self.run(f"{file} {name} {pes} PEs, {groups} workgroups", [*command, "--out", str(records)], limit, **at)
+
+    def lanes(self, pes: int, names: Iterable[str], action: Callable[[str, range], None]) -> None:
+        """``action(name, gpus)`` of every name, on disjoint sets of ``pes`` GPUs side by side."""
+        free = [range(first, first + pes) for first in range(0, self.pes - pes + 1, pes)]
+        with ThreadPoolExecutor(len(free)) as pool:
+
+            def one(name: str) -> None:
+                with self._lock:
+                    gpus = free.pop()
+                try:
+                    action(name, gpus)
+                finally:
+                    with self._lock:
+                        free.append(gpus)
+
+            for each in [pool.submit(one, name) for name in names]:
+                each.result()
+
+    def part_halo(self, names: list[str], limit: float) -> None:
+        for pes, groups in self.cuts():
+            whole = pes == self.pes
+            techniques = TECHNIQUES if whole else "halo" if pes > 1 else "local"
+            more = ["--dtype", "fp32,bf16", *(["--breakdown"] if whole else [])]
+            self.lanes(
+                pes,
+                names,
+                lambda name, gpus, pes=pes, groups=groups, techniques=techniques, more=more: self.products(
+                    name, pes, groups, techniques, more, limit, gpus=gpus
+                ),
+            )
+
+    def part_auto(self, names: list[str], limit: float) -> None:
+        for name in names:
+            self.products(name, self.pes, 1, TECHNIQUES, ["--dtype", "fp32,bf16", "--breakdown"], limit)
+
+    def part_network(self, names: list[str], limit: float) -> None:
+        if self.pes % 2:
+            self.fail(f"network: not run, {self.pes} PEs are not two workgroups")
+            return
+        variants = ["--variant", "halo", "--variant", "halo:wire=bf16,int8", "--emulate-network", NETWORK]
+        for name in names:
+            self.products(name, self.pes, 2, "halo,cola,broadcast_pipelined", variants, limit, file="network")
+
+    def part_train(self, names: list[str], limit: float) -> None:
+        def one(name: str, gpus: range) -> None:
+            for model in SETTINGS | ALONE:
+                self.training(name, model, 1, "mgg", limit, gpus)
+
+        trained = [name for name in TRAINED if name in names]
+        self.lanes(1, trained, one)
+        for name in trained:
+            for model in SETTINGS | ALONE:
+                if self.pes > 1:
+                    self.training(name, model, self.pes, "mgg", limit, range(self.pes))
+        # What follows may not fit a GPU: orkut-like does not.
+        small = [f"{name} {model}" for name in trained if name != "orkut-like" for model in ("gat", "gcn")]
+        self.lanes(1, small, lambda each, gpus: self.training(*each.split(), 1, "pyg", limit, gpus))
+
+    def training(self, name: str, model: str, pes: int, side: str, limit: float, gpus: range) -> None:
+        """A training of EPOCHS epochs."""
+        run = self.work / f"run-{name}-{model}-{pes}-{side}"
+        settings = [f"--set={key}={value}" for key, value in (SETTINGS | ALONE)[model].items()]
+        command = [*launcher(pes), *MGG, "train", str(self.layout(name, pes, 1)), "--model", model, *settings]
+        command += ["--epochs", str(EPOCHS), "--side", side]
+        if side == "mgg":  # the others aggregate by themselves
+            command += ["--technique", "local" if pes == 1 else "halo"]
+        if not run.exists():
+            self.run(
+                f"train {name} {model} {pes} PEs, {side}",
+                [*command, "--backend", self.backend, "--out", str(run)], limit, gpus,
+            )  # fmt: skip
+
+    def part_tests(self, limit: float) -> None:
+        """The GPU tests of as many PEs as GPUs; of eight also those of four and two, side by side."""
+        sets = [[(self.pes, range(self.pes))]]
+        if self.pes == 8:
+            sets.append([(4, range(4)), (2, range(4, 6))])
+        found: dict[str, Any] = {}
+        files = [f"tests/gpu/test_gpu_{name}.py" for name in TESTS]
+
+        def lane(pes: int, gpus: range) -> None:
+            report = self.work / f"tests-{pes}.xml"
+            command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "--pes", str(pes), f"--junitxml={report}"]
+            self.run(f"tests of {pes} PEs", [*command, *files], limit, gpus)
+            if report.exists():
+                found[str(pes)] = told = outcomes(report)
+                if self.backend == "nvshmem" and not told["passed"]:
+                    self.fail(f"tests of {pes} PEs: none ran")
+
+        for lanes in sets:
+            with ThreadPoolExecutor(len(lanes)) as pool:
+                for each in [pool.submit(lane, *at) for at in lanes]:
+                    each.result()
+        (self.out / "tests.json").write_text(json.dumps(self.about() | {"pes": found}, indent=1), encoding="utf-8")
+
+    def part_papers(self, scale: float, limit: float) -> None:
+        folder = self.work / "papers"
+        command = [sys.executable, "benchmarks/gpu_papers.py", str(folder), "--scale", str(scale), "--drop"]
+        command += ["--pes", str(self.pes), "--train", f"--backend {self.backend} --technique halo"]
+        self.run("papers", command, limit)
+        if (folder / "papers.jsonl").exists():
+            lines = [json.dumps(self.about()), *(folder / "papers.jsonl").read_text().splitlines()]
+            (self.out / "papers.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    # What came of it.
+
+    def about(self) -> dict[str, Any]:
+        """Machine, versions, commit."""
+
+        def said(*command: str) -> str:
+            try:
+                return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+            except FileNotFoundError:
+                return ""
+
+        names = ("mgg", "numpy", "scipy", "cupy-cuda13x", "nvidia-nvshmem-cu13", "nvidia-nccl-cu13", "torch", "mpi4py")
+        versions = {name: version for name in names if (version := version_of(name))}
+        gpus = said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+        return {
+            "commit": said("git", "rev-parse", "HEAD") or os.environ.get("MGG_COMMIT"),
+            "command": sys.argv, "gpus": gpus.splitlines(), "cores": os.cpu_count(),
+            "system": platform.platform(),
+            "versions": versions | {"python": platform.python_version()}, "backend": self.backend, "scale": self.scale,
+        }  # fmt: skip
+
+    def gathered(self, file: str) -> list[dict[str, Any]]:
+        """Records of all products of a kind, copied to OUT, with how many workgroups their layouts have."""
+        records: list[dict[str, Any]] = []
+        groups: list[int] = []
+        for each in sorted(self.work.glob(f"{file}-*.jsonl")):
+            try:
+                here = [
+                    values for _, values in hashed.read_lines(each.read_text(encoding="utf-8"), each, "run it again")
+                ]
+            except InputError as error:
+                self.fail(str(error))
+                continue
+            records += here
+            groups += [int(each.stem.rpartition("-")[2])] * len(here)  # not every technique's record tells
+        if records:
+            (self.out / f"{file}.jsonl").write_text(hashed.lines(records), encoding="utf-8")
+        for each in records:
+            if each["error"] is None or not each["error"] <= each["tolerance"]:
+                self.fail(f"{label(each)}: error {each['error']} of {each['tolerance']}")
+        return [each | {"groups": number} for each, number in zip(records, groups, strict=True)]
+
+    def trainings(self) -> list[dict[str, Any]]:
+        """One line a training, first losses compared with one PE's."""
+        found: list[dict[str, Any]] = []
+        for name in TRAINED:
+            for model in SETTINGS | ALONE:
+                runs = {}
+                for pes, side in ((1, "mgg"), (self.pes, "mgg"), (1, "pyg")):
+                    run = self.work / f"run-{name}-{model}-{pes}-{side}"
+                    if (run / "run.json").exists():
+                        epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+                        seconds = statistics.median(each["seconds"] for each in epochs[WARMUP:])
+                        runs[pes, side] = {"graph": name, "model": model, "pes": pes, "side": side} | {
+                            "epoch_ms": 1e3 * seconds, "first_loss": epochs[0]["loss"],
+                            "record": json.loads((run / "run.json").read_text()),
+                        }  # fmt: skip
+                one = runs.get((1, "mgg"))
+                for (pes, side), line in runs.items():
+                    if one is None:
+                        self.fail(f"train {name} {model} {pes} PEs, {side}: no loss of one PE to compare with")
+                    else:
+                        line["loss_difference"] = off = abs(line["first_loss"] / one["first_loss"] - 1)
+                        if not off <= LOSS_TOLERANCE:
+                            self.fail(f"train {name} {model} {pes} PEs, {side}: first loss differs by {off:.2g}")
+                    found.append(line)
+        if found:
+            (self.out / "training.jsonl").write_text("".join(json.dumps(each) + "\n" for each in found))
+        return found
+
+    def end(self) -> None:
+        """Write summary.json."""
+        records, runs = self.gathered("products"), self.trainings()
+        self.gathered("network")
+        summary = self.about() | {
+            "seconds": round(self.now(), 1), "failures": self.failures, "jobs": self.jobs,
+            "products": compared(records, self.pes),
+            "training": [{key: value for key, value in run.items() if key != "record"} for run in runs],
+        }  # fmt: skip
+        (self.out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+        click.echo(json.dumps(summary["products"], indent=1))
+        for run in summary["training"]:
+            click.echo(
+                f"{run['graph']} {run['model']} {run['pes']} PEs, {run['side']}: {run['epoch_ms']:.2f} ms an epoch"
+            )
+
+
+def label(record: dict[str, Any]) -> str:
+    return f"{record['dataset']} {record['technique']} {record['dtype']} D={record['dim']} P={record['pes']}"
+
+
+def version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def outcomes(report: Path) -> dict[str, Any]:
+    """Counts and names of a JUnit file."""
+    text = report.read_text(encoding="utf-8")
+    ran, skipped = len(re.findall("<testcase ", text)), len(re.findall("<skipped ", text))
+    found = re.findall(r'<testcase classname="([^"]*)" name="([^"]*)"[^>]*><(?:failure|error) ', text)
+    failed = [f"{where}::{name}" for where, name in found]
+    return {"passed": ran - skipped - len(failed), "skipped": skipped, "failed": failed}
+
+
+def geometric(values: list[float]) -> float | None:
+    return math.exp(statistics.fmean(map(math.log, values))) if values else None
+
+
+def compared(records: list[dict[str, Any]], pes: int) -> dict[str, Any]:
+    """The comparisons: with CoLa's released kernel (four PEs), the larger part, fewer PEs, the fastest, predictions."""
+    whole = [each for each in records if each["pes"] == pes and each["groups"] == 1]
+    halo = [each for each in whole if each["technique"] == "halo"]
+    found: dict[str, Any] = {}
+    for dtype in ("fp32", "bf16"):
+        ratios = [
+            COLA[each["dataset"]][each["dim"]] / (1e3 * each["median"])
+            for each in halo
+            if each["dtype"] == dtype and each["dataset"] in COLA and pes == 4
+        ]
+        found[f"halo_{dtype}_over_released_cola"] = {"mean": geometric(ratios), "least": min(ratios, default=None)}
+    found["halo_over_larger_part"] = {
+        label(each): each["median"] / max(each["transfer"], each["compute"])
+        for each in halo
+        if each["transfer"] and each["compute"]
+    }
+    times: dict[str, dict[int, float]] = {}
+    for each in records:
+        if each["groups"] == 1 and each["technique"] in ("halo", "local"):
+            times.setdefault(f"{each['dataset']} {each['dtype']} D={each['dim']}", {})[each["pes"]] = (
+                1e3 * each["median"]
+            )
+    found["halo_ms_by_pes"] = {key: dict(sorted(by.items())) for key, by in sorted(times.items())}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for each in whole:
+        groups.setdefault(f"{each['dataset']} {each['dtype']} D={each['dim']}", []).append(each)
+    found["auto_over_fastest"] = {
+        key: next((each["median"] for each in group if each["chosen"]), math.nan)
+        / min(each["median"] for each in group)
+        for key, group in groups.items()
+        if len(group) > 1
+    }
+    off = [abs(each["predicted"] / each["median"] - 1) for each in whole if each["predicted"]]
+    found["cost_model_error"] = {"mean": statistics.fmean(off), "largest": max(off)} if off else None
+    return found
+
+
+def visible_gpus() -> int:
+    """GPUs that this process may use."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    if not shutil.which("nvidia-smi"):
+        return 0
+    return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.count("GPU ")
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--only", default="halo,auto,train,tests,papers,network", show_default=True, help="parts, by commas")
+@click.option("--graphs", default=",".join(GRAPHS), show_default=True, help="separated by commas")
+@click.option("--seconds", default=570.0, show_default=True, help="time of the whole")
+@click.option("--pes", type=click.IntRange(1), help="default: the GPUs there are; two of CPU ranks")
+@click.option("--backend", type=click.Choice(["nvshmem", "mpi"]), default="nvshmem", show_default=True)
+@click.option("--scale", default=1.0, show_default=True, help="size as a share of the full graphs")
+@click.option("--papers-scale", default=0.05, show_default=True, help="the same of papers-like, times --scale")
+@click.option("--work", type=click.Path(path_type=Path), help="keep graphs, layouts and runs here, and use those there")
+def main(
+    out: Path, only: str, graphs: str, seconds: float, pes: int | None, backend: str, scale: float, papers_scale: float,
+    work: Path | None,
+) -> None:  # fmt: skip
+    """Make all runs that fit the time; go on where one fails."""
+    parts, names = only.split(","), graphs.split(",")
+    unknown = (set(parts) - (set(SHARES) - {"graphs"})) | (set(names) - set(GRAPHS))
+    if unknown:
+        raise click.UsageError(f"no such part or graph: {', '.join(sorted(unknown))}")
+    pes = pes or (visible_gpus() if backend == "nvshmem" else 2)
+    if not pes:
+        raise click.UsageError("no GPU here: --backend mpi tries it on CPU ranks")
+    out.mkdir(parents=True, exist_ok=True)
+    kept = work or Path(tempfile.mkdtemp(prefix="mgg-four-"))
+    kept.mkdir(parents=True, exist_ok=True)
+    host = Host(out.resolve(), kept.resolve(), pes, backend, scale, seconds)
+    try:
+        perform(host, parts, names, papers_scale * scale)
+    finally:
+        if work is None:
+            shutil.rmtree(kept, ignore_errors=True)
+    click.echo(f"{len(host.failures)} failures, {host.now():.0f} s")
+    sys.exit(1 if host.failures else 0)
+
+
+def perform(host: Host, parts: list[str], names: list[str], papers_scale: float) -> None:
+    """All parts, each within its share of the time that is left."""
+    waiting = [part for part in SHARES if part in parts]
+    if set(parts) & {"halo", "auto", "train", "network"}:
+        waiting.insert(0, "graphs")
+    end = host.seconds - min(10, host.seconds / 20)  # what is left is for the summary
+
+    def limit_of(part: str) -> float:
+        share = SHARES[part] / sum(SHARES[each] for each in waiting)
+        waiting.remove(part)
+        return host.now() + share * (end - host.now())
+
+    def attempt(part: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # the other parts go on
+            host.fail(f"{part}: {type(error).__name__}: {error}")
+
+    with ThreadPoolExecutor() as pool:
+        made: dict[str, Future[bool]] = {}
+        if "graphs" in waiting:
+            together = ("graphs", "tests") if "tests" in waiting else ("graphs",)
+            share = sum(SHARES[each] for each in together) / sum(SHARES[each] for each in waiting)
+            limit = share * end
+            waiting.remove("graphs")
+            made = {name: pool.submit(host.make, name, limit) for name in names}
+        else:
+            limit = limit_of("tests") if "tests" in waiting else 0.0
+        if "tests" in parts:
+            if "tests" in waiting:
+                waiting.remove("tests")
+            attempt("tests", lambda: host.part_tests(limit))
+        ready = [name for name, each in made.items() if each.result()]
+    for part in list(waiting):
+        limit = limit_of(part)
+        if part == "papers":
+            attempt(part, lambda limit=limit: host.part_papers(papers_scale, limit))
+        else:
+            action = getattr(host, f"part_{part}")
+            attempt(part, lambda action=action, limit=limit: action(ready, limit))
+    host.end()
+
+
+if __name__ == "__main__":
+    main()
