@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 from pathlib import Path
@@ -15,9 +16,10 @@ from mgg.backend.machine.slurm import Partition, cluster
 from mgg.cli.demo import workflow_files
 from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, CommaList, common, show
-from mgg.errors import InputError
+from mgg.errors import InputError, MachineError
 from mgg.files import check_file_output, write_text
 
+_log = logging.getLogger(__name__)
 _CONFIG = """\
 # {run}
 # It lists what differs from the defaults; docs/config.md has every field.
@@ -109,7 +111,13 @@ def init(
         given = {"source": source, "loader": loader, "labels": labels or None, "symmetrize": symmetrize}
         dataset = _OWN.format(**{key: json.dumps(value) for key, value in given.items()})
         trained = labels
-    found = cluster(partition)
+    try:
+        found = cluster(partition)
+    except MachineError as error:  # Slurm's programs alone, without a cluster
+        if partition:
+            raise
+        _log.warning("no profile for a cluster: %s", error)
+        found = None
     folder = str(profile if found else "profiles/local")
     out, base = out or Path(f"{name}.yaml"), config.Config()
     root = workflow_files()

@@ -13,6 +13,7 @@ from mgg.backend.machine.slurm import parse_partitions
 from mgg.cli.init import _profile
 
 EDGES = "source,target\n0,1\n1,2\n"
+FAILS = "echo no controller >&2; exit 1"
 
 
 @pytest.fixture
@@ -23,9 +24,10 @@ def init(tmp_path):
         programs = tmp_path.with_name(f"{tmp_path.name}.programs")
         programs.mkdir(exist_ok=True)
         for name, said in {"sinfo": cluster, "srun": mpi}.items() if cluster else ():
-            (programs / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+            script = said if said == FAILS else f"echo '{said}'"
+            (programs / name).write_text(f"#!/bin/sh\n{script}\n")
             (programs / name).chmod(0o755)
-        done = forked.run("mgg", ["init", *words], tmp_path, os.environ | {"PATH": f"{programs}:/usr/bin:/bin"}, 60)
+        done = forked.run("mgg", ["init", *words], tmp_path, os.environ | {"PATH": str(programs)}, 60)
         assert done.returncode == code, done.stderr
         return done.stderr if code else dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
@@ -61,6 +63,11 @@ def test_a_file_and_a_data_set(init, tmp_path, source, words, name):
     made = read(tmp_path / f"{name}.yaml")
     assert list(made.graph.datasets) == [name] and made.report.title == name
     assert made.train.models == (["gcn"] if source == "cora" else [])
+
+
+def test_where_slurm_does_not_answer_the_config_is_for_this_machine(init):
+    assert init("cora", cluster=FAILS)["profile"] == "None"
+    assert init("cora", "--force", "--partition", "gpu", code=3, cluster=FAILS) == "mgg: sinfo: no controller\n"
 
 
 def test_nothing_is_replaced_without_force(init, tmp_path):
