@@ -106,7 +106,7 @@ def test_the_command(cliques):
     text = run(cli, arguments).stdout
     assert "layer0: 20 -> 8, aggregates 8: type I\n" in text and "communities: 6\n" in text
     for given, said in (
-        (["--columns", "3"], "name one with --model"),
+        (["--columns", "3"], "needs --model"),
         (["--model", "gcn", "--columns", "3"], "--classes"),
         (["--model", "gcn", "--classes", "3"], "no node features"),
     ):

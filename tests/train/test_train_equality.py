@@ -170,8 +170,8 @@ def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
 def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts):
     """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward.
 
-    Rows of 8 columns cross for both, before the second layer's weights; back go gradients by rows after the weights,
-    and a number a head, of which the gradients of the attention's weights are made.
+    Rows of 8 columns cross for both layers, before the second layer's weights. Gradients go back by rows after the
+    weights; those of the attention's scores are added to them before.
     """
     settings = {"hidden": 4, "heads": 2}
     options = {"model": "gat", "technique": "halo", "epochs": 1, "settings": settings}
@@ -179,7 +179,7 @@ def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts
     for dtype, size in (("fp32", 4), ("bf16", 2)):
         record = run("simulated", layouts("planted", 4), 4, dtype=dtype, **options)[0].record
         # Gradients are fp32 in any case.
-        columns = (8 + 8) * 2 * size + (8 + 2 + 10 + 1) * 4
+        columns = (8 + 8) * 2 * size + (8 + 10) * 4
         assert record.bytes_wire == columns * sum(manifest.forward.halo_rows)
 
 
