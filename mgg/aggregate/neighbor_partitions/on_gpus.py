@@ -33,7 +33,7 @@ class Fused:
 
     def __init__(self, world: World, host: Product, schedule: Schedule, max_dim: int) -> None:
         self._world, self._schedule = world, schedule
-        self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
+        self._kernel: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._host, self._max_dim = host, max_dim
         self._indices = world.upload(host.local.indices)
         self.weights = [None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)]
