@@ -112,19 +112,19 @@ def _leaving(held: np.ndarray, stages: np.ndarray, taken: np.ndarray) -> Leaving
 
 
 class _Classes:
-    """Rows of all PEs by the set of PEs that need them (collective).
+    """Rows of all PEs, grouped by the set of PEs that need them (collective).
 
-    Those that the fewest need come first: they leave no choice, and the others take the links that are left.
+    Classes needed by the fewest PEs come first: they leave no choice, so the others can use the remaining links.
 
     Args:
         world: the PEs.
-        product: what this PE sends to whom.
-        rows: that this PE owns.
+        product: lists which rows this PE sends to which PEs.
+        rows: number of rows that this PE owns.
 
     Attributes:
-        owners: int64 [C], the PE that has the rows of a class.
-        needed: bool [C, P], those that need them.
-        counts: int64 [C], how many they are.
+        owners: int64 [C], the PE that owns the rows of a class.
+        needed: bool [C, P], the PEs that need them.
+        counts: int64 [C], rows per class.
     """
 
     def __init__(self, world: World, product: Product, rows: int) -> None:

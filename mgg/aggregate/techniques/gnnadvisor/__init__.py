@@ -60,7 +60,7 @@ class GnnAdvisorOptions(TechniqueOptions):
 
     @model_validator(mode="after")
     def _decided_once(self) -> Self:
-        """What the Decider chooses is not given as well."""
+        """Reject values for parameters that the Decider chooses."""
         given = [name for name in decider.CHOOSES.get(self.decide, ()) if getattr(self, name) is not None]
         if given:
             raise ValueError(f"{given[0]}: decide: {self.decide} chooses it: leave one of the two out")

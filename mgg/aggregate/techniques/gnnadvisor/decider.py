@@ -64,10 +64,11 @@ def grid(like: Setting) -> list[Setting]:
 
 @dataclass(frozen=True)
 class Fit:
-    """The settings that were best on a GPU: what benchmarks/gpu_gnnadvisor.py fits to a sweep of several graphs.
+    """The best settings on a GPU; benchmarks/gpu_gnnadvisor.py fits them to a sweep over several graphs.
 
     Attributes:
-        picks: by embedding columns, the ngs, dw and tpb whose times over each graph's best are least on the average.
+        picks: for each number of embedding columns, the ngs, dw and tpb with the lowest average time relative to each
+            graph's best.
     """
 
     picks: Mapping[int, tuple[int, int, int]]

@@ -69,7 +69,7 @@ class Halo(Plan):
 
     @classmethod
     def told(cls, case: Case) -> Told | Sent | None:
-        """What of symmetric memory the PE needs, with several workgroups, sums or samples."""
+        """Return the symmetric memory that this PE needs, if there are several workgroups, sums or samples."""
         members, sent = members_of(case.options, case.layout), cls._leaves(case)
         assert isinstance(case.options, HaloOptions)
         if sent is None and case.options.boundary < 1:
