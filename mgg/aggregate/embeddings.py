@@ -18,16 +18,16 @@ class Form(Protocol):
         """Return how many floats take as much memory as ``rows`` of ``dim`` columns."""
 
     def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """Return the beginning of ``array`` as ``rows`` rows; PEs with different ``rows`` may use only their own copy."""
+        """Return the beginning of ``array`` as ``rows`` rows; PEs with different ``rows`` may use only their copy."""
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Matrices of one type.
+    """Matrices of one element type.
 
     Attributes:
-        element: of an embedding: float32, or uint16 for bfloat16.
-        padded: rows are ``row_pitch`` apart; else one follows the other.
+        element: type of an embedding: float32, or uint16 for bfloat16.
+        padded: rows are ``row_pitch`` apart; otherwise they are contiguous.
     """
 
     element: type
@@ -42,5 +42,5 @@ class Embeddings:
         return -(-rows * self.pitch(dim) * np.dtype(self.element).itemsize // 4)
 
     def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """Return the beginning of ``array`` as [rows, dim]; PEs with different ``rows`` may use only their own copy."""
+        """Return the beginning of ``array`` as [rows, dim]; PEs with different ``rows`` may use only their copy."""
         return array.view(rows, dim, self.element, self.pitch(dim))

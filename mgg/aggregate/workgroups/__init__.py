@@ -84,7 +84,7 @@ def within_hosts(world: World) -> int:
 
 
 def _most(world: World, near: set[int]) -> int:
-    """Return the largest workgroup size, a divisor of P, where all mates of each PE are in its ``near`` (collective)."""
+    """Return the largest workgroup size, a divisor of P, with all mates of each PE in its ``near`` (collective)."""
     sizes = [members for members in range(1, world.size + 1) if world.size % members == 0]
     mine = {members for members in sizes if set(mates_of(world.rank, members)) <= near}
     return max(mine.intersection(*world.gather(mine)))

@@ -77,11 +77,12 @@ class HaloOptions(WorkgroupOptions):
 
 @dataclass(frozen=True)
 class Sent:
-    """What a PE that sends sums tells of itself.
+    """What a PE that sends sums reports to the other PEs.
 
     Attributes:
-        height: its rows and sums.
-        crossing, sums, arcs: by PE, its rows and sums that cross, the sums among them, the arcs that these stand for.
+        height: number of its rows and sums.
+        crossing, sums, arcs: by receiving PE, the rows and sums that cross, the sums among them, and the arcs that
+            these sums replace.
         messages: rows and sums for each workgroup.
     """
 
