@@ -43,13 +43,13 @@ class Coordinates:
 
 
 def kept(share: float, seed: int, epoch: int, nodes: np.ndarray, pes: np.ndarray) -> np.ndarray:
-    """Return which ``nodes`` in the halos of ``pes`` are in an epoch's sample, bool; both arguments are integers [k]."""
+    """Return which ``nodes`` in the halos of ``pes`` are in an epoch's sample, bool; both arguments: integers [k]."""
     # Dropout uses an epoch's streams from the first one on, so this is the last one.
     return uniform_at(seed, (epoch + 1) * STREAMS - 1, nodes, pes) < np.float32(share)
 
 
 def received(layout: PeLayout, product: Product, *, sums: bool) -> Coordinates:
-    """Return the coordinates of the halo of ``product``: rows of nodes, or ``sums``, each for one of this PE's nodes."""
+    """Return the coordinates of the halo of ``product``: rows of nodes, or ``sums``, each for a node of this PE."""
     owner = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))
     if not sums:
         return Coordinates(product.halo_ptr, layout.bounds[owner] + product.halo_rows, np.full_like(owner, layout.rank))
@@ -73,7 +73,7 @@ def sampled(layout: PeLayout, direction: str, share: float, seed: int, epoch: in
     product = layout.product(direction)
     remote = product.remote
     owner = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))[remote.indices]
-    # The source of a forward arc is in this PE's halo; the source of a transposed arc is this PE's row in others' halos.
+    # The source of a forward arc is in this PE's halo; the source of a transposed arc is this PE's row in other halos.
     nodes, pes = np.repeat(layout.node_ids, np.diff(remote.indptr)), owner
     if direction == "forward":
         nodes, pes = layout.bounds[owner] + product.halo_rows[remote.indices], np.full_like(owner, layout.rank)

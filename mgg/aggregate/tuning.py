@@ -31,14 +31,14 @@ FINALISTS, ROUNDS = 4, 2
 
 @dataclass(frozen=True)
 class Tuned:
-    """What the table holds of a product, and how it came there.
+    """A product's entry in the tuning table, and how it was found.
 
     Attributes:
-        entry: of the table.
-        fresh: it was measured now; else it was there.
-        default: the technique's own setting, the last of those tried where the GPU can run it.
-        refused: settings that were to be tried and could not run, with why.
-        loads: what the model says of each of those tried, on the PE with most partitions; empty on CPUs.
+        entry: the table's entry.
+        fresh: it was measured now; otherwise it was in the table.
+        default: the technique's own setting, tried last if the GPU can run it.
+        refused: settings that could not run, with the reason.
+        loads: the model's numbers for the tried settings on the PE with most partitions; empty on CPUs.
     """
 
     entry: Entry
