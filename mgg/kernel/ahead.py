@@ -26,7 +26,7 @@ EVERY = 2.0
 
 
 class Ahead:
-    """The kernels of a process: ``expect`` registers them, possibly repeatedly; a process with a GPU calls ``start``."""
+    """The kernels of a process: ``expect`` registers them, once or repeatedly; a process with a GPU calls ``start``."""
 
     def __init__(self) -> None:
         self._expected: list[Build] = []

@@ -213,7 +213,7 @@ def lanes_of(columns: int, vector: int) -> int:
 
 
 def bundle_bytes(lengths: np.ndarray, groups: int) -> int:
-    """Return the bytes of ``Bundles`` for rows of ``lengths`` arcs, including temporary arrays of their construction."""
+    """Return the bytes of ``Bundles`` for rows of ``lengths`` arcs, and of the temporary arrays that make them."""
     pieces = np.maximum(-(-lengths // TUNING.longest), 1)
     whole = int(pieces[lengths > TUNING.whole].sum()) if groups > 1 else 0
     places = whole * groups + int(pieces.sum()) - whole

@@ -57,10 +57,10 @@ class Build:
 
 
 def source_folder() -> Path:
-    """The folder of the kernels: ``kernels`` in a checkout, package data in a wheel.
+    """Return the folder of the kernels: ``kernels`` in a checkout, package data in a wheel.
 
     Raises:
-        MachineError: neither is there.
+        MachineError: neither exists.
     """
     here = Path(__file__).resolve()
     for folder in (here.parents[2] / "kernels", here.parents[1] / "kernels"):

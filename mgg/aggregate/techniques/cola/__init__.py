@@ -183,7 +183,7 @@ class Cola(Plan):
             if phase:
                 coming = coming or self._distribute(phase, source)
                 coming.wait()
-                self.world.barrier()  # the mates' rows have arrived, and their previous buffer is no longer in use
+                self.world.barrier()  # what the mates receive has arrived, and their previous buffer is free
                 coming = None
             if self._pipelined and phase + 1 < phases:
                 coming = self._distribute(phase + 1, source)
