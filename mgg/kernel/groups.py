@@ -1,4 +1,4 @@
-"""Neighbor groups of GNNAdvisor (OSDI'21, sections 4 and 5.2): the groups of each block, and the places of their sums."""
+"""Neighbor groups of GNNAdvisor (OSDI'21, sections 4 and 5.2): the groups of each block, and where their sums go."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ SHARED = 48 * 1024
 @dataclass(frozen=True)
 class Setting:
     """Parameters of the kernel.
-
     Attributes:
-        ngs: arcs of a neighbor group; the last one of a row may have fewer.
-        dw: dimension workers, threads that share a group's columns, 1..32.
-        tpb: threads a block, a multiple of 32.
-        aligned: each group has a warp of its own (figure 6b); else groups follow one another across warps (figure 6a).
-        leader: groups of a row within a block come together in shared memory; one of them writes.
-        ordered: sums of a row come together in a fixed order; else by atomics.
+        ngs: arcs per neighbor group; the last group of a row may have fewer.
+        dw: dimension workers: threads that share a group's columns, 1..32.
+        tpb: threads per block, a multiple of 32.
+        aligned: each group has its own warp (figure 6b); otherwise groups are consecutive across warps (figure 6a).
+        leader: groups of a row within a block combine in shared memory, and one of them writes.
+        ordered: sums of a row are combined in a fixed order; otherwise by atomics.
     """
 
     ngs: int

@@ -1,4 +1,4 @@
-"""Assignment of arcs to warps: the schedule of the row-wise kernel (kernels/aggregate/rows.cu), made once per matrix."""
+"""Assignment of arcs to warps: the schedule of the row-wise kernel (kernels/aggregate/rows.cu), one per matrix."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def task_size(arcs: int, rows: int) -> int:
 
 
 def tasks_of(begin: np.ndarray, task: int) -> np.ndarray:
-    """Group pieces that start in the same ``task`` units of work: int32 [tasks, 2]; a piece costs at least task / 32."""
+    """Group pieces that start in the same ``task`` units of work: int32 [tasks, 2]; a piece costs task / 32 or more."""
     cost = np.diff(begin) + -(-task // PIECES_PER_TASK)
     bin_of = (np.cumsum(cost) - cost) // task
     starts = np.flatnonzero(np.diff(bin_of, prepend=-1))
