@@ -131,15 +131,15 @@ def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
 
 
 def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
-    """How a launch works off ``dim`` columns: floats a load, columns of a tile, tiles side by side.
+    """Return how a launch covers ``dim`` columns: floats per load, columns per tile, tiles side by side.
 
-    Loads are as wide as makes for the fewest steps of the workers, and no wider: then more workers have some of them.
-    With a leader a tile is no wider than the block's shared memory takes.
+    Loads have the smallest width that minimizes the workers' steps, so that more workers have work. With a leader, a
+    tile is no wider than fits the block's shared memory.
 
     Args:
         dim: embedding columns.
-        widest: floats that rows can be loaded by at once: 1, 2 or 4.
-        setting: of the kernel.
+        widest: floats per load that the rows allow: 1, 2 or 4.
+        setting: parameters of the kernel.
     """
     choices = [floats for floats in (1, 2, 4) if floats <= widest]
     floats = min(choices, key=lambda each: -(-dim // (each * setting.dw)))

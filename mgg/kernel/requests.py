@@ -29,7 +29,7 @@ class Requests:
 
 
 def bounds(local: int, remote: int, dist: int, wpb: int, interleave: bool) -> np.ndarray:
-    """Return where each block's remote partitions begin, int64 [blocks + 1]; ``local``, ``remote``: partition counts."""
+    """Return where each block's remote partitions begin, int64 [blocks + 1]; ``local``, ``remote``: their numbers."""
     if interleave:
         warps = -(-max(local, remote) // dist)
         first = np.arange(warps + 1) * remote // max(warps, 1)

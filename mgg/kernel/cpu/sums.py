@@ -1,10 +1,10 @@
-"""Sums of weighted rows on CPU ranks: the loops of products and of what goes arc by arc; and copies of single rows.
+"""Sums of weighted rows on CPU ranks: the loops of products and of per-arc operations; and copies of single rows.
 
-Sums are float64, in the order of the arcs. Those of a block of columns stay in registers while its arcs pass. LLVM does
-not keep a NumPy array there, so that loop is written in its vectors. It also fetches rows some arcs before they are
-added, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so processors with
-and without fused multiply-add get the same bits.
-All of it is in one file, since numba does not compile a function anew when another file that is inlined changes.
+Sums are float64, in the order of the arcs. The sums of a block of columns stay in registers during the loop over its
+arcs. LLVM does not keep a NumPy array in registers, so that loop is written with LLVM vectors. It also prefetches rows
+some arcs ahead, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so
+processors with and without fused multiply-add get the same bits.
+All code is in one file, because numba does not recompile a function when another file that it inlines changes.
 """
 
 from __future__ import annotations

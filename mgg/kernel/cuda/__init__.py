@@ -257,7 +257,7 @@ class CudaOperators:
         self, rows: cp.ndarray, starts: cp.ndarray, stops: cp.ndarray, indices: cp.ndarray,
         weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray,
     ) -> None:  # fmt: skip
-        """Add each neighbor partition's sum (int64 rows, starts, stops) to ``acc`` with atomics, one warp per partition."""
+        """Add each neighbor partition's sum (int64 rows, starts, stops) to ``acc`` with atomics, one warp each."""
         count, columns = len(rows), acc.shape[1]
         if not count or not columns:
             return
@@ -316,29 +316,29 @@ class CudaOperators:
         ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
         primitive: str = "direct", batch: int | None = None, requests: Requests | None = None,
     ) -> None:  # fmt: skip
-        """``out = local B + remote B`` in one launch (MGG 5), after ``out`` was set to zero; sums by atomics.
+        """Compute ``out = local B + remote B`` in one launch (MGG 5), after zeroing ``out``; sums by atomics.
 
         Args:
             local, remote: neighbor partitions in row order, int64 CuPy arrays; rows of ``out``.
             indices: int32 or int64 [local arcs], rows of ``own``.
-            local_weights, remote_weights: float32, one an arc, or None; both or neither.
+            local_weights, remote_weights: float32, one per arc, or None; both or neither.
             sources: uint64 [remote arcs], from ``schedule.remote_sources``.
-            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, D where it is empty.
-            peers: uint64 [P], addresses of all copies, 16-byte aligned; used by ``direct`` alone.
+            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, or D if it is empty.
+            peers: uint64 [P], addresses of all copies, 16-byte aligned; used only by ``direct``.
             out: float32 [rows, D].
-            ps: most arcs of a remote partition, None: whole rows.
-            dist: most partitions of each kind a warp, 1..32.
-            wpb: warps a block, 1..16.
-            interleave: give every warp local and remote partitions; else warps have one kind.
-            asynchronous: fetch a remote partition while the local one is summed; else after it.
+            ps: most arcs of a remote partition; None: whole rows.
+            dist: most partitions of each kind per warp, 1..32.
+            wpb: warps per block, 1..16.
+            interleave: give every warp local and remote partitions; otherwise each warp has one kind.
+            asynchronous: fetch a remote partition while the local one is summed; otherwise afterwards.
             primitive: ``direct`` (peer pointers), or ``warp``, ``thread``, ``block`` (NVSHMEM gets).
-            batch: most remote rows on their way to a warp, None: as many as its share of shared memory holds.
-            requests: what each block asks for once, with ``direct`` alone; None: each arc asks for its own row.
+            batch: most remote rows in flight per warp; None: as many as its share of shared memory holds.
+            requests: merged requests of each block, only for ``direct``; None: each arc requests its own row.
 
         Raises:
             ValueError: an argument is out of range.
-            InputError: a block needs more shared memory than the GPU has (MGG 6, equation 1; with the kernel's tile
-                of columns for D, and the rows that a warp has on their way for its one).
+            InputError: a block needs more shared memory than the GPU has (MGG 6, equation 1; with the kernel's tile of
+                columns instead of D, and a warp's rows in flight instead of one).
             MachineError: NVSHMEM or nvcc is missing.
         """
         if not (1 <= dist <= 32 and 1 <= wpb <= 16):
@@ -422,7 +422,7 @@ class CudaOperators:
     def halo_kernel(
         self, schedule: HaloSchedule, sources: np.ndarray, halo_first: int, rows: int, peers: HaloPeers
     ) -> Callable[[cp.ndarray, cp.ndarray], None]:
-        """Return a product that pulls its halo during the launch; ``mgg.kernel.cuda.halo.HaloKernel`` has the details."""
+        """Return a product that pulls its halo during the launch, see ``mgg.kernel.cuda.halo.HaloKernel``."""
         from mgg.kernel.cuda.halo import HaloKernel
 
         return HaloKernel(self, schedule, sources, halo_first, rows, peers)
@@ -442,7 +442,7 @@ class CudaOperators:
     # --- technique cola
 
     def cola_kernel(self, schedule: ColumnSchedule, holders: cp.ndarray) -> Callable[[cp.ndarray, cp.ndarray], None]:
-        """Return the product of columns with remote rows; ``mgg.kernel.cuda.cola.ColaKernel`` has the details."""
+        """Return the product of columns with remote rows, see ``mgg.kernel.cuda.cola.ColaKernel``."""
         from mgg.kernel.cuda.cola import ColaKernel
 
         return ColaKernel(self, schedule, holders)

@@ -38,7 +38,7 @@ def even_lanes(vectors: int, least: int) -> int:
 
 
 def kernel_name(kernel: str, lanes: int, vector: int, weights: cp.ndarray | None) -> str:
-    """Return the name of a kernel with ``lanes`` lanes per row that load ``vector`` elements, with or without weights."""
+    """Return the name of a kernel with ``lanes`` lanes per row that load ``vector`` elements, for these weights."""
     return f"{kernel}_{lanes}_{vector}" + ("" if weights is None else "_weighted")
 
 

@@ -58,7 +58,7 @@ class ColaKernel:
             self._spread_hubs(self._room(acc.shape[1]), acc)
 
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
-        """Return the launches of a product; they contain addresses of ``held`` and ``acc``, which may be reused."""
+        """Return the launches of a product; they contain only addresses of ``held`` and ``acc``, not the arrays."""
         columns = acc.shape[1]
         vector = vector_width(held, hubs) if self._hub_count else vector_width(held)
         found: list[Launch] = []

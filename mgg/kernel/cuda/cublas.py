@@ -23,7 +23,7 @@ _mine = threading.local()
 
 @cache
 def _library() -> Any:
-    """The shared library, with the types of the arguments that are no C int."""
+    """Load the shared library and declare the types of the arguments that are not C ints."""
     library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     address, wide = ctypes.c_void_p, ctypes.c_longlong
     number, scalar = ctypes.c_int, ctypes.c_void_p
@@ -89,7 +89,7 @@ def _handle() -> ctypes.c_void_p:
 
 
 def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -> cupy.ndarray:
-    """Compute X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], each contiguous or a transposed contiguous matrix.
+    """Compute X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], each contiguous or transposed.
 
     Rows of ``out`` may be padded.
     """

@@ -108,7 +108,7 @@ class HaloKernel:
         fork.submit(self._operators.urgent)
 
     def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
-        """Return the launches of a product; they contain addresses of ``b`` and ``out``, which may be reused."""
+        """Return the launches of a product; they contain only addresses of ``b`` and ``out``, not the arrays."""
         columns = out.shape[1]
         tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
         vector = vector_width(b)

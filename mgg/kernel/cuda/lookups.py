@@ -30,7 +30,7 @@ _PLACES = cp.ElementwiseKernel(
 
 @dataclass(frozen=True)
 class Peers:
-    """All PEs' rows: their ``addresses`` uint64 [P] in device memory, and ``any`` PE's matrix, whose stride all have."""
+    """All PEs' rows: ``addresses`` uint64 [P] in device memory, and ``any`` PE's matrix, for the common stride."""
 
     addresses: cp.ndarray
     any: cp.ndarray
@@ -93,7 +93,7 @@ class CudaLookups:
         self._of_peers("lookup_direct", ids, 0, peers, out)
 
     def mgg(self, ids: cp.ndarray, rank: int, peers: Peers, out: cp.ndarray) -> None:
-        """As ``direct``, but copy rows of PEs other than ``rank`` to shared memory while own rows are summed (MGG 5)."""
+        """As ``direct``, but copy other PEs' rows to shared memory while ``rank``'s own rows are summed (MGG 5)."""
         self._of_peers("lookup_mgg", ids, rank, peers, out)
 
     def _of_peers(self, name: str, ids: cp.ndarray, rank: int, peers: Peers, out: cp.ndarray) -> None:
