@@ -1,9 +1,9 @@
 """A random share p of each PE's halo, drawn anew in every training epoch (BNS-GCN, Wan et al., MLSys 2022).
 
 Sampled rows are weighted by 1/p, so that sums are right on average. Only their gradients return, each as the sum over
-the PE's arcs from that row (the way ``columns`` of ``cover.py``). So as many rows cross as before, and the transposed
-product uses the same sample. Whether a row is in the sample depends on the seed, the epoch, the row and the PE that
-needs it: sender and receiver draw the same numbers, without communication.
+the PE's arcs from that row (the way ``columns`` of ``cover.py``). So as many rows cross as in the forward product, and
+the transposed product uses the same sample. Whether a row is in the sample depends on the seed, the epoch, the row and
+the PE that needs it: sender and receiver draw the same numbers, without communication.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Plan(ABC):
             dim, out: as in a call.
 
         Returns:
-            Whether the technique can run its parts alone, which needs transfers inside its own launch.
+            Whether the technique can run its parts alone: only those that transfer inside their own launch can.
         """
         return False
 

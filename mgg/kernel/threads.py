@@ -17,7 +17,7 @@ _RANGES = 8
 
 
 class _Team:
-    """The threads of a process; ``count`` is the number per PE, including the PE's calling thread."""
+    """The extra threads of a process; ``count`` is the number per PE, including the PE's calling thread."""
 
     count = 1
     pool: ThreadPoolExecutor | None = None

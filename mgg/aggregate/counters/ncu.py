@@ -125,7 +125,7 @@ def profile(ncu: str, program: Sequence[str], timeout: float) -> list[Kernel]:
     return kernels
 
 
-class PermissionMissing(MachineError):  # noqa: N818 - a MachineError by its nature, told as one
+class PermissionMissing(MachineError):  # noqa: N818 - reported like any MachineError
     """Nsight Compute may not read the hardware counters, so profiling any other product would fail, too."""
 
 

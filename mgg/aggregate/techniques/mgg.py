@@ -1,4 +1,4 @@
-"""Technique ``mgg``: row-wise aggregation that fetches a remote row per arc during work on local arcs (MGG 4, 5).
+"""Technique ``mgg``: row-wise aggregation that fetches a remote row per arc while it sums local rows (MGG 4, 5).
 
 CPU ranks follow the paper's order of work; they fetch the remote rows of one thread block at a time.
 """
