@@ -115,7 +115,7 @@ def sweep(
             for name, options, widths in queue:
                 made = technique_of(name).generated(layout, how.direction, widths, options)
                 builds += [build for build in made if build not in builds]
-        # A kernel that does not compile later refuses only its own technique.
+        # If a kernel does not compile, only the technique that needs it is refused, when it is measured.
         compile_ahead(world, builds, must=False)
         trials += [_Trial(*each, how, said, picks) for each in queue]
     for _ in range(protocol.launches):

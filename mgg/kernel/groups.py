@@ -14,6 +14,7 @@ SHARED = 48 * 1024
 @dataclass(frozen=True)
 class Setting:
     """Parameters of the kernel.
+
     Attributes:
         ngs: arcs per neighbor group; the last group of a row may have fewer.
         dw: dimension workers: threads that share a group's columns, 1..32.

@@ -39,7 +39,7 @@ class FetchedHalo:
             weights[...] = given
 
     def __call__(self, world: World, sums: Array, step: str = "all") -> None:
-        """Set (or add to) ``sums`` [rows, D] the product with all PEs' matrices [*, D]; ``step`` is always ``all``."""
+        """Write or add the product with all PEs' matrices [*, D] to ``sums`` [rows, D]; ``step`` is always ``all``."""
         assert step == "all"
         part, dim, local, remote = self._part, sums.shape[1], self._local, self._remote
         source = self._embeddings.matrix(self._matrix, self._height, dim)

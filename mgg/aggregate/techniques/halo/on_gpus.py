@@ -59,7 +59,7 @@ class PulledHalo:
         self._reordered(local, remote, self._kernel.weights)
 
     def __call__(self, world: World, out: Array, step: str = "all") -> None:
-        """Set (or add to) ``out`` [rows, D] the product with all PEs' matrices [*, D].
+        """Write or add the product with all PEs' matrices [*, D] to ``out`` [rows, D].
 
         ``step``: ``transfer`` or ``compute`` runs that step alone, for timing.
         """
