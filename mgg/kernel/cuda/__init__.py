@@ -348,7 +348,7 @@ class CudaOperators:
         warps = -(-max(locals_, remotes) // dist) if interleave else -(-locals_ // dist) + -(-remotes // dist)
         if not columns:
             return
-        # Check by values that all PEs share, also on PEs without arcs, so that no PE waits at a barrier for others.
+        # Check by values that all PEs share, also on PEs without arcs, so that none waits at a barrier alone.
         vector = vector_width(own)
         needed = mgg_tiles(columns, vector, ps, wpb, batch)
         if (most := max(each.shared for each in needed)) > self.shared_memory:
@@ -429,7 +429,7 @@ class CudaOperators:
 
     @cached_property
     def urgent(self) -> Any:
-        """The stream for work that other PEs wait for."""
+        """The stream for launches that other work waits for."""
         return urgent_stream()
 
     def carveout(self, size: int) -> int:
