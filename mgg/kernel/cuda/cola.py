@@ -41,7 +41,7 @@ class ColaKernel:
         self._prepared: Prepared[list[Launch]] = Prepared()
 
     def __call__(self, held: cp.ndarray, acc: cp.ndarray) -> None:
-        """Compute ``acc[rows[k]] += weights[k] * b[j]`` with atomics for the arcs k of each column j; a holder has b[j].
+        """Compute ``acc[rows[k]] += weights[k] * b[j]`` with atomics for all arcs k of column j; b[j] is at a holder.
 
         Args:
             held: float32 [*, D], this PE's copy of the symmetric matrix of the holders; all copies have its stride, or
