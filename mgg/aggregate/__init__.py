@@ -1,6 +1,6 @@
-"""Distributed SpMM: one module per technique behind one interface (``plan.Plan``) and one registry.
+"""Distributed SpMM: one module per technique, one interface (``plan.Plan``) and one registry.
 
-A technique is added by adding its module to ``techniques/``.
+To add a technique, add its module to ``techniques/``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AUTO = "auto"
 
 
 def _techniques_of(module: ModuleType) -> dict[str, type[Plan]]:
-    """The techniques of a file; raises InputError for one that is not whole."""
+    """Return the techniques that a module defines; raise InputError for an incomplete one."""
     classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Plan)]
     found = {}
     for plan in (each for each in classes if "name" in vars(each) and each.__module__ == module.__name__):
@@ -50,19 +50,19 @@ def _techniques_of(module: ModuleType) -> dict[str, type[Plan]]:
     return found
 
 
-#: The subclasses of ``Plan`` that have a name of their own.
+#: All subclasses of ``Plan`` that set ``name``.
 TECHNIQUES: Registry[type[Plan]] = Registry(
     "mgg.aggregate.techniques", "technique", "subclass of Plan with a name", _techniques_of
 )
 
 
 def all_techniques() -> dict[str, type[Plan]]:
-    """Every technique of this package by its config value."""
+    """Return every technique of this package by its config value."""
     return TECHNIQUES.all()
 
 
 def technique(name: str) -> type[Plan]:
-    """The technique called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    """Return the technique called ``name``; raise InputError with similar names, or with what its file lacks."""
     if name == AUTO:
         raise InputError(
             f"technique {AUTO!r}: picks one of the others in mgg aggregate and mgg train; mgg predict marks its pick by"
@@ -72,7 +72,7 @@ def technique(name: str) -> type[Plan]:
 
 
 def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
-    """Check the options of technique ``name``; raises InputError that names the option and what is allowed."""
+    """Validate the options of technique ``name``; raise InputError with the option and its allowed values."""
     options = technique(name).Options
     return parsed(options, dict(values), f"technique {name}: option ")
 
@@ -80,7 +80,7 @@ def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
 def accepted(
     name: str, world: World, layout: PeLayout, options: Mapping[str, Any] | None = None, dtype: str = "fp32"
 ) -> TechniqueOptions:
-    """The options of technique ``name``, which can run on these PEs (collective); raises InputError as ``prepare``."""
+    """Return validated options of technique ``name`` for these PEs (collective); raise InputError as ``prepare``."""
     check_layouts(world, layout)
     if technique(name).single_pe and world.size > 1:
         raise InputError(f"technique {name}: runs on one PE, the job has {world.size}").on_every_pe()
@@ -99,21 +99,21 @@ def prepare(
     name: str, world: World, layout: PeLayout, direction: str, max_dim: int,
     options: Mapping[str, Any] | None = None, dtype: str = "fp32",
 ) -> Plan:  # fmt: skip
-    """Make a plan (collective).
+    """Prepare a plan (collective).
 
     Args:
         name: the technique.
         world: the PEs; as many as the layout has.
-        layout: what this PE holds.
+        layout: this PE's part of the graph.
         direction: ``forward`` for A B, ``transpose`` for A^T B.
-        max_dim: the most embedding columns the plan will be asked for.
+        max_dim: the largest number of embedding columns that the plan will compute.
         options: the technique's options.
         dtype: type of the embeddings, ``fp32`` or ``bf16``.
 
     Raises:
-        InputError: unknown technique or option, a type that the technique does not take, a technique for one PE on
-            several, or PEs with different layouts.
-        MachineError: a GPU has too little memory left.
+        InputError: the technique or an option is unknown, the technique does not support the dtype or several PEs,
+            or the PEs have different layouts.
+        MachineError: a GPU has too little free memory.
     """
     parsed = accepted(name, world, layout, options, dtype)
     parsed = technique(name).settled(world, layout, direction, max_dim, parsed, dtype)

@@ -1,4 +1,4 @@
-"""That the PEs of a job hold the parts of one layout: the first thing that a plan makes sure of."""
+"""Check that the PEs of a job hold the parts of one layout, before a plan is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Technique ``auto``: the cheapest technique by the cost model, for each width (docs/costs.md)."""
+"""Technique ``auto``: pick the cheapest technique for each width by the cost model (docs/costs.md)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
 _log = logging.getLogger(__name__)
-#: Predictions so near to each other differ by less than the model errs, and times by less than those of two launches.
+#: Predictions within this factor are equal: the model errs by more, and two launches differ by more.
 EQUAL = 1.05
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model says of one job.
+    """The cost model applied to one job.
 
     Attributes:
-        machine: what it runs on.
-        split: how its graph is split.
+        machine: the machine of the job.
+        split: how the graph is split.
         dtype: type of the embeddings.
-        left_out: techniques that this job's PEs cannot run, as they are on several hosts.
+        left_out: techniques that cannot run because the PEs are on several hosts.
     """
 
     machine: Machine
@@ -41,19 +41,19 @@ class Forecast:
     left_out: frozenset[str] = frozenset()
 
     def costs(self, dim: int) -> dict[str, Cost]:
-        """Every technique that can run here and that the model knows, at the cheapest of its ``choices``."""
+        """Return the cost of each technique that the model covers and that can run, with its cheapest options."""
         found = {name: self.cost(name, dim, self.pick(name, dim)) for name in all_techniques()}
         return {name: cost for name, cost in found.items() if cost is not None}
 
     def pick(self, name: str, dim: int) -> TechniqueOptions:
-        """The cheapest of the options that ``auto`` chooses among for a technique; its defaults where none is."""
+        """Return a technique's cheapest options for ``auto``; its defaults if the model covers none of them."""
         choices = technique(name).choices()
         costs = [self.seconds(name, dim, options) for options in choices]
         known = [(seconds, at) for at, seconds in enumerate(costs) if seconds is not None]
         return choices[min(known, default=(0.0, 0))[1]]
 
     def ranking(self, dim: int) -> list[str]:
-        """Techniques for products of ``dim`` columns, the best first (``order``).
+        """Return the techniques for products of ``dim`` columns, best first (see ``order``).
 
         Raises:
             InputError: no technique can run.
@@ -67,11 +67,11 @@ class Forecast:
         return self.order({name: cost.seconds for name, cost in costs.items()})
 
     def order(self, seconds: Mapping[str, float]) -> list[str]:
-        """Techniques by their ``seconds``, then by name.
+        """Sort techniques by their ``seconds``, then by name.
 
-        On GPUs, of those that take at most ``EQUAL`` times the least, which the model cannot tell apart, those
-        that move least come first: volumes are counted, and none moves less than each needed row once (CoLa, eq. 7).
-        On one PE ``local`` is first, whose work all others do, too; last are those whose cost is rough.
+        On GPUs, the model cannot distinguish techniques within ``EQUAL`` of the fastest. Among these, techniques of
+        least volume come first: volumes are exact, and none moves less than each needed row once (CoLa, eq. 7). On one
+        PE ``local`` comes first, because all others do its work, too. Techniques with a rough cost come last.
         """
         last = {name for name in seconds if self.machine.gpu and technique(name).rough}
         least = min((seconds[name] for name in seconds.keys() - last), default=0.0)
@@ -84,12 +84,12 @@ class Forecast:
         return sorted(seconds, key=key)
 
     def seconds(self, name: str, dim: int, options: TechniqueOptions | None = None) -> float | None:
-        """Predicted seconds of one technique with ``options``, its defaults without; None where the model has none."""
+        """Return the predicted seconds of a technique with ``options`` (None: its defaults); None if not covered."""
         cost = self.cost(name, dim, options)
         return None if cost is None else cost.seconds
 
     def cost(self, name: str, dim: int, options: TechniqueOptions | None = None) -> Cost | None:
-        """The cost of one technique with ``options``, its defaults without; None where it has none or cannot run."""
+        """Return a technique's cost with ``options`` (None: its defaults); None if not covered or unable to run."""
         if name in self.left_out or not runs(name, self.split.pes, self.machine.gpu, self.dtype):
             return None
         plan = technique(name)
@@ -97,7 +97,7 @@ class Forecast:
 
 
 def runs(name: str, pes: int, gpu: bool, dtype: str) -> bool:
-    """Whether a job of ranks, a GPU each or a CPU core each, can run ``name``."""
+    """Return whether ``pes`` ranks, each with a GPU or a CPU core, can run technique ``name``."""
     plan = technique(name)
     return dtype in plan.dtypes and not (plan.single_pe and pes > 1) and not (plan.one_process and gpu and pes > 1)
 
@@ -105,9 +105,9 @@ def runs(name: str, pes: int, gpu: bool, dtype: str) -> bool:
 def forecast(
     world: World, layout: PeLayout, direction: str, dtype: str = "fp32", ways: Collection[Way] = ()
 ) -> Forecast:
-    """What the model says of this job (collective, the same on every PE); nothing of a plan is allocated.
+    """Apply the cost model to this job without allocating a plan (collective; every PE gets the same result).
 
-    ``ways``: what is counted of technique halo's option ``split``.
+    ``ways``: values of technique halo's option ``split`` to cover.
 
     Raises:
         InputError: PEs hold parts of different layouts.
@@ -117,20 +117,20 @@ def forecast(
 
 
 def out_of_reach(world: World, layout: PeLayout) -> frozenset[str]:
-    """The techniques that, at their defaults, address memory which some PE does not (collective)."""
+    """Return the techniques that, with default options, address memory that some PE cannot reach (collective)."""
     mine = {name for name, plan in all_techniques().items() if plan.beyond(world, layout, plan.Options())}
     return frozenset().union(*world.gather(mine))
 
 
 def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None:
-    """Say on rank 0 which techniques are out of reach for the partition's workgroup alone (collective).
+    """Warn on rank 0 about techniques that are out of reach only because of the partition's workgroup (collective).
 
     Raises:
         InputError: PEs hold parts of different layouts.
     """
     check_layouts(world, layout)
     plans = {name: technique(name) for name in sorted(out_of_reach(world, layout))}
-    # What the model says nothing of is never picked.
+    # The model never picks techniques that it does not cover, so these need no warning.
     able = {name: plan for name, plan in plans.items() if set(dtypes) & set(plan.dtypes) and _modelled(plan)}
     named = [name for name, plan in able.items() if plan.members_within(world, layout, plan.Options())]
     if named:
@@ -140,12 +140,12 @@ def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None
 
 
 def _modelled(plan: type[Plan]) -> bool:
-    """Whether the technique has a cost of its own."""
+    """Return whether the technique defines ``cost``."""
     return any("cost" in vars(base) for base in plan.__mro__ if base is not Plan)
 
 
 def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Way] = ()) -> Split:
-    """The split of a layout, with ``ways`` counted (collective, the same on every PE)."""
+    """Return the split of a layout, with ``ways`` counted (collective; every PE gets the same result)."""
     manifest, product = layout.manifest, layout.product(direction)
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
     outside_arcs, outside_rows, fused = 0, 0, [0] * -(-world.size // members)
@@ -169,9 +169,9 @@ def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Wa
 
 
 def _outside(world: World, product: Product, members: int) -> tuple[int, int, int]:
-    """This PE's arcs and halo rows whose owner is in another workgroup, and its share of what crosses to its own.
+    """Return this PE's arcs and halo rows with an owner in another workgroup, and a count of rows entering its own.
 
-    A mate counts the rows of the owners that it has been dealt: what any of the workgroup needs, once.
+    Each mate counts the rows of a share of the owners: every row that any PE of the workgroup needs, once.
     """
     first = world.rank - world.rank % members
     mates = range(first, min(first + members, world.size))
@@ -189,9 +189,9 @@ def _outside(world: World, product: Product, members: int) -> tuple[int, int, in
 
 
 def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str = "fp32") -> list[str]:
-    """The techniques that can run, in the order of the time that products of all ``dims`` columns take together.
+    """Return the techniques that can run, by the total time of products of all ``dims`` columns in both directions.
 
-    In both directions; collective, the same on every PE.
+    Collective; every PE gets the same result.
 
     Raises:
         InputError: no technique can run.
@@ -200,5 +200,5 @@ def for_training(world: World, layout: PeLayout, dims: Sequence[int], dtype: str
     ways = [forecast(world, layout, direction, dtype) for direction in ("forward", "transpose")]
     ranked = ways[0].ranking(max(dims))
     costs = [way.costs(dim) for way in ways for dim in dims]
-    # Whether the model knows a technique depends on P and the workgroups, not on direction or width.
+    # Whether the model covers a technique depends on P and the workgroups, not on direction or width.
     return ways[0].order({name: sum(each[name].seconds for each in costs) for name in ranked})

@@ -1,9 +1,9 @@
-"""A random share p of each PE's halo, drawn anew in every epoch of a training (BNS-GCN, Wan et al., MLSys 2022).
+"""A random share p of each PE's halo, drawn anew in every training epoch (BNS-GCN, Wan et al., MLSys 2022).
 
-Rows that are kept count 1/p, so that sums are right in the mean. Their gradients go back, and no others: each as the
-sum over the PE's arcs from it (the way ``columns`` of ``covered.py``), so that as many rows cross and the transposed
-product is that of the same sample. Whether a row is kept depends on seed, epoch, the row and the PE that works with it:
-who sends draws what who receives draws, and nobody tells anybody.
+Sampled rows are weighted by 1/p, so that sums are right on average. Only their gradients return, each as the sum over
+the PE's arcs from that row (the way ``columns`` of ``cover.py``). So as many rows cross as in the forward product, and
+the transposed product uses the same sample. Whether a row is in the sample depends on the seed, the epoch, the row and
+the PE that needs it: sender and receiver draw the same numbers, without communication.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mgg.layout import PeLayout, Product
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Rows that may cross, and what decides about them.
+    """Rows that may cross, with the coordinates that decide whether they do.
 
     Attributes:
-        ptr: int64 [P + 1]; those that PE q sends, or gets, are ``ptr[q] .. ptr[q + 1]``.
-        nodes: int64, position of each in the layout's order.
-        pes: int64, the PE that has it in its halo.
+        ptr: int64 [P + 1]; the rows that PE q sends, or receives, are ``ptr[q] .. ptr[q + 1]``.
+        nodes: int64, position of each row in the layout's order.
+        pes: int64, the PE that has the row in its halo.
     """
 
     ptr: np.ndarray
@@ -43,13 +43,13 @@ class Coordinates:
 
 
 def kept(share: float, seed: int, epoch: int, nodes: np.ndarray, pes: np.ndarray) -> np.ndarray:
-    """Which ``nodes`` of the halos of ``pes`` are in the sample of an epoch, bool; both integers [k]."""
-    # Dropouts have the streams of an epoch from its first one on.
+    """Return which ``nodes`` in the halos of ``pes`` are in an epoch's sample, bool; both arguments: integers [k]."""
+    # Dropout uses an epoch's streams from the first one on, so this is the last one.
     return uniform_at(seed, (epoch + 1) * STREAMS - 1, nodes, pes) < np.float32(share)
 
 
 def received(layout: PeLayout, product: Product, *, sums: bool) -> Coordinates:
-    """Those of the halo of ``product``, whose rows are nodes, or ``sums`` for one of this PE's nodes each."""
+    """Return the coordinates of the halo of ``product``: rows of nodes, or ``sums``, each for a node of this PE."""
     owner = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))
     if not sums:
         return Coordinates(product.halo_ptr, layout.bounds[owner] + product.halo_rows, np.full_like(owner, layout.rank))
@@ -59,7 +59,7 @@ def received(layout: PeLayout, product: Product, *, sums: bool) -> Coordinates:
 
 
 def _leaving(layout: PeLayout, product: Product, sent: Leaving | None) -> tuple[Coordinates, np.ndarray]:
-    """Those of what leaves this PE, and the rows of its matrix where that is."""
+    """Return the coordinates of what leaves this PE, and its rows in this PE's matrix."""
     ptr = product.send_ptr if sent is None else sent.sum_ptr
     pe = np.repeat(np.arange(layout.size), np.diff(ptr))
     if sent is None:
@@ -69,11 +69,11 @@ def _leaving(layout: PeLayout, product: Product, sent: Leaving | None) -> tuple[
 
 
 def sampled(layout: PeLayout, direction: str, share: float, seed: int, epoch: int) -> Product:
-    """The product whose arcs to other PEs' rows have the weights that an epoch's sample gives them."""
+    """Return the product with remote weights of one epoch's sample: 0, or scaled by 1/p."""
     product = layout.product(direction)
     remote = product.remote
     owner = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))[remote.indices]
-    # A forward arc's source is in the halo of this PE; that of a transposed one is this PE's row, which others have.
+    # The source of a forward arc is in this PE's halo; the source of a transposed arc is this PE's row in other halos.
     nodes, pes = np.repeat(layout.node_ids, np.diff(remote.indptr)), owner
     if direction == "forward":
         nodes, pes = layout.bounds[owner] + product.halo_rows[remote.indices], np.full_like(owner, layout.rank)
@@ -83,7 +83,7 @@ def sampled(layout: PeLayout, direction: str, share: float, seed: int, epoch: in
 
 
 def boundary_bytes(case: Case, sent: Leaving | None) -> int:
-    """Bytes that one PE's plan takes for samples: mailbox, outbox, arcs; where PEs told nothing, none sends more."""
+    """Return the bytes that samples take in one PE's plan; without an exchange, no PE is assumed to send more."""
     product = case.product
     leaves, arrives, arcs = len(product.send_rows), max(case.counts.halo_rows), product.remote.arcs
     if sent is not None:
@@ -99,19 +99,19 @@ def boundary_bytes(case: Case, sent: Leaving | None) -> int:
 
 
 class Sample:
-    """What one plan computes while a sample is drawn (its methods are collective).
+    """The sampled product of one plan (its methods are collective).
 
     Args:
         world: the PEs.
-        layout, product: what this PE holds, and its product over what arrives.
-        sent: the sums that leave it; None: rows do.
+        layout, product: this PE's part of the graph, and its product over the received rows.
+        sent: the sums that leave the PE; None: rows leave.
         share: p.
-        embeddings: how rows lie.
-        allocate: symmetric memory for so many rows.
+        embeddings: memory layout of the rows.
+        allocate: allocates symmetric memory for a number of rows.
 
     Attributes:
         share: p.
-        drawn: products are those of a sample.
+        drawn: the current products use a sample.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Sample:
         self._room, leaves = (max(column) for column in zip(*halos, strict=True))
         self._mail, self._packed = allocate(self._room + 1), allocate(leaves)
         self._outbox: Outbox | None = None
-        # Arcs to what is dropped go to a row of zeros, behind all that may arrive.
+        # Arcs to dropped rows point to a row of zeros behind the largest mailbox.
         dtype = np.promote_types(product.remote.indices.dtype, index_dtype(self._room + 1))
         weights = np.ones(product.remote.arcs, np.float32) if product.remote.weights is None else product.remote.weights
         remote = Csr(product.remote.indptr, product.remote.indices.astype(dtype), weights / np.float32(share), 0)
@@ -135,9 +135,9 @@ class Sample:
         self._indices = world.xp.empty(remote.arcs, dtype)
 
     def begin(self, seed: int, epoch: Array | None) -> None:
-        """A pass begins: a training's draws the sample of ``epoch``, float64 [1] on the device; None: all rows count.
+        """Start a pass: draw the sample of training ``epoch``, float64 [1] on the device; None: use all rows.
 
-        No CUDA graph holds this, as each epoch sends other rows.
+        This never runs inside a CUDA graph, because each epoch sends other rows.
         """
         self.drawn = epoch is not None
         if epoch is None:
@@ -157,7 +157,7 @@ class Sample:
         self._indices[...] = places[self._remote.indices]
 
     def __call__(self, world: World, source: SymmetricArray, sums: Array) -> None:
-        """``sums`` [rows, D] the product of the sample with all PEs' ``source`` [*, D]."""
+        """Set ``sums`` [rows, D] to the product of the sample with all PEs' ``source`` [*, D]."""
         mail = self._embeddings.matrix(self._mail, self._room + 1, sums.shape[1])
         with world.aside() as work:
             if self._outbox is not None:

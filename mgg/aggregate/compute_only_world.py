@@ -1,4 +1,4 @@
-"""A World without transfers, to time what a technique computes apart from what it sends (MGG arXiv, figure 2)."""
+"""A World without transfers, to time a technique's computation separately (MGG arXiv, figure 2)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mgg.backend import World
 
 
 class MutedWorld:
-    """``world`` whose transfers of embeddings do nothing; everything else, barriers too, is as it was.
+    """``world`` with transfers of embeddings that do nothing; everything else, including barriers, works as before.
 
-    Results are wrong and times are right: the same launches on arrays of the same shapes. What a technique fetches
-    inside its own kernels, or through an object made before, still moves, and is counted.
+    Results are wrong but times are right: the launches are the same, on arrays of the same shapes. Fetches inside a
+    technique's kernels, or through an object made earlier, still move data and are counted.
     """
 
     def __init__(self, world: World):

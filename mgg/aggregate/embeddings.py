@@ -1,4 +1,4 @@
-"""How the embeddings of a plan lie in memory."""
+"""Memory layout of a plan's embeddings."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from mgg.kernel.pitch import row_pitch
 
 
 class Form(Protocol):
-    """How rows lie in memory."""
+    """Memory layout of rows."""
 
     def floats(self, rows: int, dim: int) -> int:
-        """Floats that take as much memory as ``rows`` of ``dim`` columns."""
+        """Return how many floats take as much memory as ``rows`` of ``dim`` columns."""
 
     def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """The beginning of ``array`` as so many rows; PEs whose ``rows`` differ may use their own copy alone."""
+        """Return the beginning of ``array`` as ``rows`` rows; PEs with different ``rows`` may use only their copy."""
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Matrices of one type.
+    """Matrices of one element type.
 
     Attributes:
-        element: of an embedding: float32, or uint16 for bfloat16.
-        padded: rows are ``row_pitch`` apart; else one follows the other.
+        element: type of an embedding: float32, or uint16 for bfloat16.
+        padded: rows are ``row_pitch`` apart; otherwise they are contiguous.
     """
 
     element: type
     padded: bool
 
     def pitch(self, dim: int) -> int:
-        """Elements from one row of ``dim`` columns to the next."""
+        """Return the number of elements from one row of ``dim`` columns to the next."""
         return row_pitch(dim, np.dtype(self.element).itemsize) if self.padded else dim
 
     def floats(self, rows: int, dim: int) -> int:
-        """Floats that take as much memory as a matrix [rows, dim]."""
+        """Return how many floats take as much memory as a matrix [rows, dim]."""
         return -(-rows * self.pitch(dim) * np.dtype(self.element).itemsize // 4)
 
     def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """The beginning of ``array`` as [rows, dim]; PEs whose ``rows`` differ may use their own copy alone."""
+        """Return the beginning of ``array`` as [rows, dim]; PEs with different ``rows`` may use only their copy."""
         return array.view(rows, dim, self.element, self.pitch(dim))

@@ -1,4 +1,4 @@
-"""The kernels that products on GPUs will ask for, as far as techniques tell."""
+"""The kernels that products on GPUs will need, as far as techniques declare them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mgg.kernel.compile import Build
 def of_products(
     chosen: Iterable[tuple[str, TechniqueOptions]], dtypes: Iterable[str], *, shmem: bool = True
 ) -> list[Build]:
-    """What to compile ahead for each (technique, options) with each type of embeddings, each build once.
+    """Return the kernels to compile ahead for each (technique, options) and dtype, without duplicates.
 
-    A type that a technique does not take is left out, as its products are.
+    Types that a technique does not support are skipped, as their products are.
 
     Args:
         chosen: techniques and their options.
         dtypes: types of the embeddings.
-        shmem: kernels may call NVSHMEM, as ``World.shmem`` says.
+        shmem: kernels may call NVSHMEM, see ``World.shmem``.
 
     Raises:
         InputError: unknown technique.
@@ -30,10 +30,10 @@ def of_products(
         for dtype in types:
             if dtype in plan.dtypes:
                 found += [build for build in plan.builds(options, dtype, shmem) if build not in found]
-    # Without NVSHMEM what calls it is refused.
+    # Without NVSHMEM, techniques that call it are refused.
     return [build for build in found if shmem or not build.nvshmem]
 
 
 def of_auto(dtypes: Iterable[str]) -> list[Build]:
-    """What to compile ahead for technique ``auto``, which most often takes ``halo``, before it has picked."""
+    """Return the kernels to compile ahead before ``auto`` has picked a technique: those of ``halo``, its usual pick."""
     return of_products([("halo", parse_options("halo", {}))], dtypes)

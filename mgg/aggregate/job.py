@@ -1,4 +1,4 @@
-"""A job of products: techniques on ranks, then those that need one process on threads; all records into one file."""
+"""A job of products: most techniques run on ranks, single-process ones on threads; all records go to one file."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from mgg.record import AggregateRecord, add_lines, check_lines_output
 
 #: Techniques, each with a set of options.
 Chosen = Sequence[tuple[str, TechniqueOptions]]
-#: Records, and what was refused.
+#: Records, and refusals.
 Found = tuple[list[AggregateRecord], list[MggError]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is measured.
+    """What to measure.
 
     Attributes:
         layout: folder of the layout.
-        backend: what the PEs are, a name of ``config.Backend``.
+        backend: kind of PEs, a name of ``config.Backend``.
         dims: embedding columns.
         dtypes: types of the embeddings.
         protocol: how products are measured.
-        auto: measure the cost model's picks, too.
+        auto: also measure the cost model's picks.
         out: file of the records.
-        profile: run each product once more under Nsight Compute, when all is measured.
-        replace: they take the place of those in the file, instead of coming after them.
-        network: what transfers between the layout's workgroups are held to; None: to nothing.
-        threads: of each CPU PE, for row-wise products.
+        profile: after all measurements, run each product once more under Nsight Compute.
+        replace: replace the records in the file instead of appending to them.
+        network: emulated network between the layout's workgroups; None: no emulation.
+        threads: threads of each CPU PE for row-wise products.
     """
 
     layout: Path
@@ -66,14 +66,15 @@ class Job:
     threads: int = 1
 
     def run(self, chosen: Chosen) -> Found:
-        """Measure ``chosen`` and write ``out``; what is refused is left out as long as something else can be measured.
+        """Measure ``chosen`` and write ``out``; skip refused cases as long as something else can be measured.
 
         Returns:
-            On every rank the records of ranks, on rank 0 those of threads, too; and what was refused, an error each.
+            The records, and an error for each refusal. Every rank gets the records of ranks; rank 0 also gets those of
+            threads.
 
         Raises:
-            InputError, MachineError: everything was refused, or ``out`` cannot be written; or a profile is asked for,
-                and Nsight Compute is missing or may not read the counters: then ``out`` has the timings without.
+            InputError, MachineError: everything was refused, or ``out`` cannot be written; or a profile was requested,
+                but Nsight Compute is missing or may not read the counters: ``out`` then has timings without profiles.
             CheckError: a result differs from the float64 product.
         """
         if self.profile and resolve(self.backend, self._pes) == "nvshmem":
@@ -103,20 +104,20 @@ class Job:
         return self._on_threads(apart, records, refused) if apart else (records, refused)
 
     def _on_threads(self, apart: Chosen, records: list[AggregateRecord], refused: list[MggError]) -> Found:
-        """Measure ``apart`` on threads of rank 0, beside what the ranks have measured and refused."""
+        """Measure ``apart`` on threads of rank 0, and add the results to the records and refusals of the ranks."""
         try:
             found = launch_threads(self._pes, lambda world: self._measure(world, apart, False, records, True))
         except (InputError, MachineError) as refusal:
             if not records:
                 raise
-            # What the ranks have measured is kept.
+            # Keep what the ranks have measured.
             if job_rank() == 0:
                 self._write(records)
             return records, [*refused, refusal]
         return (records + found[0], refused + found[1]) if found else (records, refused)
 
     def _check_output(self) -> None:
-        """Raise InputError, before anything is measured, where records cannot be added to ``out``."""
+        """Raise InputError, before any measurement, if records cannot be added to ``out``."""
         manifest = read_manifest(self.layout)
         for record in check_lines_output(self.out, AggregateRecord, replace=self.replace):
             if (record.graph_hash, record.layout) != (manifest.graph_hash, manifest.digest()):
@@ -132,17 +133,17 @@ class Job:
         return read_manifest(self.layout).pes
 
     def _measure(self, world: World, part: Chosen, auto: bool, earlier: list[AggregateRecord], last: bool) -> Found:
-        """Measure a ``part`` of what was chosen; the ``last`` one writes its records and ``earlier`` ones."""
+        """Measure a ``part`` of the chosen techniques; the ``last`` part writes its records and ``earlier`` ones."""
         together(world, lambda: self._check_output() if world.rank == 0 else None)
         mine = together(world, lambda: load(self.layout, world.rank))
         world = emulating(world, self.network, mine.manifest.workgroup)
-        protocol = replace(self.protocol, references={})  # a PE's own
+        protocol = replace(self.protocol, references={})  # references belong to one PE
         try:
             records, refused = sweep(
                 world, mine, part, dims=self.dims, dtypes=self.dtypes, protocol=protocol, auto=auto
             )
         except (InputError, MachineError) as error:
-            # Of several parts one may be refused as a whole.
+            # One of several parts may be refused as a whole.
             if not error.everywhere or (last and not earlier):
                 raise
             records, refused = [], [error]

@@ -1,4 +1,4 @@
-"""Check and time techniques at several widths: what ``mgg aggregate`` does."""
+"""Check and time techniques at several widths, for ``mgg aggregate``."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ Pick = tuple[str, TechniqueOptions]
 _log = logging.getLogger(__name__)
 _SHORT = f"{NOT_ENOUGH_MEMORY}: "
 _FAULTS = ("page_faults", "fault_seconds", "migrated_bytes", "faults_untold")
-#: Fields of a record that are medians over launches.
+#: Record fields that are medians over launches.
 _PARTS = ("prepare", "compute", "transfer")
 
 
 @dataclass
 class Protocol:
-    """How products are measured, the same for all techniques of a job.
+    """How products are measured; the same for all techniques of a job.
 
     Attributes:
         direction: ``forward`` or ``transpose``.
         dtype: type of the embeddings.
-        warmup, iterations: untimed and timed products of a launch.
-        check: compare with a float64 product first, in the first launch.
+        warmup, iterations: untimed and timed products per launch.
+        check: first compare with a float64 product, in the first launch.
         breakdown: also time the product without its transfers.
-        faults: also count the page faults of techniques over unified memory, in the first launch.
-        launches: how often a technique is measured, each time on a plan prepared anew.
-        references: this PE's float64 products by width, made once for all techniques and dtypes.
+        faults: also count the page faults of techniques that use unified memory, in the first launch.
+        launches: number of measurements per technique, each on a newly prepared plan.
+        references: this PE's float64 products by width, shared by all techniques and dtypes.
     """
 
     direction: str
@@ -79,21 +79,20 @@ def sweep(
 ) -> tuple[list[AggregateRecord], list[MggError]]:
     """Measure each (technique, options) of ``chosen`` with every type of ``dtypes`` and width of ``dims`` (collective).
 
-    Launches go in rounds: each measures everything once, on plans that it prepares and closes, so that the launches
-    of a technique lie apart in time. Results are checked in the first round.
+    Launches run in rounds. Each round prepares, measures and closes every plan once, so that the launches of one
+    technique are spread over time. The first round checks the results.
 
-    With ``auto`` the cost model's pick of each type and width is measured, too, once; records say which it was, and
-    what the model says of every technique.
+    With ``auto``, the cost model's pick for each type and width is measured once, too. Records then state whether they
+    are the pick and what the model predicted for every technique.
 
-    What a technique refuses on every PE (a type that it does not take, a setting that the device cannot run, a
-    technique for one PE on several, too little memory) is left out of this round and all later ones, as long as
-    something else can be measured; launches before stay.
+    If a technique refuses a case on every PE (dtype, device setting, number of PEs, too little memory), the case is
+    dropped from this and all later rounds as long as something else can be measured. Its earlier launches are kept.
 
     Returns:
-        The records, the same on every PE; and what was refused, each naming its technique, options, type and width.
+        The records, the same on every PE; and the refusals, each with its technique, options, type and width.
 
     Raises:
-        InputError, MachineError: everything was refused; the first of the refusals.
+        InputError, MachineError: everything was refused; this is the first refusal.
         CheckError: a result differs from the float64 product.
     """
     trials: list[_Trial] = []
@@ -116,7 +115,7 @@ def sweep(
             for name, options, widths in queue:
                 made = technique_of(name).generated(layout, how.direction, widths, options)
                 builds += [build for build in made if build not in builds]
-        # Whose kernel does not compile is refused by itself.
+        # If a kernel does not compile, only the technique that needs it is refused, when it is measured.
         compile_ahead(world, builds, must=False)
         trials += [_Trial(*each, how, said, picks) for each in queue]
     for _ in range(protocol.launches):
@@ -130,7 +129,7 @@ def sweep(
 
 @dataclass
 class _Trial:
-    """A technique with options and a type, measured once a round; ``widths`` are those that it has not refused."""
+    """A technique with options and a dtype, measured once per round; ``widths`` are those not refused so far."""
 
     name: str
     options: TechniqueOptions
@@ -143,7 +142,7 @@ class _Trial:
     parts: dict[int, list[tuple[float | None, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def launch(self, world: World, layout: PeLayout) -> list[MggError]:
-        """Measure every width once more (collective); returns an error for each that is refused, and drops it."""
+        """Measure every width once more (collective); drop the refused widths and return their errors."""
         self.rounds += 1
         again = self.rounds > 1
         protocol = replace(self.protocol, check=False, faults=False) if again else self.protocol
@@ -159,7 +158,7 @@ class _Trial:
             except (InputError, MachineError) as error:
                 if not error.everywhere:
                     raise
-                # The limits of a plan are those of its widest product: the others may still fit.
+                # A plan's limits are those of its widest product, so narrower products may still fit.
                 dim = left.pop()
                 self.widths = [each for each in self.widths if each != dim]
                 which = f", launch {self.rounds}" if again else ""
@@ -167,7 +166,7 @@ class _Trial:
         return refused
 
     def told(self) -> list[AggregateRecord]:
-        """A record for each width that has one, with all of its launches and what the cost model said."""
+        """Return a record per measured width, with all its launches and the cost model's prediction."""
         records = [_with_parts(self.records[dim], self.parts[dim]) for dim in sorted(self.records)]
         if self.said is None:
             return records
@@ -175,7 +174,7 @@ class _Trial:
 
 
 def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
-    """A record of the launches of both; ``before`` has what only the first launch is asked for."""
+    """Join the launches of two records; ``before`` supplies the fields that only the first launch has."""
     first: dict[str, Any] = before.model_dump(include={"error", "tolerance", *_FAULTS})
     memory = [each for each in (before.gpu_memory, now.gpu_memory) if each is not None]
     first["gpu_memory"] = max(memory, default=None)
@@ -184,13 +183,13 @@ def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
 
 
 def _with_parts(record: AggregateRecord, launches: list[tuple[float | None, ...]]) -> AggregateRecord:
-    """The record with medians over launches of its parts, where each launch has them."""
+    """Return the record with medians of its parts over launches, where every launch has the part."""
     medians = [None if None in each else float(np.median(each)) for each in zip(*launches, strict=True)]
     return record.model_copy(update=dict(zip(_PARTS, medians, strict=True)))
 
 
 def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
-    """The fields of a record on ``seconds`` of products and the medians of their ``launches``."""
+    """Return the time fields of a record from ``seconds`` of products and the medians of their ``launches``."""
     q1, q3 = np.percentile(seconds, [25, 75]).tolist()
     middle = float(np.median(launches))
     spread = {"low": min(launches), "median": middle, "high": max(launches)}
@@ -200,7 +199,7 @@ def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
 def _picks(
     world: World, layout: PeLayout, said: Forecast, dims: list[int], protocol: Protocol, refused: list[MggError]
 ) -> dict[int, Pick]:
-    """The pick of each width that has one; of the others the errors, added to ``refused``."""
+    """Return the pick for each width; where there is none, append the error to ``refused``."""
     picks = {}
     for dim in dims:
         try:
@@ -213,14 +212,14 @@ def _picks(
 
 
 def _ways(layout: PeLayout, chosen: Iterable[tuple[str, TechniqueOptions]]) -> set[Way]:
-    """What is counted of sums that cross: what was named, and for the pick covers, but of symmetric graphs, whose gain
-    little for what it takes to find them."""
+    """Return which kinds of crossing sums to count: those named, and covers for the pick. Covers of symmetric graphs
+    are skipped: they gain too little for the time it takes to find them."""
     named: set[Way] = {options.split for _, options in chosen if isinstance(options, HaloOptions)}
     return named | (set() if layout.manifest.symmetric else {"cover"})
 
 
 def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> Pick:
-    """The cheapest technique and options whose memory there is on every PE (collective)."""
+    """Return the cheapest technique and options that fit in the memory of every PE (collective)."""
     short: MggError | None = None
     for name in said.ranking(dim):
         options = said.pick(name, dim)
@@ -238,7 +237,7 @@ def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Pr
 def _queue(
     chosen: Iterable[tuple[str, TechniqueOptions]], dims: list[int], picks: Mapping[int, Pick]
 ) -> list[tuple[str, TechniqueOptions, list[int]]]:
-    """What is measured at which widths: all that was named, and of the picks those that were not."""
+    """Return the measurements with their widths: everything named, and the picks that were not named."""
     queue = [
         (name, options, some)
         for name, options in chosen
@@ -266,7 +265,7 @@ def _named(
     what = f"{technique} ({given})" if given else technique
     at = (f"D = {dim}" if dtype == "fp32" else f"D = {dim}, {dtype}") + which
     said = str(error).removeprefix(_SHORT)
-    begin = "" if said == str(error) else _SHORT  # the workflow looks for it at the beginning
+    begin = "" if said == str(error) else _SHORT  # the workflow searches for this prefix
     return type(error)(f"{begin}{what}, {at}: {said}").on_every_pe()
 
 
@@ -275,14 +274,14 @@ def products(
 ) -> Iterator[AggregateRecord]:
     """Check, then time one launch of ``technique`` at every width of ``dims`` (collective).
 
-    Returns:
-        A record for each width as it is measured, the same on every PE; the plan is closed at the end and after an
-        error of every PE.
+    Yields:
+        A record for each width once it is measured, the same on every PE. The plan is closed at the end and after an
+        error that every PE raises.
 
     Raises:
         CheckError: a result differs from the float64 product by more than ``oracle.TOLERANCE`` and ``Plan.rounding``.
-        InputError: unknown technique or option, or a width that it cannot run.
-        MachineError: a GPU, or a host of CPU PEs, has too little memory left.
+        InputError: the technique or an option is unknown, or the technique cannot run a width.
+        MachineError: a GPU, or a host of CPU PEs, has too little free memory.
     """
     parsed = accepted(technique, world, layout, options, protocol.dtype)
     if getattr(parsed, "stale", 0):
@@ -310,7 +309,7 @@ def products(
             yield record.model_copy(update={"prepare": made, **between} | faults)
             plan.forget(dim)
     except MggError as error:
-        # Closing is collective: an error of one PE alone ends the job instead.
+        # Closing is collective, so after an error of one PE alone the job ends instead.
         if error.everywhere:
             plan.close()
         raise
@@ -318,7 +317,7 @@ def products(
 
 
 def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Protocol) -> tuple[float, float]:
-    """The largest error, and the most that is allowed anywhere; raises CheckError."""
+    """Return the largest error and the largest allowed error over all PEs; raise CheckError."""
     result = world.download(plan(dim))
     if plan.sample is not None:  # of the first epoch
         product = sampled(layout, protocol.direction, plan.sample.share, oracle.SEED, 1)
@@ -343,7 +342,7 @@ def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Pro
 def timed(
     world: World, plan: Plan, dim: int, protocol: Protocol, part: str | None = None
 ) -> tuple[list[float], list[int]]:
-    """Seconds of each product, or of a part of it, on the slowest PE, and the bytes each PE moved in one product."""
+    """Time products, or one part of them: return their seconds on the slowest PE, and the bytes per PE and product."""
     out = world.xp.empty((plan.layout.rows, dim), np.float32)
     clock = world.clock()
 
@@ -367,7 +366,7 @@ def timed(
 
 
 def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[str, float]:
-    """Median seconds of ``transfer`` and ``compute`` alone, as far as the technique's can be told apart."""
+    """Return the median seconds of ``transfer`` and ``compute`` alone, where the technique can separate them."""
     if plan.part("compute", dim, world.xp.empty((plan.layout.rows, dim), np.float32)):
         alone = {name: timed(world, plan, dim, protocol, name)[0] for name in ("transfer", "compute")}
         return {name: float(np.median(seconds)) for name, seconds in alone.items()}
@@ -376,7 +375,7 @@ def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[
 
 
 def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -> float | None:
-    """Median seconds of the same launches while embeddings stay where they are; None where some moved all the same."""
+    """Return the median seconds of the same launches without transfers; None if some embeddings still moved."""
     plan.world = MutedWorld(world)
     try:
         seconds, moved = timed(world, plan, dim, protocol)
@@ -388,7 +387,7 @@ def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -
 def _between(
     world: World, layout: PeLayout, plan: Plan, dim: int, crossed: int, protocol: Protocol
 ) -> dict[str, int | None]:
-    """The fields of a record on workgroups, out of the bytes that ``crossed`` for this PE in a product (collective)."""
+    """Return the record fields on workgroups; ``crossed``: bytes moved between them per product (collective)."""
     if not isinstance(plan.options, WorkgroupOptions):
         return {}
     members = members_of(plan.options, layout)

@@ -1,4 +1,4 @@
-"""That every PE has the memory which a technique takes, of its GPU or of its host, before anything is allocated."""
+"""Check, before any allocation, that the GPU or host of every PE has enough memory for a technique."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def case_of(
     world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
     dtype: str = "fp32", widths: int = 1,
 ) -> Case:  # fmt: skip
-    """What ``plan.need`` is asked about, with what the other PEs tell of themselves (collective)."""
+    """Return the case for ``plan.need``, with what the other PEs report about themselves (collective)."""
     padded = plan.pitched and bool(world.gpu)
     case = Case(layout, direction, dim, options, dtype, widths, padded)
     case.told = world.gather(plan.told(case))
@@ -27,7 +27,7 @@ def check(
     world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
     dtype: str = "fp32",
 ) -> None:  # fmt: skip
-    """Raise MachineError on every PE where one GPU has too little memory left (collective); CPUs are not asked."""
+    """Raise MachineError on every PE if one GPU has too little free memory (collective); CPUs are not checked."""
     if not world.gpu:
         return
     case = case_of(world, plan, layout, direction, dim, options, dtype)
@@ -44,10 +44,10 @@ def check_host(
     world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
     dtype: str = "fp32",
 ) -> None:  # fmt: skip
-    """Raise MachineError on every PE where a host has too little memory left for its CPU PEs (collective).
+    """Raise MachineError on every PE if a host has too little free memory for its CPU PEs (collective).
 
-    Only matrices count that there are at the same time, so that nothing is refused that would have fitted without swap:
-    layouts are files, which the system may drop, and whatever else techniques and libraries take comes on top.
+    Only matrices that exist at the same time count, so that nothing is refused that would fit without swap: layouts are
+    files, whose pages the system may drop, and other memory of techniques and libraries comes on top.
     """
     if world.gpu:
         return

@@ -1,6 +1,6 @@
-"""What a technique takes of a GPU's memory, array by array: each adds up its own (``Plan.need``) from what is here.
+"""The GPU memory of a technique, array by array; each technique adds up its own arrays (``Plan.need``).
 
-Predictions are meant to be within a fifth of the peak: kernels, contexts and the rounding of allocators are left out.
+Predictions aim to be within a fifth of the peak; kernels, contexts and allocator rounding are left out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mgg.kernel.tiles import WARP
 from mgg.layout import PeLayout, Product
 
 FLOAT, DOUBLE, POINTER = 4, 8, 8
-#: Bytes of a neighbor partition: its row, its first arc and the one past its last.
+#: Bytes of a neighbor partition: its row, its first arc, and the end of its arcs.
 PARTITION = 24
-#: Partial sums have rows of whole vectors of the widest load, of bfloat16.
+#: Rows of partial sums are padded to the widest vector load, which is bfloat16's.
 VECTOR = 8
 #: Bytes of a piece and of a task of a row-wise product (mgg/kernel/schedule.py).
 PIECE, TASK = 12, 8
@@ -33,11 +33,11 @@ class Need:
     """Bytes of GPU memory on one PE.
 
     Attributes:
-        layout: the product's arrays as the layout has them, where the technique works on these.
+        layout: the product's arrays in the layout's order, if the technique uses them.
         columns: matrices: input, result, buffers.
-        arcs: what the technique makes of the arcs.
+        arcs: the technique's own arrays of arcs.
         schedules: the cuts of row-wise products, with their partial sums.
-        guests: what belongs to other PEs and may all come to this GPU.
+        guests: memory of other PEs that may all migrate to this GPU.
     """
 
     layout: int
@@ -48,25 +48,25 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Sum of all parts."""
         return self.layout + self.columns + self.arcs + self.schedules + self.guests
 
 
 class Case:
-    """One PE's part of a product at a width, and what arrays of it take.
+    """One PE's part of a product at a width, and the sizes of its arrays.
 
     Args:
-        layout: what the PE holds.
+        layout: the PE's part of the graph.
         direction: ``forward`` or ``transpose``.
-        dim: most embedding columns.
-        options: of the technique.
+        dim: largest number of embedding columns.
+        options: options of the technique.
         dtype: type of the embeddings.
-        widths: how many widths the plan keeps at a time, ``dim`` the widest of them.
-        padded: whether the rows of embeddings are, as on GPUs (``Plan.pitched``).
+        widths: number of widths that the plan keeps at a time; ``dim`` is the largest.
+        padded: whether rows of embeddings are padded, as on GPUs (``Plan.pitched``).
 
     Attributes:
-        arcs_back: of each PE the arcs of other PEs' rows to its own, int64 [P]; None: the layout does not hold them.
-        told: what every PE said of itself (``Plan.told``); None: nobody was asked.
+        arcs_back: for each PE, the arcs from other PEs' rows to its own, int64 [P]; None: not in the layout.
+        told: what every PE reported about itself (``Plan.told``); None: the PEs exchanged nothing.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Case:
         self.product: Product = layout.product(direction)
         self.counts = layout.manifest.direction(direction)
         self.arcs_back: np.ndarray | None = None
-        if layout.transpose is not layout.forward:  # it has a transposed product of its own
+        if layout.transpose is not layout.forward:  # it has a separate transposed product
             back = {"forward": "transpose", "transpose": "forward"}[direction]
             self.arcs_back = np.array(layout.manifest.direction(back).remote_arcs)
         self.rows, self.size, self.rank = self.product.rows, layout.size, layout.rank
@@ -91,45 +91,45 @@ class Case:
         self.arc = self.ids + self.weight
 
     def matrix(self, rows: int) -> int:
-        """A float32 matrix of ``rows``."""
+        """Return the bytes of a float32 matrix of ``rows``."""
         return FLOAT * int(rows) * self.dim
 
     def rounded(self, rows: int) -> int:
-        """A float32 matrix of ``rows`` that are rounded to embeddings; none where these are float32."""
+        """Return the bytes of a float32 matrix of ``rows`` before rounding; 0 if embeddings are float32."""
         return 0 if self._element == FLOAT else self.matrix(rows)
 
     def sent(self, rows: int) -> int:
-        """So many embeddings on their way: without what pads their rows in memory."""
+        """Return the bytes of ``rows`` embeddings in transit, without the padding that rows have in memory."""
         return self._element * int(rows) * self.dim
 
     def embeddings(self, rows: int) -> int:
-        """A matrix of ``rows`` embeddings."""
+        """Return the bytes of a matrix of ``rows`` embeddings."""
         return self._element * int(rows) * self._pitch
 
     def pointers(self, rows: int) -> int:
-        """The row pointers of a CSR."""
+        """Return the bytes of the row pointers of a CSR."""
         return POINTER * (int(rows) + 1)
 
     def base(self) -> Need:
-        """What most plans hold: the local arcs, the input and one result."""
+        """Return what most plans hold: the local arcs, the input and one result."""
         local = self.pointers(self.rows) + self.arc * self.product.local.arcs
         return Need(local, self.embeddings(self.heights.max()) + self.matrix(self.rows))
 
     def remote_by_owner(self) -> np.ndarray:
-        """Remote arcs by the PE that owns their column, int64 [P]."""
+        """Return the remote arcs by the PE that owns their column, int64 [P]."""
         product = self.product
         ends = np.concatenate(([0], np.cumsum(np.bincount(product.remote.indices, minlength=product.halo))))
         return np.diff(ends[product.halo_ptr])
 
     def cut(self, lengths: np.ndarray) -> int:
-        """The cut of a row-wise product whose rows have ``lengths`` arcs, and its partial sums."""
+        """Return the bytes of the cut of a row-wise product with rows of ``lengths`` arcs, and of its partial sums."""
         pieces = np.maximum(-(-lengths // LARGEST_TASK), 1)
         tasks = int(lengths.sum()) / LARGEST_TASK + int(pieces.sum()) / PIECES_PER_TASK
         return PIECE * int(pieces.sum()) + int(TASK * tasks) + _partial_sums(lengths, self.dim)
 
     def row_wise(self, lengths: np.ndarray) -> int:
-        """The same of ``spmm_rows`` on GPUs, which has another order of work where rows of B are short: with several
-        widths, of such ones, too.
+        """Return the bytes of the cut for ``spmm_rows`` on GPUs, which orders its work differently for short rows of B;
+        with several widths, of both orders.
         """
         vector = next(each for each in (8, 4, 2, 1) if each * self._element <= 16 and self._pitch % each == 0)
         if lanes := lanes_of(self.dim, vector):
@@ -137,20 +137,20 @@ class Case:
         return self.cut(lengths) + (bundle_bytes(lengths, WARP // NARROW) if self.widths > 1 else 0)
 
     def local_cut(self) -> int:
-        """The cut of the local arcs."""
+        """Return the bytes of the cut of the local arcs."""
         return self.row_wise(np.diff(self.product.local.indptr))
 
     def owner_cuts(self) -> int:
-        """The cuts of the remote arcs of each owner; rows without arcs have no piece there."""
+        """Return the bytes of the cuts of each owner's remote arcs; rows without arcs have no piece there."""
         arcs = self.remote_by_owner()
         return int(sum(PIECE * min(self.rows, count) + TASK * count // PIECES_PER_TASK for count in arcs))
 
     def owner_parts(self) -> int:
-        """The remote CSR cut by owner, every part with all rows."""
+        """Return the bytes of the remote CSR split by owner; every part has all rows."""
         return self.size * self.pointers(self.rows) + self.arc * self.product.remote.arcs
 
 
 def _partial_sums(lengths: np.ndarray, dim: int) -> int:
-    """Those of rows of so many arcs that are cut."""
+    """Return the bytes of the partial sums of rows that are cut, for rows of ``lengths`` arcs."""
     pieces = -(-lengths // LARGEST_TASK)
     return FLOAT * int(pieces[pieces > 1].sum()) * -(-dim // VECTOR) * VECTOR

@@ -1,4 +1,4 @@
-"""Options of techniques."""
+"""Base class of technique options."""
 
 from __future__ import annotations
 

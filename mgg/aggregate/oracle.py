@@ -1,4 +1,4 @@
-"""The check that precedes every timing: a float64 SciPy product of the same arcs and embeddings."""
+"""The check before every timing: a float64 SciPy product of the same arcs and embeddings."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ SEED = 2023
 
 
 def embeddings(nodes: np.ndarray, dim: int) -> np.ndarray:
-    """Test embeddings of global ``nodes``: float32 [len(nodes), dim] in [-1, 1), the same on any PE."""
+    """Return test embeddings of global ``nodes``: float32 [len(nodes), dim] in [-1, 1), the same on any PE."""
     return uniform(SEED, 0, nodes, dim) * np.float32(2) - np.float32(1)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a technique must compute: C* and |A| |B| in float64, [rows, dim] of one PE."""
+    """The expected result of one PE: C* and |A| |B| in float64, [rows, dim]."""
 
     product: np.ndarray
     scale: np.ndarray
 
     def error(self, result: np.ndarray) -> float:
-        """max |C - C*| / (|A| |B|); infinite where a result must be zero and is not, or is not finite.
+        """Return max |C - C*| / (|A| |B|); infinite if a result that must be zero is not, or is not finite.
 
         Args:
-            result: float32 [rows, dim], what a technique made of ``embeddings``.
+            result: float32 [rows, dim], a technique's product with ``embeddings``.
         """
         return float(self._errors(result, self.scale).max(initial=0.0))
 
     def judged(self, result: np.ndarray, tolerance: float, beyond: np.ndarray | None) -> tuple[float, float, bool]:
-        """Whether every error is at most the tolerance and what an entry may differ ``beyond`` that.
+        """Check that every error is at most ``tolerance`` of |A| |B| plus ``beyond``.
 
         Args:
             result: as in ``error``.
-            tolerance: of |A| |B|.
-            beyond: float64 [rows, dim]; None: 0.
+            tolerance: allowed share of |A| |B|.
+            beyond: further allowed difference per entry, float64 [rows, dim]; None: 0.
 
         Returns:
-            An error, what is allowed, and whether all are allowed: the largest of each, or those of the entry that is
-            the furthest beyond what is. With ``beyond``, which is as large where |A| |B| is next to nothing, they are
-            shares of the row's largest |A| |B|.
+            An error, the allowed error, and whether all entries pass. If all pass, the first two are the largest of
+            each; else they belong to the entry that exceeds its allowance most. With ``beyond``, which stays large
+            where |A| |B| is tiny, both are relative to the row's largest |A| |B|.
         """
         if beyond is None:
             error = self.error(result)
@@ -61,7 +61,7 @@ class Reference:
         return float(errors[worst]), float(allowed[worst]), False
 
     def _errors(self, result: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        # The last subnormal bit is no rounding error of a product: below it, float32 has no numbers.
+        # Ignore the last subnormal bit: float32 has no smaller numbers, so it is no rounding error of a product.
         error = np.maximum(np.abs(result - self.product) - np.finfo(np.float32).smallest_subnormal, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(scale > 0, error / scale, np.where(error == 0, 0.0, np.inf))
@@ -69,8 +69,10 @@ class Reference:
 
 
 def reference(layout: PeLayout, direction: str, dim: int, product: Product | None = None) -> Reference:
-    """The float64 product of this PE's rows, ``forward`` or ``transpose``, at ``dim`` columns; ``product``: of other
-    weights than the layout's."""
+    """Return the float64 product of this PE's rows, ``forward`` or ``transpose``, at ``dim`` columns.
+
+    ``product`` replaces the layout's weights.
+    """
     product = product or layout.product(direction)
     nodes = np.concatenate((layout.node_ids, halo_nodes(layout, product)))
     inputs = embeddings(nodes, dim).astype(np.float64)
@@ -79,6 +81,6 @@ def reference(layout: PeLayout, direction: str, dim: int, product: Product | Non
 
 
 def halo_nodes(layout: PeLayout, product: Product) -> np.ndarray:
-    """Global node ids of the halo, int64 [H]."""
+    """Return the global node ids of the halo, int64 [H]."""
     owners = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))
     return layout.bounds[owners] + product.halo_rows

@@ -1,4 +1,4 @@
-"""A PE's arcs cut by the owner of their column, or put together under the numbers of the graph's nodes."""
+"""Split a PE's arcs by the owner of their column, or merge them with global node numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mgg.layout import PeLayout, Product
 
 
 def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
-    """One CSR for each owner, all with this PE's rows; the one of this PE is empty.
+    """Return one CSR per owner, each with all of this PE's rows; this PE's own CSR is empty.
 
     Args:
         product: one direction of a PE's layout.
-        halo_columns: columns count from the owner's first halo row (its rows arrive packed); else they are offsets in
-            the owner's rows (all of its rows arrive).
+        halo_columns: columns count from the owner's first halo row (for packed rows); else they are offsets in the
+            owner's rows (if all of its rows arrive).
     """
     remote = product.remote
     owners = len(product.halo_ptr) - 1
@@ -38,7 +38,7 @@ def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
 
 
 def global_columns(product: Product, layout: PeLayout) -> Csr:
-    """All arcs of a PE's rows; columns are nodes of the graph, those of a row in ascending order.
+    """Return all arcs of a PE's rows; columns are nodes of the graph, ascending in each row.
 
     Args:
         product: one direction of ``layout``.

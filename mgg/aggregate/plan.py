@@ -1,4 +1,4 @@
-"""The seam between whoever wants A B and the techniques that compute it."""
+"""The interface between code that needs the product A B and the techniques that compute it."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ if TYPE_CHECKING:
 
 
 class Plan(ABC):
-    """One technique, ready for one layout and direction.
+    """One technique, prepared for one layout and direction.
 
-    The plan alone synchronizes. ``plan.input(D)`` may be written as soon as ``plan(D)`` has returned, and ``plan(D)``
-    sees what every PE wrote before it called it; callers never add barriers.
+    The plan does all synchronization; callers never add barriers. ``plan.input(D)`` may be written as soon as
+    ``plan(D)`` has returned, and ``plan(D)`` sees everything that each PE wrote before its own call.
 
     Attributes:
         name: config value of the technique.
-        deterministic: by default the same inputs and P give the same bits (``repeats``: with the plan's options).
-        dtypes: types of embeddings that it takes; sums are float32.
-        single_pe: runs on one PE alone.
-        one_process: on GPUs its PEs are threads of one process.
-        unified: on GPUs its inputs are unified memory, whose pages move.
-        rough: on GPUs ``cost`` leaves out what uneven rows take, so that ``auto`` does not trust it.
-        least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so that no technique moves less.
-        pitched: on GPUs the rows of embeddings are padded (``row_pitch``); no whole blocks of them are sent.
-        sums_apart: on CPUs it sums in ``accumulator`` where rows come from other PEs.
+        deterministic: with default options, the same inputs and P give the same bits (``repeats``: with the plan's
+            options).
+        dtypes: supported types of the embeddings; sums are float32.
+        single_pe: the technique runs on one PE only.
+        one_process: on GPUs, the PEs are threads of one process.
+        unified: on GPUs, the inputs are unified memory, whose pages migrate.
+        rough: on GPUs, ``cost`` ignores the time lost to uneven rows, so ``auto`` does not trust it.
+        least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so no technique moves less.
+        pitched: on GPUs, rows of embeddings are padded (``row_pitch``); set it only where no whole blocks are sent.
+        sums_apart: on CPUs, the technique sums in ``accumulator`` when rows come from other PEs.
         direction: ``forward`` or ``transpose``.
-        host: the product's arrays as the layout has them; plans are worked out from these.
-        meets: the technique itself waits for other PEs' rows and until they have read this PE's.
+        host: the product's arrays in the layout's order, in host memory; plans are derived from them.
+        meets: the technique itself waits for other PEs' rows and until those PEs have read this PE's rows.
     """
 
     name: ClassVar[str]
-    #: Sources of kernels that its products ask for on GPUs, beside ``rows`` and ``gather``; all are compiled ahead.
+    #: Kernel sources that its products use on GPUs besides ``rows`` and ``gather``; all are compiled ahead of time.
     kernels: ClassVar[tuple[str, ...]] = ()
     deterministic: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("fp32",)
@@ -61,7 +62,7 @@ class Plan(ABC):
     least_volume: ClassVar[bool] = False
     pitched: ClassVar[bool] = True
     sums_apart: ClassVar[bool] = True
-    #: The technique reads other PEs' input rows, so it must wait until all are written.
+    #: The technique reads other PEs' input rows, so it must wait until all PEs have written them.
     reads_inputs: ClassVar[bool] = True
     Options: ClassVar[type[TechniqueOptions]] = TechniqueOptions
 
@@ -88,7 +89,7 @@ class Plan(ABC):
             with told_of_gpu_memory(world):
                 self._build()
         except MggError as error:
-            # Freeing is collective: an error of one PE alone ends the job instead.
+            # Freeing is collective, so after an error of one PE alone the job ends instead.
             if error.everywhere:
                 self.close()
             raise
@@ -97,68 +98,68 @@ class Plan(ABC):
     def settled(
         cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
     ) -> TechniqueOptions:
-        """The options that a plan is made with, where ``options`` leave some to what was measured (collective)."""
+        """Return the options of a plan, with measured values where ``options`` ask for them (collective)."""
         return options
 
     @classmethod
     def by_width(cls, options: TechniqueOptions) -> bool:
-        """Whether ``options`` stand for others at other widths, so that each width is measured on a plan of its own."""
+        """Return whether ``options`` resolve differently per width, so that each width needs a plan of its own."""
         return False
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """GPU memory of a plan and its product on one PE; by default, of one row-wise product of the local arcs."""
+        """Return the GPU memory of a plan and its product on one PE; by default, of one row-wise local product."""
         base = case.base()
         return Need(base.layout, base.columns, 0, case.local_cut())
 
     @classmethod
     def least(cls, case: Case) -> int:
-        """Bytes of host memory that no product on a CPU PE can do without: its input, its result and their sums."""
+        """Return the bytes of host memory that any product on a CPU PE needs: its input, its result and its sums."""
         sums = DOUBLE * case.rows * case.dim if cls.sums_apart and case.product.halo else 0
         return case.embeddings(case.heights[case.rank]) + case.matrix(case.rows) + sums
 
     @classmethod
     def told(cls, case: Case) -> object:
-        """What the other PEs have to know of this one for ``need``: each finds it in ``case.told``."""
+        """Return what the other PEs must know about this PE for ``need``; each PE finds it in ``case.told``."""
         return None
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Seconds of a product by the cost model (docs/costs.md); None where the model says nothing of the technique.
+        """Return the predicted seconds per product (docs/costs.md); None if the cost model does not cover it.
 
-        What the technique cannot run at all (``single_pe``, ``one_process``, ``dtypes``) is not asked for.
+        Callers do not ask for cases that the technique cannot run (``single_pe``, ``one_process``, ``dtypes``).
         """
         return None
 
     @classmethod
     def choices(cls) -> list[TechniqueOptions]:
-        """The options that ``auto`` chooses among, of those that the cost model knows; the defaults come first."""
+        """Return the options that ``auto`` chooses among, all known to the cost model; the defaults come first."""
         return [cls.Options()]
 
     @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
-        """The PEs whose inputs the PE of ``layout`` addresses, in order, itself among them."""
+        """Return the PEs whose inputs this PE addresses, in order and including itself."""
         return range(layout.size) if cls.reads_inputs else [layout.rank]
 
     @classmethod
     def beyond(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> list[int]:
-        """The PEs of ``reach`` whose memory this PE does not address."""
+        """Return the PEs of ``reach`` whose memory this PE cannot address."""
         return [pe for pe in cls.reach(layout, options) if pe not in world.addressable]
 
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
-        """The kernels that GPUs compile for it ahead; ``shmem``: kernels may call NVSHMEM."""
+        """Return the kernels that GPUs compile ahead of time; ``shmem``: kernels may call NVSHMEM."""
         bf16 = dtype == "bf16"
         made = [build_of(name, 32, bf16=bf16) for name in ("gather", "rows", "narrow_rows", *cls.kernels)]
         return made + ([build_of("rows", 32)] if bf16 else [])
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Whether its plans take other weights of arcs between products (``reweigh``)."""
+        """Return whether ``reweigh`` can replace the arc weights between products."""
         return False
 
     def reweigh(self, local: Array, remote: Array) -> None:
-        """Multiply by other weights from the next product on; those of the layout, whose arcs have some, are lost.
+        """Use other arc weights from the next product on; they replace the layout's weights, which must exist.
 
         Args:
             local, remote: float32 [arcs] on the PE's device, in the order of the layout.
@@ -167,12 +168,12 @@ class Plan(ABC):
             weights[...] = given
 
     def _arc_weights(self) -> Sequence[Any]:
-        """What products read the weights of local and of remote arcs from: on CPUs the layout's arrays."""
+        """Return the arrays from which products read local and remote weights; on CPUs, the layout's arrays."""
         return self.host.local.weights, self.host.remote.weights
 
     @classmethod
     def generated(cls, layout: PeLayout, direction: str, dims: Iterable[int], options: TechniqueOptions) -> list[Build]:
-        """Those that are written for a layout and the widths ``dims``, likewise compiled before any is measured."""
+        """Return the kernels generated for this layout and the widths ``dims``, also compiled ahead of time."""
         return []
 
     @cached_property
@@ -181,9 +182,10 @@ class Plan(ABC):
         return uploaded_csr(self.world, self.host.local)
 
     def input(self, dim: int) -> Array:
-        """This PE's rows of the symmetric input on its device [rows, dim]: write B here before the call.
+        """Return this PE's rows of the symmetric input on its device, [rows, dim]: write B here before the call.
 
-        float32, or bfloat16 as uint16: see ``write``. On GPUs rows may be padded: a slice of a wider matrix.
+        The type is float32, or bfloat16 as uint16 (see ``write``). On GPUs the rows may be padded: the result is then a
+        slice of a wider matrix.
 
         Raises:
             ValueError: ``dim`` is not in 1..max_dim.
@@ -191,15 +193,15 @@ class Plan(ABC):
         return self._input_view(dim).local[: self.layout.rows]
 
     def write(self, dim: int, values: Array) -> None:
-        """Take float32 ``values`` [rows, dim] of the PE's device as this PE's rows of the input, rounded if need be."""
+        """Copy float32 ``values`` [rows, dim] from the PE's device to the input, rounded to its type."""
         self.world.operators.write(values, self.input(dim))
 
     def __call__(self, dim: int, out: Array | None = None) -> Array:
-        """Aggregate (collective).
+        """Compute the product (collective).
 
         Args:
             dim: embedding columns, as in ``input``; the same on every PE.
-            out: float32 [rows, dim] on the PE's device to write into; a new array without it.
+            out: float32 [rows, dim] on the PE's device to write into; None: a new array.
 
         Returns:
             This PE's rows of A B (forward) or A^T B (transpose), float32 [rows, dim], on its device.
@@ -216,19 +218,19 @@ class Plan(ABC):
         return out
 
     def part(self, name: str, dim: int, out: Array) -> bool:
-        """Do one part of a product alone, for timing (collective); what ``out`` holds then is undefined.
+        """Run one part of a product alone, for timing (collective); ``out`` is undefined afterwards.
 
         Args:
-            name: ``transfer``, or ``compute`` with what was transferred last.
+            name: ``transfer``, or ``compute`` on the rows of the last transfer.
             dim, out: as in a call.
 
         Returns:
-            Whether the technique has such a part: those have that transfer inside their own launch.
+            Whether the technique can run its parts alone: only those that transfer inside their own launch can.
         """
         return False
 
     def rounding(self, halo: np.ndarray) -> np.ndarray | None:
-        """By how much a product may differ beyond the rounding of its type, float64 [rows, D]; None: not at all.
+        """Return the allowed error beyond the rounding of the dtype, float64 [rows, D]; None: zero.
 
         Args:
             halo: float32 [halo, D], the rows of other PEs in the order of the layout.
@@ -236,29 +238,29 @@ class Plan(ABC):
         return None
 
     def begin(self, seed: int, epoch: Array | None) -> None:  # noqa: B027
-        """A pass over the layers begins: of a training in ``epoch``, float64 [1] on the device, or of none."""
+        """Start a pass over the layers: of training ``epoch``, float64 [1] on the device, or outside of training."""
 
     @property
     def repeats(self) -> bool:
-        """With its options the same inputs and P give the same bits."""
+        """Whether, with the plan's options, the same inputs and P give the same bits."""
         return self.deterministic
 
     def facts(self, dim: int) -> dict[str, Any]:
-        """Fields of a record on products of ``dim`` columns that the technique alone knows."""
+        """Return record fields about products of ``dim`` columns that only the technique knows."""
         return {}
 
     @property
     def stale(self) -> Stale | None:
-        """What it keeps from one training pass to the next; None: nothing."""
+        """State kept from one training pass to the next; None: no state."""
         return None
 
     @property
     def sample(self) -> Sample | None:
-        """What draws the rows that a training pass works with; None: it works with all."""
+        """Sampler of the rows that a training pass uses; None: a pass uses all rows."""
         return None
 
     def forget(self, dim: int) -> None:  # noqa: B027
-        """Give back what is kept for products of ``dim`` columns alone: there are no more of them for now."""
+        """Free what is kept only for products of ``dim`` columns."""
 
     def close(self) -> None:
         """Free the symmetric arrays (collective)."""
@@ -267,23 +269,23 @@ class Plan(ABC):
             self.world.free(self._symmetric.pop())
 
     def accumulator(self, dim: int) -> Array:
-        """An uninitialized accumulator [rows, dim], the same memory every time."""
+        """Return an uninitialized accumulator [rows, dim], the same memory every time."""
         if self._sums is None:
             self._sums = self.world.operators.accumulator(self.host.rows, self.max_dim)
         return self._sums.reshape(-1)[: self.host.rows * dim].reshape(self.host.rows, dim)
 
     def sums(self, out: Array) -> Array:
-        """Where the partial sums of ``out`` are added up: in ``out`` itself unless accumulators are more precise."""
+        """Return the array for the partial sums of ``out``: ``out`` itself unless accumulators are more precise."""
         if self.world.size == 1 or self.world.operators.accumulator(0, 0).dtype == out.dtype:
             return out
         return self.accumulator(out.shape[1])
 
     def _rows_of_input(self) -> int:
-        """Rows of every PE's input (collective)."""
+        """Return the number of rows of every PE's input (collective)."""
         return int(np.diff(self.layout.bounds).max())
 
     def _begin(self, source: SymmetricArray) -> None:  # noqa: B027
-        """Make what others read of this PE beside what was written, before they may; ``source`` is the input."""
+        """Compute what other PEs read of this PE besides the written rows of ``source``, before they read it."""
 
     def _input_view(self, dim: int) -> SymmetricArray:
         if not 1 <= dim <= self.max_dim:
@@ -291,28 +293,28 @@ class Plan(ABC):
         return self._view(self._input, self._max_rows, dim)
 
     def _view(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """``array`` as embeddings [rows, dim], the same object every time."""
+        """Return ``array`` as embeddings [rows, dim], the same object every time."""
         key = id(array), dim
         if key not in self._views:
             self._views[key] = self._embeddings.matrix(array, rows, dim)
         return self._views[key]
 
     def _floats(self, rows: int) -> int:
-        """Floats that take as much memory as ``rows`` of ``max_dim`` embeddings."""
+        """Return how many floats take as much memory as ``rows`` embeddings of ``max_dim`` columns."""
         return self._embeddings.floats(rows, self.max_dim)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
-        """The symmetric input of ``elements`` floats (collective); for techniques that keep it elsewhere."""
+        """Allocate the symmetric input of ``elements`` floats (collective); techniques may place it elsewhere."""
         return self.world.symmetric(elements, self.reach(self.layout, self.options))
 
     def _allocate(self, rows: int, reach: Sequence[int]) -> SymmetricArray:
-        """Symmetric memory for ``rows`` embeddings of ``max_dim`` columns, freed with the plan (collective)."""
+        """Allocate symmetric memory for ``rows`` embeddings of ``max_dim`` columns; ``close`` frees it (collective)."""
         made = self.world.symmetric(self._floats(rows), reach)
         self._symmetric.append(made)
         return made
 
     def _check_reach(self) -> None:
-        """Refuse PEs that do not address what the technique does, on every PE alike (collective)."""
+        """Raise InputError on every PE if one of them cannot address a PE of its ``reach`` (collective)."""
         unreached = self.world.gather(self.beyond(self.world, self.layout, self.options))
         lacking = [pe for pe, others in enumerate(unreached) if others]
         if lacking:
@@ -326,9 +328,9 @@ class Plan(ABC):
 
     @classmethod
     def members_within(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> int | None:
-        """PEs of a workgroup that would keep ``reach`` within a host, where the partition's does not (collective).
+        """Return a workgroup size that keeps ``reach`` within a host where the partition's does not (collective).
 
-        None where ``options`` name a workgroup, or where it is not the workgroup that reaches beyond.
+        None if ``options`` set a workgroup, or if a smaller workgroup does not help.
         """
         if not isinstance(options, WorkgroupOptions) or options.workgroup is not None:
             return None
@@ -338,16 +340,16 @@ class Plan(ABC):
 
     @classmethod
     def between_hosts(cls, options: TechniqueOptions) -> str:
-        """What to do where the technique's ``reach`` is beyond a host, for a message."""
+        """Return advice, for an error message, for a ``reach`` that spans hosts."""
         return "take halo or cola with workgroup=G, where G divides the PEs of every host"
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Refuse what the technique cannot run, on every PE alike (collective); raises InputError, MachineError."""
+        """Raise InputError or MachineError on every PE if the technique cannot run (collective)."""
         return None
 
     def _build(self) -> None:  # noqa: B027
-        """Make what products need beside the input (collective); arrays in ``_symmetric`` are freed with the plan."""
+        """Prepare what products need besides the input (collective); ``close`` frees the arrays in ``_symmetric``."""
 
     @abstractmethod
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
@@ -355,6 +357,6 @@ class Plan(ABC):
 
 
 def uploaded_csr(world: World, csr: Csr) -> Csr:
-    """``csr`` with its arrays on the PE's device; arc types stay behind."""
+    """Return ``csr`` with its arrays on the PE's device, without arc types."""
     weights = None if csr.weights is None else world.upload(csr.weights)
     return Csr(world.upload(csr.indptr), world.upload(csr.indices), weights, csr.columns)

@@ -1,4 +1,4 @@
-"""What the cost model says of graphs, partitions and layouts: ``mgg predict`` (docs/costs.md). Nothing runs."""
+"""Apply the cost model to graphs, partitions and layouts without running them: ``mgg predict`` (docs/costs.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A graph and how it is split."""
+    """A graph and its split."""
 
     dataset: str
     graph_hash: str
@@ -46,12 +46,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Question:
-    """What is predicted of each split.
+    """What to predict for each split.
 
     Attributes:
         techniques, dims, dtype: names, widths, type of the embeddings.
-        variants: by technique, grids of options; without any it is predicted at its defaults.
-        pes, scheme, workgroup: how graphs are split; partitions and layouts are split already.
+        variants: grids of options per technique; without a grid, its defaults.
+        pes, scheme, workgroup: how to split graphs; partitions and layouts are already split.
     """
 
     techniques: Sequence[str]
@@ -64,16 +64,16 @@ class Question:
 
 
 def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list[PredictionRecord]:
-    """A record for each split, width, technique and set of its options that the model knows, in that order.
+    """Return a record for each split, width, technique and set of options that the model covers, in that order.
 
     Args:
         paths: folders of ``mgg graph``, ``mgg partition`` or ``mgg layout``.
-        machine: what is predicted for.
-        question: what is asked.
+        machine: the machine to predict for.
+        question: what to predict.
 
     Raises:
-        InputError: an unknown technique or option, a folder of another kind, a graph without numbers of PEs, numbers
-            of PEs without a graph, or nothing that the model knows.
+        InputError: a technique or option is unknown, a folder is of another kind, a graph lacks numbers of PEs,
+            numbers of PEs lack a graph, or the model covers nothing.
     """
     chosen = [
         (name, options) for name in question.techniques for options in expand(name, {}, question.variants.get(name, ()))
@@ -98,7 +98,7 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
 def changed(
     machine: Machine, links: Mapping[str, LinkConfig], network: str | None, emulated: Network | None = None
 ) -> Machine:
-    """``machine`` with other links; raises InputError for what it cannot have, or two networks between workgroups."""
+    """Return ``machine`` with other links; raise InputError for links it cannot have, or two inter-group networks."""
     if network and emulated:
         raise InputError(f"--network {network}: --emulate-network also sets the link between workgroups: leave one out")
     found = machine.model_copy(update={"links": machine.links.changed(links, network)})
@@ -143,7 +143,7 @@ def _records(
 
 
 def _is_graph(path: Path) -> bool:
-    """Whether it is no partition and no layout; what it is instead, _known says."""
+    """Return whether ``path`` is neither a partition nor a layout; ``_known`` identifies other folders."""
     return not any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST))
 
 
@@ -192,7 +192,7 @@ def _of_layout(path: Path, ways: Collection[Way]) -> Known:
 def split_of_layout(
     path: Path, manifest: layout.LayoutManifest, direction: Literal["forward", "transpose"], ways: Collection[Way] = ()
 ) -> Split:
-    """The statistics of a layout, counted by as many threads as it has PEs where workgroups or ``ways`` matter."""
+    """Return the statistics of a layout, counted by one thread per PE if workgroups or ``ways`` require counting."""
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
     if members < manifest.pes or set(ways) - {"rows"}:
         return simulated.run(

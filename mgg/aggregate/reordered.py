@@ -1,4 +1,4 @@
-"""Weights of arcs for techniques that keep these in an order of their own."""
+"""Arc weights for techniques that store arcs in their own order."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mgg.graph.csr import Csr
 
 
 class Reordered:
-    """Weights in the order of the layout, brought into another one.
+    """Brings weights from the layout's order into another one.
 
     Args:
-        world: the PE's.
-        order: int64 [arcs], the numbers (``numbered``) of the arcs in that order.
+        world: the world of the PE.
+        order: int64 [arcs], the arc numbers (``numbered``) in the other order.
     """
 
     def __init__(self, world: World, order: np.ndarray) -> None:
         self._order, self._given = world.upload(order), world.xp.empty(len(order), np.float32)
 
     def __call__(self, local: Array, remote: Array, weights: Array) -> None:
-        """Write those of ``local`` and ``remote`` arcs to ``weights``."""
+        """Write the weights of ``local`` and ``remote`` arcs to ``weights`` in the other order."""
         self._given[: len(local)], self._given[len(local) :] = local, remote
         weights[...] = self._given[self._order]
 
 
 def numbered(local: Csr, remote: Csr) -> tuple[Csr, Csr]:
-    """Both with their arcs' numbers, int64, for weights: local ones first, then remote ones."""
+    """Return both matrices with arc numbers, int64, as weights: local arcs first, then remote arcs."""
     arcs = local.arcs + remote.arcs
     return (
         replace(local, weights=np.arange(local.arcs, dtype=np.int64)),

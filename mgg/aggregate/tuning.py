@@ -1,4 +1,4 @@
-"""Tuning MGG's kernel by products: what ``mgg tune`` does."""
+"""Tune MGG's kernel by timing products: ``mgg tune``."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from mgg.tune.search import BUDGET, Search, best_of
 from mgg.tune.setting import NAMES, Knobs, Setting, Tried
 from mgg.tune.table import Entry
 
-#: So many of the fastest settings, and the default, are measured so many times more, on plans prepared anew.
+#: The number of fastest settings (besides the default) that are measured again, and how often, each on a new plan.
 FINALISTS, ROUNDS = 4, 2
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What the table holds of a product, and how it came there.
+    """A product's entry in the tuning table, and how it was found.
 
     Attributes:
-        entry: of the table.
-        fresh: it was measured now; else it was there.
-        default: the technique's own setting, the last of those tried where the GPU can run it.
-        refused: settings that were to be tried and could not run, with why.
-        loads: what the model says of each of those tried, on the PE with most partitions; empty on CPUs.
+        entry: the table's entry.
+        fresh: it was measured now; otherwise it was in the table.
+        default: the technique's own setting, tried last if the GPU can run it.
+        refused: settings that could not run, with the reason.
+        loads: the model's numbers for the tried settings on the PE with most partitions; empty on CPUs.
     """
 
     entry: Entry
@@ -60,22 +60,22 @@ def tune(
     budget: int = BUDGET,
     progress: Callable[[Setting, float], None] = lambda setting, seconds: None,
 ) -> Tuned:
-    """The setting of a product, out of the table or else by the search, and then kept there (collective).
+    """Return a product's setting from the table; if it has none, search for it and store it (collective).
 
-    Every PE decides by the same times, those of the slowest one.
+    Every PE decides by the same times, those of the slowest PE.
 
     Args:
-        world, layout: the PEs and what this one holds.
+        world, layout: the PEs, and this PE's part of the graph.
         direction, dim: of the product.
-        options: of the technique, beside what is tuned.
-        protocol: warm-up and iterations, of which each timed one is a sample; type of the embeddings.
-        refresh: measure, whatever the table holds.
-        budget: settings tried at most, the default among them.
-        progress: told of each setting and its median seconds, on every PE.
+        options: the technique's options, except the tuned ones.
+        protocol: warm-up and iterations, where each timed iteration is a sample; type of the embeddings.
+        refresh: measure even if the table has an entry.
+        budget: largest number of settings to try, including the default.
+        progress: called on every PE with each setting and its median seconds.
 
     Raises:
-        InputError: no setting can run on the PEs, or an option that is unknown or chooses what is tuned.
-        MachineError: the same for lack of memory, or the table cannot be written.
+        InputError: no setting can run on the PEs, or an option is unknown or is one that tuning chooses.
+        MachineError: no setting fits in memory, or the table cannot be written.
     """
     default = parse_options(TECHNIQUE, options or {})
     given = [name for name in (*NAMES, "tune") if name in (options or {})]
@@ -106,7 +106,7 @@ def tune(
         progress(setting, float(np.median(times[setting])))
     if not times:
         raise failure or InputError(f"no setting of {TECHNIQUE} can run at D = {dim} on this GPU").on_every_pe()
-    # One series of products of a prepared plan says little of the next: the fastest take turns.
+    # Products of one plan say little about the next plan, so the fastest settings are measured again in turns.
     finalists = sorted(times, key=lambda each: float(np.median(times[each])))[:FINALISTS]
     for setting in (finalists if usual in finalists or usual not in times else [*finalists, usual]) * ROUNDS:
         times[setting] += _measured(world, layout, direction, dim, setting, default, protocol)
@@ -123,7 +123,7 @@ def _measured(
     world: World, layout: PeLayout, direction: str, dim: int, setting: Setting, options: TechniqueOptions,
     protocol: Protocol,
 ) -> list[float]:  # fmt: skip
-    """Seconds of products by ``setting``, each the slowest PE's (collective)."""
+    """Return the seconds of products with ``setting``, each on the slowest PE (collective)."""
     chosen = options.model_dump() | setting.options()
     plan = prepare(TECHNIQUE, world, layout, direction, dim, chosen, protocol.dtype)
     try:
@@ -131,7 +131,7 @@ def _measured(
             plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
             seconds, _ = timed(world, plan, dim, protocol)
     except MggError as error:
-        # Closing is collective: an error of one PE alone ends the job instead.
+        # Closing is collective, so after an error of one PE alone the job ends instead.
         if error.everywhere:
             plan.close()
         raise
@@ -140,7 +140,7 @@ def _measured(
 
 
 def loads(world: World, layout: PeLayout, direction: str, dim: int, settings: list[Setting]) -> dict[Setting, Load]:
-    """What the model of section 6 says of ``settings``, on the PE with most partitions (collective); {} on CPUs."""
+    """Return section 6's model of ``settings`` on the PE with most partitions (collective); {} on CPUs."""
     if not world.gpu:
         return {}
     operators: Any = world.operators

@@ -1,4 +1,4 @@
-"""Variants: several sets of options of one technique in one job, as grids of values."""
+"""Variants: several option sets of one technique in a job, as grids of values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Grid = Mapping[str, Any]
 
 
 def expand(technique: str, common: Mapping[str, Any], grids: Iterable[Grid]) -> list[TechniqueOptions]:
-    """The sets of options of ``technique`` that ``grids`` stand for, each once, in their order.
+    """Expand ``grids`` to option sets of ``technique``, without duplicates and in order.
 
     Args:
         technique: its name.
-        common: options of every set; a grid's own replace them.
-        grids: option to a value or a list of values; lists stand for all combinations, the last option changes first.
-            Without grids there is one set, ``common``.
+        common: options of every set; a grid's own options replace them.
+        grids: option -> a value or a list of values; lists expand to all combinations, and the first option varies
+            slowest. Without grids there is one set, ``common``.
 
     Raises:
         InputError: names the option that is unknown or out of its range.
@@ -35,10 +35,10 @@ def expand(technique: str, common: Mapping[str, Any], grids: Iterable[Grid]) -> 
 
 
 def parse(text: str) -> tuple[str, Grid]:
-    """``mgg:ps=2,4:dist=8`` is technique mgg with the grid {ps: [2, 4], dist: [8]}; ``mgg`` alone its plain options.
+    """Parse a variant: ``mgg:ps=2,4:dist=8`` is technique mgg with {ps: [2, 4], dist: [8]}; ``mgg`` has no grid.
 
     Raises:
-        InputError: names what is not ``key=value``, or holds several of them.
+        InputError: names the part that is not ``key=value``, or a key that occurs twice.
     """
     technique, *pairs = text.split(":")
     grid: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def parse(text: str) -> tuple[str, Grid]:
 
 
 def spell(technique: str, grid: Grid) -> str:
-    """The text that ``parse`` reads as this grid."""
+    """Return the text that ``parse`` reads as this grid."""
     words = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
     return ":".join([technique, *(f"{key}={','.join(map(_word, values))}" for key, values in words.items())])
 

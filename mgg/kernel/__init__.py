@@ -1,1 +1,1 @@
-"""Compute kernels of a PE: the operators that techniques and models are written with."""
+"""Compute kernels of a PE: the operators that techniques and models use."""

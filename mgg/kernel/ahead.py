@@ -1,7 +1,7 @@
-"""Kernels that a job is known to need, compiled before it asks for them: side by side, while the job starts.
+"""Compile kernels in parallel before a job needs them, while the job starts.
 
-The ranks of a host share the work by the locks of the cache: each begins at another kernel, and passes over those that
-others are at.
+The ranks of a host share the work through the cache's locks: each starts at a different kernel and skips those that
+other ranks are compiling.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mgg.errors import MachineError
 from mgg.kernel import compile as kernels
 from mgg.kernel.compile import Build
 
-#: Seconds between two lines that say how far compilers are.
+#: Seconds between two progress lines.
 EVERY = 2.0
 
 
 class Ahead:
-    """The kernels of a process. ``expect`` says which, once or more often; whoever has a GPU calls ``start``."""
+    """The kernels of a process: ``expect`` registers them, once or repeatedly; a process with a GPU calls ``start``."""
 
     def __init__(self) -> None:
         self._expected: list[Build] = []
@@ -38,26 +38,26 @@ class Ahead:
         self._lock = threading.RLock()  # PEs may be threads of one process
 
     def share(self, place: int, ranks: int, cores: int) -> None:
-        """Have what is started from now on shared out: this process is number ``place`` of ``ranks`` of its host.
+        """Split the work of later ``start`` calls: this process is number ``place`` of ``ranks`` on its host.
 
         Args:
-            place, ranks: of this process, among those that start the same kernels.
-            cores: that these ranks may use, all of them together; 0: those of this process.
+            place, ranks: position of this process, and number of processes that start the same kernels.
+            cores: number of cores for all these ranks together; 0: the cores of this process.
         """
         self._place, self._ranks, self._cores = place, ranks, cores
 
     def expect(self, builds: Sequence[Build]) -> None:
-        """Have the next ``start`` compile ``builds``, too."""
+        """Add ``builds`` to what the next ``start`` compiles."""
         with self._lock:
             self._expected += [build for build in builds if build not in self._expected]
 
     def start(self, arch: str) -> None:
-        """Begin to compile what is expected and not in the cache; returns at once.
+        """Start compiling the expected kernels that are not in the cache; return at once.
 
-        Kernels that need a missing NVSHMEM are skipped: the technique that asks for one is refused.
+        Kernels that need a missing NVSHMEM are skipped; a technique that needs one is refused later.
 
         Args:
-            arch: of the GPU, for example ``sm_90``.
+            arch: architecture of the GPU, for example ``sm_90``.
 
         Raises:
             MachineError: nvcc is missing.
@@ -86,15 +86,15 @@ class Ahead:
         pool.shutdown(wait=False)
 
     def finish(self, builds: Sequence[Build], arch: str, *, must: bool) -> None:
-        """Wait for all that ``start`` has begun here, and for ``builds`` wherever they are compiled.
+        """Wait for everything that ``start`` began here, and for ``builds``, whichever process compiles them.
 
         Args:
-            builds: that are asked for.
-            arch: as of ``start``.
-            must: without it, a build that cannot be compiled is left to whoever asks for it.
+            builds: the kernels that are needed now.
+            arch: as for ``start``.
+            must: raise for builds that fail to compile; otherwise the error appears when such a kernel is used.
 
         Raises:
-            MachineError: as ``cubin``, of one of ``builds``.
+            MachineError: as ``cubin``, for one of ``builds``.
         """
         with kernels.waits(), self._lock:
             for made in self._futures:
@@ -106,13 +106,13 @@ class Ahead:
             self._told.look()
 
     def cancel(self) -> None:
-        """Begin no more compilers: the job ends."""
+        """Start no more compilers, because the job ends."""
         for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _Told:
-    """Says how far the compilers of a host are, in one of its processes: the one that gets the lock."""
+    """Progress output of a host's compilers, printed by the one process that gets the lock."""
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
@@ -121,9 +121,9 @@ class _Told:
         self._file: TextIO | None = None
 
     def begin(self, paths: Sequence[Path], arch: str, at_once: int) -> None:
-        """So many of ``paths``, and of those that are still under way, are compiled ``at_once``."""
+        """Add ``paths`` to the running compilations; ``at_once`` of them run in parallel."""
         with self._lock:
-            self.look()  # another rank may have ended, and said, what this one began
+            self.look()  # another rank may have finished, and reported, what this one began
             self._file = self._file or _taken(kernels.cache_folder() / "compiling.lock")
             self._paths += paths
             count = len(self._paths)
@@ -133,7 +133,7 @@ class _Told:
                 print(self._text, file=sys.stderr, flush=True)
 
     def look(self) -> None:
-        """Say it if it is due."""
+        """Print the progress if it is due."""
         with self._lock:
             if not self._paths:
                 return
@@ -150,7 +150,7 @@ class _Told:
 
 
 def _taken(path: Path) -> TextIO | None:
-    """``path``, locked by this process; None where another one has it."""
+    """Open and lock ``path``; return None if another process has the lock."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
@@ -163,5 +163,5 @@ def _taken(path: Path) -> TextIO | None:
     return file
 
 
-#: Those of this process.
+#: The kernels of this process.
 ahead = Ahead()

@@ -1,8 +1,8 @@
-"""Who sums which arcs where rows of B are short: the order of work of kernels/aggregate/narrow_rows.cu.
+"""Assignment of arcs to lanes for short rows of B: the order of work of kernels/aggregate/narrow_rows.cu.
 
-Rows, or parts of long ones, are pieces. Neighbors of like length lie side by side in bundles, a piece for each group of
-a warp's lanes; a long piece has a bundle to itself and is summed by the whole warp. Which pieces share a bundle changes
-no bit of a sum.
+A piece is a row, or a part of a long row. A bundle holds neighboring pieces of similar length, one per group of a
+warp's lanes; a long piece gets its own bundle and the whole warp sums it. The bundle of a piece changes no bit of its
+sum.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 from mgg.kernel.schedule import check_pieces
 from mgg.kernel.tiles import power
 
-#: Most loads of a row of B that this order pays for: 128 bytes where these are of 16. Measured on an H100.
+#: Largest number of loads per row of B for which this order pays off: 128 bytes with 16-byte loads (on an H100).
 NARROW = 8
-#: Bits of a piece's start, counted from its block's, and of its length; what fills up a bundle. As in bundles.cuh.
+#: Bits of a piece's start, relative to its block's, and of its length; target of unused places. As in bundles.cuh.
 START_BITS, LENGTH_BITS, NO_TARGET = 20, 11, -(2**31)
-#: Arcs that a piece costs beside its own, as its sum is written.
+#: Cost of a piece besides its arcs, in arcs, for writing its sum.
 PIECE = 6
-#: Rows that are put in order at a time, and bytes that this takes a piece and a place in a bundle, beside the result.
+#: Rows ordered at a time; extra bytes that ordering takes per piece, and per place in a bundle, besides the result.
 SLAB, OF_PIECE, OF_PLACE = 1 << 18, 160, 32
 
 
 @dataclass(frozen=True)
 class BundleTuning:
-    """How rows are cut and ordered; ``longest`` and ``whole`` alone decide on the order of a sum.
+    """How rows are cut and ordered; only ``longest`` and ``whole`` affect the order of a sum.
 
     Attributes:
-        longest: arcs of a piece at most; rows of more are cut.
-        whole: pieces of more arcs are summed by the whole warp.
-        task: arcs of a warp's task, idle lanes counted; as many times that as it has fours of groups.
-        window: arcs of a window, whose pieces are ordered by length.
-        block: arcs of a thread block, of whole windows: its warps find each other's rows of B in L1.
+        longest: largest number of arcs in a piece; longer rows are cut.
+        whole: the whole warp sums pieces with more arcs than this.
+        task: arcs of a warp's task, including idle lanes, per four groups of the warp.
+        window: arcs of a window; its pieces are ordered by length.
+        block: arcs of a thread block of whole windows, whose warps share rows of B in L1.
     """
 
     longest: int = 512
@@ -49,14 +49,14 @@ TUNING = BundleTuning()
 
 @dataclass(frozen=True)
 class Bundles:
-    """A CSR's rows in the order of work, arrays of NumPy or CuPy.
+    """A CSR's rows in the order of work, as NumPy or CuPy arrays.
 
     Attributes:
         pieces: uint32 [*, 2], ``Piece`` of bundles.cuh; a bundle has one for each group of a warp's lanes.
         tasks: int32 [tasks, 2], first piece and number of pieces of a warp's task.
         blocks: int32 [blocks + 1], first task of each thread block.
-        begin: int64 [blocks], the arc from which each block's pieces count.
-        split_rows, split_first: rows that were cut, and the first slot of each, as of ``RowSchedule``.
+        begin: int64 [blocks], the arc to which the starts of each block's pieces are relative.
+        split_rows, split_first: rows that were cut, and the first slot of each, as in ``RowSchedule``.
         slots: number of partial sums.
     """
 
@@ -70,7 +70,7 @@ class Bundles:
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         return sum(getattr(self, each.name).nbytes for each in fields(self) if each.name != "slots")
 
 
@@ -81,20 +81,20 @@ def bundled(
 
     Args:
         xp: numpy or cupy.
-        indptr: int64 [rows + 1], ascending, of ``xp``; the first one may be above 0.
-        groups: pieces that a warp sums side by side, 1 to 32 and a power of two.
-        tuning: how.
-        processors: multiprocessors of the GPU, which get eight blocks each at least, where there is work.
-        empty: rows without arcs are pieces, too: their sums of 0 have to be written.
+        indptr: int64 [rows + 1], ascending, an array of ``xp``; the first entry may be above 0.
+        groups: number of pieces that a warp sums side by side, a power of two in 1..32.
+        tuning: parameters.
+        processors: multiprocessors of the GPU; each gets at least eight blocks if there is enough work.
+        empty: rows without arcs are pieces, too, because their sums of 0 must be written.
 
     Raises:
         InputError: 2^31 pieces or more.
     """
     assert tuning.longest < 1 << LENGTH_BITS and tuning.block + tuning.window + tuning.longest < 1 << START_BITS
     rows, arcs = len(indptr) - 1, int(indptr[-1] - indptr[0])
-    # A long piece has a place for each group; beside its pieces of `longest` arcs a row has one at most.
+    # A long piece has a place for each group; besides its pieces of `longest` arcs, a row has at most one.
     check_pieces(rows, groups * (rows + arcs // tuning.longest))
-    most = max((arcs + PIECE * rows) // (processors * 8), 64)  # work of a block
+    most = max((arcs + PIECE * rows) // (processors * 8), 64)  # work per block
     made, at = [], _At()
     for row in range(0, rows, SLAB):
         cut = _cut(xp, indptr[row : row + SLAB + 1].astype(np.int64), tuning.longest, at.slots, row, empty)
@@ -113,7 +113,7 @@ def bundled(
 
 
 class _At(NamedTuple):
-    """How many there are before a slab."""
+    """Number of pieces, tasks and slots before a slab."""
 
     pieces: int = 0
     tasks: int = 0
@@ -121,7 +121,7 @@ class _At(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """The pieces of some rows, in the order of these: int64 [pieces]; and what of ``Bundles`` follows from them."""
+    """The pieces of some rows, in row order, int64 [pieces]; and the fields of ``Bundles`` that follow from them."""
 
     start: Any
     length: Any
@@ -132,7 +132,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(xp: Any, begin: Any, longest: int, slot: int, row: int, empty: bool) -> _Cut:
-    """Cut the rows from ``row`` on, whose arcs are given by ``begin``; ``slot`` is the first that is free."""
+    """Cut the rows from ``row`` on; ``begin``: their arc pointers; ``slot``: the first free slot."""
     lengths = xp.diff(begin)
     counts = xp.maximum(-(-lengths // longest), int(empty))
     split = xp.flatnonzero(counts > 1)
@@ -147,7 +147,7 @@ def _cut(xp: Any, begin: Any, longest: int, slot: int, row: int, empty: bool) ->
         return _Cut(lengths[:0], lengths[:0], lengths[:0], split_rows, split_first, 0)
     places = xp.arange(total)
     row_of = xp.searchsorted(ends, places, side="right")
-    size = -(-lengths // xp.maximum(counts, 1))[row_of]  # parts of a row are alike
+    size = -(-lengths // xp.maximum(counts, 1))[row_of]  # all parts of a row have the same size
     start = begin[:-1][row_of] + (places - (ends - counts)[row_of]) * size
     length = xp.minimum(size, begin[1:][row_of] - start)
     parted = counts[row_of] > 1
@@ -156,7 +156,7 @@ def _cut(xp: Any, begin: Any, longest: int, slot: int, row: int, empty: bool) ->
 
 
 def _ordered(xp: Any, cut: _Cut, groups: int, tuning: BundleTuning, most: int, at: _At) -> tuple[Any, Any, Any, Any]:
-    """Pieces, tasks, blocks without their end, and ``begin`` of a slab."""
+    """Return a slab's pieces, tasks, blocks without their end, and ``begin``."""
     start, length, target = cut[:3]
     total = len(start)
     # Windows: runs of pieces of about equal work; blocks: runs of windows.
@@ -169,14 +169,14 @@ def _ordered(xp: Any, cut: _Cut, groups: int, tuning: BundleTuning, most: int, a
     begin = start[heads]
     places = xp.arange(total)
     relative = start - begin[xp.searchsorted(heads, places, side="right") - 1]
-    # Within a window the longest first: those of more than `whole` arcs come before the others.
+    # Longest first within a window, so pieces of more than `whole` arcs precede the others.
     order = xp.argsort(window_of * (tuning.longest + 1) + (tuning.longest - length), kind="stable")
     length, target = length[order], target[order]
     whole = length > tuning.whole if groups > 1 else xp.zeros(total, bool)
     word = relative[order] | (length << START_BITS) | (whole.astype(np.int64) << (START_BITS + LENGTH_BITS))
-    # Bundles: a piece for the whole warp, or one for each group.
+    # A bundle is one piece for the whole warp, or one piece per group.
     kind = window_of * 2 + ~whole
-    place = places - xp.searchsorted(kind, kind)  # among those of its window and kind
+    place = places - xp.searchsorted(kind, kind)  # within its window and kind
     lead = xp.flatnonzero(whole | (place % groups == 0))
     size = xp.diff(xp.concatenate((lead, xp.full(1, total))))
     alone = whole[lead]
@@ -187,7 +187,7 @@ def _ordered(xp: Any, cut: _Cut, groups: int, tuning: BundleTuning, most: int, a
     pieces = xp.empty((len(source), 2), np.uint32)
     pieces[:, 0] = xp.where(there, word[source], 0).astype(np.uint32)
     pieces[:, 1] = xp.where(there, target[source], NO_TARGET).astype(np.int32).view(np.uint32)
-    # Tasks: runs of bundles of a window and kind, of about equal work; idle lanes are work, too.
+    # Tasks: runs of bundles of a window and kind, of about equal work; idle lanes count as work.
     cost = xp.where(alone, length[lead] + PIECE * groups, (length[lead] + PIECE) * groups)
     bin_of = (xp.cumsum(cost) - cost) // (tuning.task * max(1, groups // 4))
     first = _changes(xp, kind[lead], bin_of)
@@ -198,7 +198,7 @@ def _ordered(xp: Any, cut: _Cut, groups: int, tuning: BundleTuning, most: int, a
 
 
 def _changes(xp: Any, *arrays: Any) -> Any:
-    """Where any of the arrays, which are of one length, has another value than one place before; and 0."""
+    """Return the positions where any of the arrays, all of one length, differs from its previous entry; and 0."""
     new = xp.ones(len(arrays[0]), bool)
     new[1:] = False
     for each in arrays:
@@ -207,13 +207,13 @@ def _changes(xp: Any, *arrays: Any) -> Any:
 
 
 def lanes_of(columns: int, vector: int) -> int:
-    """Lanes a row of B in ``narrow_rows.cu``, which load ``vector`` elements at once; 0: rows are too long for it."""
+    """Return the lanes per row of B in ``narrow_rows.cu``, for loads of ``vector`` elements; 0: rows are too long."""
     loads = -(-columns // vector)
     return power(loads) if loads <= NARROW else 0
 
 
 def bundle_bytes(lengths: np.ndarray, groups: int) -> int:
-    """Bytes of ``Bundles`` of rows of so many arcs, and of what making them takes."""
+    """Return the bytes of ``Bundles`` for rows of ``lengths`` arcs, and of the temporary arrays that make them."""
     pieces = np.maximum(-(-lengths // TUNING.longest), 1)
     whole = int(pieces[lengths > TUNING.whole].sum()) if groups > 1 else 0
     places = whole * groups + int(pieces.sum()) - whole

@@ -1,4 +1,4 @@
-"""The order of work of technique cola's kernel (kernels/aggregate/cola.cu), made once for a product."""
+"""The order of work of technique cola's kernel (kernels/aggregate/cola.cu), computed once per product."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from mgg.graph.csr import Csr
 from mgg.kernel.schedule import task_size, tasks_of
 
-#: Arcs from which a column is not one warp's: its row is copied, and its arcs are shared out. A warp adds one in about
-#: ten cycles, so that the longest column left to one takes some ten microseconds.
+#: Columns with at least this many arcs are hubs: their row is copied, and warps share their arcs. A warp adds an arc in
+#: about ten cycles, so the longest column of a single warp takes about ten microseconds.
 HUB_ARCS = 1024
 
 
 @dataclass(frozen=True)
 class ColumnSchedule:
-    """A CSC in the order of the work: columns that a warp takes, then hubs. No column is empty.
+    """A CSC in the order of work: columns of single warps first, then hubs. No column is empty.
 
     Attributes:
         begin: int64 [columns + 1], first arc of each column, and the end.
         rows: integers [arcs], row of C of each arc.
         weights: float32 [arcs] in that order, or None.
-        sources: uint64 [columns], where each column's row is: holder << 48 | row there.
-        tasks: int32 [tasks, 2], first column and number of columns, at most 32; hubs are in none.
-        light: columns that are no hubs; they come first.
+        sources: uint64 [columns], location of each column's row: holder << 48 | row there.
+        tasks: int32 [tasks, 2], first column and number of columns, at most 32; excludes hubs.
+        light: number of columns that are not hubs; they come first.
     """
 
     begin: np.ndarray
@@ -45,8 +45,8 @@ def column_schedule(columns: Csr, chosen: np.ndarray, sources: np.ndarray) -> Co
 
     Args:
         columns: the matrix's transpose: its rows are columns, its indices rows of C.
-        chosen: integers [k], which of them, in the order in which their rows are to be fetched.
-        sources: uint64 [k], where the row of each is.
+        chosen: integers [k], the columns, in the order in which their rows are fetched.
+        sources: uint64 [k], location of each column's row.
     """
     lengths = np.diff(columns.indptr)[chosen]
     light, hubs = np.flatnonzero((lengths > 0) & (lengths < HUB_ARCS)), np.flatnonzero(lengths >= HUB_ARCS)

@@ -1,4 +1,4 @@
-"""CUDA sources to cubins: nvcc, cached by everything that the result depends on.
+"""Compile CUDA sources to cubins with nvcc, cached by everything that affects the result.
 
 ``python -m mgg.kernel.compile --arch sm_80 sm_90 sm_100`` compiles every kernel; it needs nvcc, but no GPU.
 """
@@ -29,22 +29,22 @@ from mgg.files import sync
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 FLAGS = ("-std=c++17", "-O3", "--generate-line-info")
-#: Ending of the file beside a cubin that has the sha256 of its content.
+#: Suffix of the file next to a cubin with the sha256 of its content.
 _SEAL = ".sha256"
-#: Threads, by ``threading.get_native_id``, for which nvcc works, or another process that has the lock.
+#: Threads, by ``threading.get_native_id``, that wait for nvcc or for another process that has the lock.
 waiting: set[int] = set()
-#: Seconds that each of them has waited so.
+#: Seconds that each thread has waited.
 _waited: dict[int, float] = {}
 #: How the ``mgg`` kernel fetches remote rows: value of MGG_PRIMITIVE in kernels/aggregate/mgg.cu.
 PRIMITIVES = {"direct": 0, "warp": 1, "thread": 2, "block": 3}
 
-#: Kernels that take embeddings of bfloat16, too.
+#: Kernels that also take bfloat16 embeddings.
 BF16 = ("rows", "narrow_rows", "gather", "halo", "pull", "wire")
 
 
 @dataclass(frozen=True)
 class Build:
-    """One cubin: a source below kernels/aggregate or kernels/lookup, or the path of a generated one, and its macros."""
+    """One cubin: a source in kernels/aggregate or kernels/lookup, or the path of a generated one, with its macros."""
 
     source: str
     defines: Mapping[str, int | str] = field(default_factory=dict)
@@ -52,15 +52,15 @@ class Build:
 
     @property
     def path(self) -> Path:
-        """The source."""
+        """Path of the source."""
         return Path(self.source) if self.source.endswith(".cu") else _sources()[self.source]
 
 
 def source_folder() -> Path:
-    """The folder of the kernels: ``kernels`` in a checkout, package data in a wheel.
+    """Return the folder of the kernels: ``kernels`` in a checkout, package data in a wheel.
 
     Raises:
-        MachineError: neither is there.
+        MachineError: neither exists.
     """
     here = Path(__file__).resolve()
     for folder in (here.parents[2] / "kernels", here.parents[1] / "kernels"):
@@ -70,22 +70,22 @@ def source_folder() -> Path:
 
 
 def _sources() -> dict[str, Path]:
-    """Every source, by its name."""
+    """Return every source by its name."""
     return {path.stem: path for path in sorted(source_folder().glob("*/*.cu"))}
 
 
 def build_of(
     name: str, index_bits: int, primitive: str = "direct", *, bf16: bool = False, merge: bool = False
 ) -> Build:
-    """What has to be built to launch kernels of ``NAME.cu``.
+    """Return the build for launching kernels of ``NAME.cu``.
 
     Args:
         name: rows, narrow_rows, gather, columns, partitions, cola, halo, pull, wire, mgg, gnnadvisor, bags or
             port.
         index_bits: 32 or 64, the width of column ids.
-        primitive: of the kernel ``mgg``; all but ``direct`` need NVSHMEM.
+        primitive: for kernel ``mgg``; all but ``direct`` need NVSHMEM.
         bf16: embeddings are bfloat16 (``BF16``).
-        merge: blocks of ``mgg`` ask once for a row, with ``direct``.
+        merge: blocks of ``mgg`` request each row once; requires ``direct``.
     """
     defines: dict[str, int | str] = {"MGG_INDEX_BITS": index_bits}
     if bf16:
@@ -98,7 +98,7 @@ def build_of(
 
 
 def all_builds() -> list[Build]:
-    """Every cubin that techniques and models can ask for; those with NVSHMEM only where its headers are."""
+    """Return every cubin that techniques and models may need; those with NVSHMEM only if its headers exist."""
     widths = (32, 64)
     builds = [build_of(name, bits) for name in sorted(_sources()) for bits in widths]
     builds += [build_of(name, bits, bf16=True) for name in BF16 for bits in widths]
@@ -109,7 +109,7 @@ def all_builds() -> list[Build]:
 
 
 def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool = False) -> Path:
-    """Compile ``source`` unless that was done before; ranks that ask at once compile once.
+    """Compile ``source`` unless it is in the cache; ranks that request it at the same time compile it once.
 
     Args:
         source: a .cu file.
@@ -118,8 +118,8 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
         nvshmem: link with NVSHMEM's device library.
 
     Returns:
-        The cubin, below ``$XDG_CACHE_HOME/mgg/kernels``; one whose content is no longer that of which the file beside
-        it has the sha256 is compiled again, which is said.
+        The cubin, in ``$XDG_CACHE_HOME/mgg/kernels``. If its content no longer matches the sha256 file next to it, it
+        is compiled again, with a message.
 
     Raises:
         MachineError: nvcc or NVSHMEM is missing, the source does not compile, or the cache cannot be written.
@@ -130,31 +130,31 @@ def cubin(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
 
 
 def try_build(build: Build, arch: str) -> Path | None:
-    """``cubin`` of a build; None where another thread or process is at it."""
+    """Return ``cubin`` of a build; None if another thread or process is compiling it."""
     return _made(build.path, arch, build.defines, build.nvshmem, wait=False)
 
 
 def cubin_path(build: Build, arch: str) -> Path:
-    """Where the cubin of a build is, or will be; raises MachineError as ``cubin``."""
+    """Return the path of a build's cubin, which may not exist yet; raise MachineError as ``cubin``."""
     return _recipe(build.path, arch, build.defines, build.nvshmem)[0]
 
 
 def _recipe(
     source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool
 ) -> tuple[Path, str, list[str], list[str]]:
-    """The cubin, nvcc, its flags and what is linked."""
+    """Return the path of the cubin, nvcc, its flags and its linker arguments."""
     folder = device_library() if nvshmem else None
     nvcc, flags = find_nvcc(), [*FLAGS, f"-arch={arch}"]
     flags += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     path = cache_folder() / f"{source.stem}-{arch}-{_key(source, nvcc, flags, nvshmem)}.cubin"
     if folder is None:
         return path, nvcc, flags, []
-    # Behind the key, which has NVSHMEM's version: where its headers lie changes nothing.
+    # Not part of the key, which has NVSHMEM's version: the location of its headers does not matter.
     return path, nvcc, [*flags, f"-I{folder / 'include'}"], [f"-L{folder / 'lib'}", "-lnvshmem_device"]
 
 
 def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bool, *, wait: bool) -> Path | None:
-    """``cubin``; without ``wait`` None where another thread or process is at it."""
+    """Return ``cubin``; without ``wait``, None if another thread or process is compiling it."""
     path, nvcc, flags, libraries = _recipe(source, arch, defines, nvshmem)
     if is_made(path):
         return path
@@ -176,7 +176,7 @@ def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
 
 
 def is_made(path: Path) -> bool:
-    """Whether a cubin is there, with the content that it was compiled to."""
+    """Return whether a cubin exists with the content that it was compiled to."""
     try:
         return path.with_suffix(_SEAL).read_bytes().decode("ascii", "replace") == hashed.file_hash(path) + "\n"
     except OSError:
@@ -184,7 +184,7 @@ def is_made(path: Path) -> bool:
 
 
 def check_compiler(arch: str) -> None:
-    """Compile a kernel that every job needs, unless that was done before.
+    """Compile a kernel that every job needs, unless it is in the cache.
 
     Raises:
         MachineError: as ``cubin``.
@@ -194,9 +194,9 @@ def check_compiler(arch: str) -> None:
 
 @contextmanager
 def waits() -> Iterator[None]:
-    """Say while this thread waits for compilers: it does not stand still, and what it does takes no such time."""
+    """Mark this thread as waiting for compilers, so that it does not count as stalled and its work is timed without."""
     thread, began = threading.get_native_id(), time.perf_counter()
-    if thread in waiting:  # for several kernels, of which this is one
+    if thread in waiting:  # this wait is nested in a wait for several kernels
         yield
         return
     waiting.add(thread)
@@ -208,20 +208,20 @@ def waits() -> Iterator[None]:
 
 
 def waited() -> float:
-    """Seconds that this thread has waited for compilers so far."""
+    """Return the seconds that this thread has waited for compilers so far."""
     return _waited.get(threading.get_native_id(), 0.0)
 
 
 def cache_folder() -> Path:
-    """Where cubins are kept."""
+    """Return the folder of cached cubins."""
     return files.cache_folder("kernels")
 
 
 def find_nvcc() -> str:
-    """nvcc of $CUDA_HOME, of this Python environment (the packages of the extra ``kernels``), $PATH or /usr/local/cuda.
+    """Find nvcc in $CUDA_HOME, this Python environment (extra ``kernels``), $PATH or /usr/local/cuda.
 
     Raises:
-        MachineError: there is none.
+        MachineError: nvcc is in none of them.
     """
     home = os.environ.get("CUDA_HOME")
     folders = [f"{home}/bin"] if home else []
@@ -235,7 +235,7 @@ def find_nvcc() -> str:
 
 @cache
 def nvcc_version(nvcc: str) -> str:
-    """What ``nvcc --version`` says of its release and build."""
+    """Return the release and build from ``nvcc --version``."""
     run = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"release .*", run.stdout)
     if run.returncode or not found:
@@ -244,20 +244,20 @@ def nvcc_version(nvcc: str) -> str:
 
 
 def nvshmem_folder() -> Path | None:
-    """The folder with NVSHMEM's ``include`` and ``lib``: $NVSHMEM_HOME or the Python package nvidia-nvshmem."""
+    """Return the folder with NVSHMEM's ``include`` and ``lib``: $NVSHMEM_HOME or the package nvidia-nvshmem."""
     places = [Path(home)] if (home := os.environ.get("NVSHMEM_HOME")) else []
     places += _package_folders("nvidia.nvshmem")
     return next((place for place in places if (place / "include" / "nvshmem.h").exists()), None)
 
 
 def device_library(host: str | None = None) -> Path:
-    """NVSHMEM's folder, for kernels that call it.
+    """Return NVSHMEM's folder, for kernels that call it.
 
     Args:
-        host: version of the host library that the kernels are to run with, which NVSHMEM wants to be the same.
+        host: version of the host library that will run the kernels; NVSHMEM requires the same version.
 
     Raises:
-        MachineError: there is none, not all of it, or one of another version.
+        MachineError: NVSHMEM is missing, incomplete or of another version.
     """
     folder = nvshmem_folder()
     if folder is None:
@@ -272,7 +272,7 @@ def device_library(host: str | None = None) -> Path:
 
 
 def _package_folders(name: str) -> list[Path]:
-    """Where NVIDIA's Python packages of this name put their files; nowhere without them."""
+    """Return the folders of NVIDIA's Python packages of this name; empty if none is installed."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
@@ -281,10 +281,10 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def nvshmem_version(folder: Path) -> str:
-    """Version in NVSHMEM's headers, for example 3.4.5.
+    """Return the version in NVSHMEM's headers, for example 3.4.5.
 
     Raises:
-        MachineError: the folder does not say it.
+        MachineError: the headers lack a version.
     """
     header = folder / "include" / "non_abi" / "nvshmem_version.h"
     try:
@@ -309,25 +309,25 @@ def _key(source: Path, nvcc: str, flags: list[str], nvshmem: bool) -> str:
 
 
 def source_hash(build: Build) -> str:
-    """sha256 of a build's sources, macros and flags: what it is without a compiler."""
+    """Return the sha256 of a build's sources, macros and flags, which needs no compiler."""
     digest = hashlib.sha256("\0".join([*FLAGS, *(f"{name}={value}" for name, value in build.defines.items())]).encode())
     digest.update(_contents(build.path))
     return digest.hexdigest()
 
 
 def _contents(source: Path) -> bytes:
-    """A source and all headers, with their names."""
+    """Return the contents of a source and all headers, with their names."""
     files = [source, *sorted((source_folder() / "include").rglob("*.cuh"))]
     return b"".join(f"\0{path.name}\0".encode() + path.read_bytes() for path in files)
 
 
 def _compile(nvcc: str, source: Path, path: Path, flags: list[str], libraries: list[str]) -> None:
-    """Write ``path``, whole or not at all."""
+    """Compile to ``path``, which is written as a whole or not at all."""
     part, unlinked = path.with_suffix(f".{os.getpid()}.part"), path.with_suffix(f".{os.getpid()}.unlinked.cubin")
     try:
         if libraries:
             arch = next(flag for flag in flags if flag.startswith("-arch="))
-            # Not -dc, which compiles NVSHMEM's headers once more, for the host.
+            # Not -dc, which would compile NVSHMEM's headers again, for the host.
             _run(source, [nvcc, *flags, "-rdc=true", "-cubin", str(source), "-o", str(unlinked)])
             _run(source, [nvcc, arch, "-dlink", "-cubin", str(unlinked), *libraries, "-o", str(part)])
         else:
@@ -358,14 +358,14 @@ def _first_error(output: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile every kernel for the architectures asked for; returns the exit code."""
+    """Compile every kernel for the given architectures; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m mgg.kernel.compile", description="Compile every kernel.")
     parser.add_argument("--arch", nargs="+", default=ARCHITECTURES, metavar="ARCH", help="for example sm_90")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="compilers at once")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     try:
-        # What takes longest comes first, so that no compiler is left alone with it.
+        # The slowest builds come first, so that none runs alone at the end.
         builds = sorted(all_builds(), key=lambda build: not build.nvshmem)
         jobs = [(build, arch) for build in builds for arch in options.arch]
         with ThreadPoolExecutor(options.workers) as pool:
@@ -381,7 +381,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def cubin_of(build: Build, arch: str) -> Path:
-    """``cubin`` of a build."""
+    """Return ``cubin`` of a build."""
     return cubin(build.path, arch, build.defines, build.nvshmem)
 
 

@@ -1,4 +1,4 @@
-"""Neighbor groups of GNNAdvisor (OSDI'21, sections 4 and 5.2): what each thread block gets, and where its sums go."""
+"""Neighbor groups of GNNAdvisor (OSDI'21, sections 4 and 5.2): the groups of each block, and where their sums go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 WARP = 32
-#: Bytes of shared memory that a block takes at most: what every GPU gives without being asked.
+#: Largest shared memory of a block in bytes: what every GPU offers by default.
 SHARED = 48 * 1024
 
 
@@ -16,12 +16,12 @@ class Setting:
     """Parameters of the kernel.
 
     Attributes:
-        ngs: arcs of a neighbor group; the last one of a row may have fewer.
-        dw: dimension workers, threads that share a group's columns, 1..32.
-        tpb: threads a block, a multiple of 32.
-        aligned: each group has a warp of its own (figure 6b); else groups follow one another across warps (figure 6a).
-        leader: groups of a row within a block come together in shared memory; one of them writes.
-        ordered: sums of a row come together in a fixed order; else by atomics.
+        ngs: arcs per neighbor group; the last group of a row may have fewer.
+        dw: dimension workers: threads that share a group's columns, 1..32.
+        tpb: threads per block, a multiple of 32.
+        aligned: each group has its own warp (figure 6b); otherwise groups are consecutive across warps (figure 6a).
+        leader: groups of a row within a block combine in shared memory, and one of them writes.
+        ordered: sums of a row are combined in a fixed order; otherwise by atomics.
     """
 
     ngs: int
@@ -33,24 +33,24 @@ class Setting:
 
     @property
     def lanes(self) -> int:
-        """Threads from a group of a block to the next."""
+        """Threads from one group of a block to the next."""
         return WARP if self.aligned else self.dw
 
     @property
     def a_block(self) -> int:
-        """Groups of a block."""
+        """Groups per block."""
         return self.tpb // self.lanes
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a matrix's rows under a setting.
+    """Numbers of groups and writes of a matrix under a setting.
 
     Attributes:
         groups: neighbor groups.
-        writes: sums that go to memory: one a group, with a leader one for all groups of a row within a block.
-        slots: of these the ones of rows that have several.
-        split: rows that have several.
+        writes: sums written to memory: one per group; with a leader, one for all groups of a row within a block.
+        slots: writes of rows that have several.
+        split: rows that have several writes.
     """
 
     groups: int
@@ -59,7 +59,7 @@ class Counts:
     split: int
 
     def atomics(self, setting: Setting, dim: int) -> int:
-        """Atomic additions of a float that a product of ``dim`` columns issues."""
+        """Return the atomic float additions of a product of ``dim`` columns."""
         return 0 if setting.ordered else self.writes * dim
 
 
@@ -68,12 +68,12 @@ class Groups:
     """The neighbor groups of a CSR, in row order.
 
     Attributes:
-        targets: int32 [groups], row of each.
-        starts: int64 [groups + 1], its first arc; its last is the one before the next one's first.
-        to: int32 [groups], where the sum that a group has to write goes: a row of the result, or, ``~to``, a slot.
-        split_rows: int32 [split], rows whose sums are in several slots.
-        split_first: int32 [split + 1], their first slots; those of a row follow one another.
-        counts: how many there are.
+        targets: int32 [groups], row of each group.
+        starts: int64 [groups + 1], first arc of each group; it ends where the next one starts.
+        to: int32 [groups], where a group that writes puts its sum: a row of the result, or slot s as ``~s``.
+        split_rows: int32 [split], rows with sums in several slots.
+        split_first: int32 [split + 1], their first slots; the slots of a row are consecutive.
+        counts: numbers of groups and writes.
     """
 
     targets: np.ndarray
@@ -85,7 +85,7 @@ class Groups:
 
 
 def count(lengths: np.ndarray, setting: Setting) -> Counts:
-    """What ``groups_of`` finds, from the arcs of each row alone."""
+    """Return the counts of ``groups_of`` from the number of arcs of each row."""
     writes = _writes(-(-lengths // setting.ngs), setting)
     several = writes > 1
     groups = int((-(-lengths // setting.ngs)).sum())
@@ -93,7 +93,7 @@ def count(lengths: np.ndarray, setting: Setting) -> Counts:
 
 
 def _writes(pieces: np.ndarray, setting: Setting) -> np.ndarray:
-    """Of rows that have so many groups the number of sums that go to memory, int64 [rows]."""
+    """Return the number of sums that rows with ``pieces`` groups write to memory, int64 [rows]."""
     if not setting.leader:
         return pieces
     last = np.cumsum(pieces, dtype=np.int64) - 1
@@ -102,7 +102,7 @@ def _writes(pieces: np.ndarray, setting: Setting) -> np.ndarray:
 
 
 def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
-    """Cut the rows of a CSR, int64 [rows + 1] from 0 on, into groups; rows without arcs have none.
+    """Cut the rows of a CSR, ``indptr`` int64 [rows + 1] from 0 on, into groups; rows without arcs have none.
 
     Raises:
         ValueError: there are 2^31 rows or groups, or more.
@@ -132,15 +132,15 @@ def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
 
 
 def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
-    """How a launch works off ``dim`` columns: floats a load, columns of a tile, tiles side by side.
+    """Return how a launch covers ``dim`` columns: floats per load, columns per tile, tiles side by side.
 
-    Loads are as wide as makes for the fewest steps of the workers, and no wider: then more workers have some of them.
-    With a leader a tile is no wider than the block's shared memory takes.
+    Loads have the smallest width that minimizes the workers' steps, so that more workers have work. With a leader, a
+    tile is no wider than fits the block's shared memory.
 
     Args:
         dim: embedding columns.
-        widest: floats that rows can be loaded by at once: 1, 2 or 4.
-        setting: of the kernel.
+        widest: floats per load that the rows allow: 1, 2 or 4.
+        setting: parameters of the kernel.
     """
     choices = [floats for floats in (1, 2, 4) if floats <= widest]
     floats = min(choices, key=lambda each: -(-dim // (each * setting.dw)))
@@ -155,5 +155,5 @@ def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
 
 
 def shared_bytes(tile: int, setting: Setting) -> int:
-    """Shared memory of a block, bytes: equation 5 with the tile's columns in place of all."""
+    """Return the shared memory of a block in bytes: equation 5 with the columns of a tile instead of all columns."""
     return 4 * tile * setting.a_block if setting.leader else 0

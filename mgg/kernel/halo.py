@@ -1,4 +1,4 @@
-"""The order of work of technique halo's kernel (kernels/aggregate/halo.cu), made once for a product."""
+"""The order of work of technique halo's kernel (kernels/aggregate/halo.cu), computed once per product."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.kernel.schedule import check_pieces, task_size, tasks_of
 
-#: Rows with remote arcs and so many arcs are cut: their local arcs need not wait for the halo. A cut costs three more
-#: passes over a row of C.
+#: Rows with remote arcs and at least this many arcs are cut, so that their local arcs need not wait for the halo. A cut
+#: costs three more passes over a row of C.
 CUT_FROM = 512
-#: Most rows of a halo: pull.cu adds to a row's number, in int32, a chunk (a 32nd of them) or a step of all its warps.
+#: Most rows of a halo: pull.cu adds a chunk (1/32 of the rows) or a step of all its warps to a row number in int32.
 MOST_PULLED = 2**31 - 2**27
 
 
@@ -24,9 +24,9 @@ class HaloPeers:
     """The PEs of a job as a kernel sees them.
 
     Attributes:
-        rows: uint64 [P] of the device, addresses of all PEs' matrices.
-        flags: uint64 [P] of the device, addresses of all PEs' flags: int32 [2 P], zero at first. None: the caller sees
-            to it that all rows are written before any launch and stay until all launches are done.
+        rows: uint64 [P] on the device, addresses of all PEs' matrices.
+        flags: uint64 [P] on the device, addresses of all PEs' flags, int32 [2 P], initially zero. None: the caller
+            ensures that all rows are written before any launch and stay unchanged until all launches are done.
         rank: this PE.
         size: number of PEs.
     """
@@ -39,19 +39,19 @@ class HaloPeers:
 
 @dataclass(frozen=True)
 class HaloSchedule:
-    """Early work, which needs no halo row, then late work in row order; and the halo in the order of its first use.
+    """Early work, which needs no halo row, then late work in row order; and the halo in order of first use.
 
     Attributes:
-        indices: integers [arcs], rows of the matrix of local rows and, from ``halo_first`` on, halo rows; in the order
-            of the work.
+        indices: integers [arcs], rows of the matrix (local rows, then halo rows from ``halo_first`` on), in the order
+            of work.
         weights: [arcs] in that order, of the matrices' type, or None.
         begin: int64 [pieces + 1], first arc of each piece.
         target: int32 [pieces], row of C, or ``-1 - slot`` for part of a row that is cut.
         tasks: int32 [tasks, 2], first piece and number of pieces.
-        early_tasks: how many of them come first.
+        early_tasks: number of early tasks, which come first.
         split_rows: int32 [s], rows that are cut; split_first: int32 [s + 1], first slot of each.
-        pulled: int64 [halo], which halo row comes first, second, ...
-        reach: int64 [late tasks], how many halo rows must have come for a late task and those before it.
+        pulled: int64 [halo], the halo rows in the order in which they are pulled.
+        reach: int64 [late tasks], number of halo rows that must have arrived for each late task and those before it.
     """
 
     indices: np.ndarray
@@ -71,10 +71,11 @@ class HaloSchedule:
         return int(self.split_first[-1])
 
     def blocks(self, most: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """Thread blocks of at most ``most`` tasks.
+        """Split the tasks into thread blocks of at most ``most`` tasks.
 
         Returns:
-            int32 [blocks + 1], first task of each; how many are early; int64 [late blocks], halo rows that each needs.
+            First task of each block, int32 [blocks + 1]; number of early blocks; halo rows that each late block needs,
+            int64 [late blocks].
         """
         late = np.arange(self.early_tasks, len(self.tasks), most)
         starts = np.concatenate((np.arange(0, self.early_tasks, most), late, [len(self.tasks)])).astype(np.int32)
@@ -88,10 +89,10 @@ def halo_schedule(
     """Order the work of one PE.
 
     Args:
-        local, remote: its product; columns of ``remote`` are positions in the halo.
+        local, remote: the PE's product; columns of ``remote`` are positions in the halo.
         halo_first: row of the matrix where the halo begins.
-        task: work of a task and longest piece in arcs; chosen from the matrix without it.
-        empty: rows without arcs are pieces, too: their sums of 0 have to be written; not where sums are added to C.
+        task: work of a task and longest piece, in arcs; None: chosen from the matrix.
+        empty: rows without arcs are pieces, too, because their sums of 0 must be written, unless C is added to.
 
     Raises:
         InputError: 2^31 pieces or more, or more than ``MOST_PULLED`` halo rows.
@@ -100,7 +101,7 @@ def halo_schedule(
         raise InputError(f"one PE needs {remote.columns} rows of others; {MOST_PULLED} are possible: use more PEs")
     locals_, remotes = np.diff(local.indptr), np.diff(remote.indptr)
     task = task or task_size(local.arcs + remote.arcs, len(locals_))
-    # A row waits as a whole if it is short, or has nothing to do before.
+    # A row waits as a whole if it is short or has no local arcs.
     waits = (remotes > 0) & ((locals_ + remotes < CUT_FROM) | (locals_ == 0))
     early, late = np.flatnonzero(~waits if empty else ~waits & (locals_ > 0)), np.flatnonzero(remotes > 0)
     early_lengths, late_lengths = locals_[early], remotes[late] + np.where(waits[late], locals_[late], 0)
@@ -143,7 +144,7 @@ def halo_schedule(
 def _pieces(
     rows: np.ndarray, lengths: np.ndarray, pieces: np.ndarray, slot: np.ndarray, ahead: np.ndarray | int, task: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and target of the pieces of ``rows``; ``slot``: first slot of a cut row, -1 of others."""
+    """Return begin and target of the pieces of ``rows``; ``slot``: first slot of a cut row, -1 for other rows."""
     row_of = np.repeat(np.arange(len(rows)), pieces)
     place = np.arange(len(row_of)) - (np.cumsum(pieces) - pieces)[row_of]
     begin = (np.cumsum(lengths) - lengths)[row_of] + place * task

@@ -1,4 +1,4 @@
-"""The table of operators that techniques are written with; every kind of device has its own."""
+"""The operator interface that techniques use; each kind of device implements it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mgg.kernel.random import Draws
 
 class Operators(Protocol):
     """Arithmetic of one PE. Embeddings are row-major matrices of float32 or, for ``gather_rows`` and ``spmm_rows``,
-    bfloat16, which is held as uint16; sums are rounded to float32 once. Rows may be padded, entries of a row follow one
-    another. Ids are int32, or int64 where there are 2^31 nodes or more. Arrays are in this PE's device memory.
+    bfloat16 stored as uint16; sums are rounded to float32 once. Rows may be padded, but the entries of a row are
+    contiguous. Ids are int32, or int64 with 2^31 nodes or more. Arrays are in this PE's device memory.
     """
 
     def gather_rows(self, source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
@@ -20,7 +20,7 @@ class Operators(Protocol):
 
         Args:
             source: [*, D], float32 or bfloat16.
-            rows: ids [k], of rows of ``source``; any may be repeated.
+            rows: ids [k] of rows of ``source``; repeats are allowed.
             out: [k, D], of the dtype of ``source``.
         """
 
@@ -31,15 +31,15 @@ class Operators(Protocol):
 
         Args:
             source: [*, D], float32 or bfloat16.
-            rows: ids [k], of rows of ``source``.
-            ids: int64 [k], by which the numbers of each row are drawn.
-            draws: which these are; the epoch is float64 [1] in the device's memory.
-            bits: of a code: 2, 4, 8 or 16.
-            out: uint32 [k, words(D, bits)], one row after the other.
+            rows: ids [k] of rows of ``source``.
+            ids: int64 [k], ids that select each row's random numbers.
+            draws: seed, epoch and stream of these numbers; the epoch is float64 [1] in device memory.
+            bits: bits per value: 2, 4, 8 or 16.
+            out: uint32 [k, words(D, bits)], with contiguous rows.
         """
 
     def unpack_rows(self, packed: np.ndarray, bits: int, out: np.ndarray) -> None:
-        """Write what ``packed`` rows stand for into ``out`` [k, D], float32 or bfloat16, which rounds."""
+        """Unpack the ``packed`` rows into ``out`` [k, D], float32 or bfloat16 (rounded)."""
 
     def spmm_rows(
         self, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, b: np.ndarray, c: np.ndarray,
@@ -49,15 +49,15 @@ class Operators(Protocol):
 
         Args:
             indptr: int64 [rows + 1], ascending; row r has the arcs ``indptr[r] .. indptr[r + 1]``.
-            indices: ids [arcs], of rows of ``b``; a part of a matrix's rows comes with the ids of all of them.
+            indices: ids [arcs] of rows of ``b``; a slice of a matrix's rows comes with the ids of all its arcs.
             weights: float32 [arcs]; None: 1.
             b: [*, D], float32 or bfloat16.
             c: [rows, D], float32 or an accumulator.
-            accumulate: add to ``c`` instead.
+            accumulate: add to ``c`` instead of overwriting it.
         """
 
     def accumulator(self, rows: int, columns: int) -> np.ndarray:
-        """An uninitialized matrix [rows, columns] for many partial sums of a row: float64 on CPUs, float32 on GPUs."""
+        """Return an uninitialized matrix [rows, columns] for partial sums: float64 on CPUs, float32 on GPUs."""
 
     def spmm_partitions(
         self, rows: np.ndarray, starts: np.ndarray, stops: np.ndarray, indices: np.ndarray,
@@ -66,9 +66,9 @@ class Operators(Protocol):
         """Add the partial sum of each neighbor partition (arcs starts[i]..stops[i] of row rows[i]) to ``acc``.
 
         Args:
-            rows: int64 [pieces], of rows of ``acc``; any may be repeated.
-            starts, stops: int64 [pieces], first arc of each piece, and the one after its last.
-            indices: ids [arcs], of rows of ``b``.
+            rows: int64 [pieces], rows of ``acc``; repeats are allowed.
+            starts, stops: int64 [pieces], first arc of each piece, and the end of its arcs.
+            indices: ids [arcs] of rows of ``b``.
             weights: float32 [arcs]; None: 1.
             b: float32 [*, D].
             acc: accumulator [*, D].
@@ -81,17 +81,17 @@ class Operators(Protocol):
 
         Args:
             colptr: int64 [columns + 1], ascending; ``rows[0]`` is arc ``colptr[0]``.
-            rows: ids [arcs], of rows of ``acc``.
+            rows: ids [arcs] of rows of ``acc``.
             weights: float32 [arcs]; None: 1.
             b: float32 [columns, D].
             acc: accumulator [*, D].
         """
 
     def write(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Write float32 ``values`` into ``out``, float32 or bfloat16, which rounds; same shape, not the same memory."""
+        """Write float32 ``values`` to ``out``, float32 or bfloat16 (rounded); same shape, separate memory."""
 
     def widen_bf16(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Write bfloat16 ``values`` into float32 ``out``, same shape."""
+        """Write bfloat16 ``values`` to float32 ``out`` of the same shape."""
 
     def finish(self, acc: np.ndarray, c: np.ndarray) -> None:
-        """Round an accumulator [rows, D] into ``c``, float32 [rows, D]."""
+        """Round an accumulator [rows, D] to ``c``, float32 [rows, D]."""

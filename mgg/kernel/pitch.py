@@ -1,17 +1,17 @@
-"""How far apart the rows of embeddings lie on GPUs, so that a lane can load 16 bytes at once whatever D is."""
+"""Distance of embedding rows on GPUs, chosen so that a lane can load 16 bytes at once for any D."""
 
 from __future__ import annotations
 
-#: Bytes of the widest load; of a sector of memory; of rows that are worth whole sectors.
+#: Bytes of the widest load, of a memory sector, and of the longest row that is not padded to whole sectors.
 LOAD, SECTOR, LONG = 16, 32, 256
 
 
 def row_pitch(columns: int, itemsize: int) -> int:
-    """Elements from one row to the next, of ``columns`` elements of ``itemsize`` bytes; more columns never have less.
+    """Return the elements from row to row, for ``columns`` elements of ``itemsize`` bytes; monotonic in ``columns``.
 
-    Rows begin at multiples of 16 bytes, long ones at multiples of 32; one of up to 16 bytes is a single load.
-    On an H200 D = 41 takes 0.60 to 0.73 of the time that rows without padding take, with bfloat16 0.47 to 0.57
-    (docs/results/gpu.md, "Any D").
+    Rows begin at multiples of 16 bytes, long rows at multiples of 32; a row of up to 16 bytes is a single load. On an
+    H200, D = 41 takes 0.60 to 0.73 of the time without padding, and 0.47 to 0.57 with bfloat16 (docs/results/gpu.md,
+    "Any D").
     """
     size = columns * itemsize
     unit = min(LOAD, 1 << max(size - 1, 0).bit_length()) if size <= LONG else SECTOR

@@ -1,24 +1,24 @@
-"""Launches of products that are kept ready."""
+"""A cache of prepared launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-#: Products whose launches are kept ready: Python would take longer to work them out than a small product takes.
+#: Number of products whose launches are kept: preparing them in Python takes longer than a small product runs.
 KEPT = 64
 
 L = TypeVar("L")
 
 
 class Prepared(Generic[L]):
-    """What launches a product, by the addresses and widths that it holds; all is forgotten where it grows too much."""
+    """Launches of products by the addresses and widths that they contain; all are dropped when the cache is full."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, ...], L] = {}
 
     def of(self, key: tuple[int, ...], make: Callable[[], L]) -> L:
-        """What ``make`` made for ``key``, now or before."""
+        """Return what ``make`` made for ``key``, now or earlier."""
         found = self._kept.get(key)
         if found is None:
             found = make()
@@ -28,5 +28,5 @@ class Prepared(Generic[L]):
         return found
 
     def clear(self) -> None:
-        """Forget all: memory that they hold addresses of is no more."""
+        """Drop all launches, because memory at addresses that they contain was freed."""
         self._kept.clear()

@@ -1,7 +1,7 @@
-"""Counter-based random numbers: a number depends on (seed, stream, row, column) alone, not on who draws it.
+"""Counter-based random numbers: a number depends only on (seed, stream, row, column), not on the PE that draws it.
 
-Each row's numbers are the SplitMix64 sequence (Steele, Lea, Flood, OOPSLA 2014) whose state is a hash of seed, stream
-and row; the column is the position in it. So a dropout mask is the same on any number of PEs and on any backend.
+Each row's numbers are a SplitMix64 sequence (Steele, Lea, Flood, OOPSLA 2014). Its state is a hash of seed, stream and
+row; the column is the position in it. So a dropout mask is the same on any number of PEs and on any backend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from mgg.kernel.compile import source_folder
 
-#: Streams of an epoch: those of its number times this, and on.
+#: Streams per epoch: epoch e has streams e * STREAMS and the following.
 STREAMS = 1 << 10
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SCALE = np.float32(2.0**-24)
@@ -30,13 +30,13 @@ def _mix(x: np.uint64) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def row_state(key: np.uint64, row: np.uint64) -> np.uint64:
-    """What ``number_at`` takes of a row; for numba."""
+    """Return the state of a row for ``number_at``; for numba."""
     return _mix(key + _GOLDEN * (row + np.uint64(1)))
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def number_at(state: np.uint64, column: np.uint64) -> np.float32:
-    """The number at ``column`` of a row: 24 random bits, so every value is exact in float32."""
+    """Return the number at ``column`` of a row: 24 random bits, so every value is exact in float32."""
     word = _mix(state + _GOLDEN * (column + np.uint64(1)))
     return np.float32(word >> np.uint64(40)) * _SCALE
 
@@ -63,18 +63,18 @@ def _drop_arcs(key, ids, ptr, ends, turned, rate, factor, values):  # type: igno
             target, source = (ends[k], row) if turned else (row, ends[k])
             state, first = row_state(key, np.uint64(ids[target])), np.uint64(ids[source]) * width
             for head in range(values.shape[1]):
-                # A product also where it is dropped: what is not finite stays so, and zeros keep their sign.
+                # Multiply also when dropping: values that are not finite stay so, and zeros keep their sign.
                 values[k, head] *= factor if number_at(state, first + np.uint64(head)) >= rate else dropped
 
 
 class Draws(NamedTuple):
-    """Which numbers a dropout of a model draws.
+    """Selects the numbers that a dropout of a model draws.
 
     Attributes:
-        seed: of the training.
-        epoch: number of the epoch; a number, or [1] in the device's memory: kernels read it there, so that the same
-            launch draws other numbers in another epoch. Exact in float64.
-        place: which dropout of the model it is, below ``STREAMS``.
+        seed: seed of the training.
+        epoch: the epoch as a number, or as [1] in device memory, where kernels read it, so that the same launch draws
+            other numbers in another epoch. Exact in float64.
+        place: index of the dropout in the model, below ``STREAMS``.
     """
 
     seed: int
@@ -83,12 +83,12 @@ class Draws(NamedTuple):
 
     @property
     def stream(self) -> int:
-        """The stream, where the epoch is the host's."""
+        """The stream, if the epoch is on the host."""
         return int(self.epoch[0] if isinstance(self.epoch, np.ndarray) else self.epoch) * STREAMS + self.place
 
 
 def _mixed(x: int) -> int:
-    """``_mix`` of the low 64 bits: plain integers, so that negative or huge ones wrap as they would in C."""
+    """Compute ``_mix`` of the low 64 bits with Python integers, so that negative or huge ones wrap as in C."""
     mask = (1 << 64) - 1
     x &= mask
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -97,7 +97,7 @@ def _mixed(x: int) -> int:
 
 
 def stream_key(seed: int, stream: int) -> np.uint64:
-    """What ``row_state`` takes of a seed and a stream."""
+    """Return the key of a seed and a stream for ``row_state``."""
     return np.uint64(_mixed(_base(seed) + (stream + 1) * int(_GOLDEN)))
 
 
@@ -107,20 +107,19 @@ def _base(seed: int) -> int:
 
 @cache
 def cuda_source() -> str:
-    """CUDA C++ of the same numbers: ``mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column)`` with the
-    ``base`` of ``device_base``. The stream is an argument of kernels' own making, so that it may be in the device's
-    memory.
+    """Return CUDA C++ code for the same numbers: ``mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column)``,
+    with ``base`` from ``device_base``. Kernels pass the stream themselves, so it may be in device memory.
     """
     return (source_folder() / "include" / "mgg" / "random.cuh").read_text(encoding="utf-8")
 
 
 def device_base(seed: int) -> int:
-    """What ``cuda_source`` wants for a seed: 64 bits, as a signed number."""
+    """Return the ``base`` of a seed for ``cuda_source``: 64 bits as a signed number."""
     return int(np.uint64(_base(seed)).astype(np.int64))
 
 
 def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarray:
-    """Uniform numbers in [0, 1).
+    """Draw uniform numbers in [0, 1).
 
     Args:
         seed, stream: any integers; streams of one seed are independent.
@@ -128,7 +127,7 @@ def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarra
         columns: numbers per row.
 
     Returns:
-        float32 [k, columns]; row i depends on ``rows[i]`` alone.
+        float32 [k, columns]; row i depends only on ``rows[i]``.
     """
     out = np.empty((len(rows), columns), np.float32)
     _fill(stream_key(seed, stream), np.ascontiguousarray(rows, np.int64), out)
@@ -136,7 +135,7 @@ def uniform(seed: int, stream: int, rows: np.ndarray, columns: int) -> np.ndarra
 
 
 def uniform_at(seed: int, stream: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The numbers of ``uniform`` at single coordinates.
+    """Draw the numbers of ``uniform`` at single coordinates.
 
     Args:
         seed, stream: as in ``uniform``.
@@ -156,16 +155,16 @@ def drop_arcs(
     seed: int, stream: int, ids: np.ndarray, ptr: np.ndarray, ends: np.ndarray, values: np.ndarray, rate: float, *,
     turned: bool,
 ) -> None:  # fmt: skip
-    """Multiply what arcs have by 0, with probability ``rate``, or by 1 / (1 - rate), in place.
+    """Multiply values of arcs by 0 with probability ``rate``, else by 1 / (1 - rate), in place.
 
-    Numbers of arcs go by the ids of both ends: the row is the target's id, the column the source's times H + head.
-    Nothing of the size of ``values`` is made.
+    An arc's numbers depend on the ids of both ends: the row is the target's id, the column is the source's id times H,
+    plus the head. No array of the size of ``values`` is allocated.
 
     Args:
         seed, stream: as in ``uniform``.
         ids: int64, ids of nodes.
-        ptr: int64 [k + 1], where the arcs of each target begin.
-        ends: integers [arcs], the source of each, a place in ``ids``.
+        ptr: int64 [k + 1], first arc of each target.
+        ends: integers [arcs], the source of each arc, an index of ``ids``.
         values: floats [arcs, H].
         rate: the share that becomes 0.
         turned: ``ptr`` is by source, and ``ends`` are targets.

@@ -1,4 +1,4 @@
-"""Equal remote requests of a thread block merged (MGG 5.1): which rows each block asks for, once."""
+"""Merge equal remote requests of a thread block (MGG 5.1), so that each block requests a row once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Requests:
-    """What blocks ask for, on the device.
+    """The requests of all blocks, on the device.
 
     Attributes:
         sources: uint64 [requests], from ``remote_sources``, block by block.
         first: int64 [blocks + 1], first request of each block.
-        rows: float32 [requests, stride], where fetched rows go; addressed as the copy of one more PE.
+        rows: float32 [requests, stride], target of the fetched rows; addressed as the copy of one more PE.
     """
 
     sources: Any
@@ -24,12 +24,12 @@ class Requests:
 
     @property
     def arguments(self) -> tuple[Any, Any, Any]:
-        """Of the kernel."""
+        """The arguments for the kernel."""
         return self.sources, self.first, np.uint64(self.rows.data.ptr)
 
 
 def bounds(local: int, remote: int, dist: int, wpb: int, interleave: bool) -> np.ndarray:
-    """int64 [blocks + 1]: where the remote partitions of each block begin, out of so many of each kind."""
+    """Return where each block's remote partitions begin, int64 [blocks + 1]; ``local``, ``remote``: their numbers."""
     if interleave:
         warps = -(-max(local, remote) // dist)
         first = np.arange(warps + 1) * remote // max(warps, 1)
@@ -40,15 +40,15 @@ def bounds(local: int, remote: int, dist: int, wpb: int, interleave: bool) -> np
 
 
 def merged(sources: np.ndarray, arcs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Requests of blocks that have the arcs ``arcs[b] .. arcs[b + 1]``.
+    """Merge the requests of blocks, where block b has the arcs ``arcs[b] .. arcs[b + 1]``.
 
     Args:
         sources: uint64 [arcs], the row that each remote arc needs.
         arcs: int64 [blocks + 1].
 
     Returns:
-        The requests, uint64, block by block; the first one of each block, int64 [blocks + 1]; of each arc its request,
-        int64 [arcs].
+        The requests, uint64, block by block; the first request of each block, int64 [blocks + 1]; and the request of
+        each arc, int64 [arcs].
     """
     block = np.repeat(np.arange(len(arcs) - 1), np.diff(arcs))
     order = np.lexsort((sources, block))

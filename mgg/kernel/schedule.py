@@ -1,4 +1,4 @@
-"""Who sums which arcs: the schedule of the row-wise kernel (kernels/aggregate/rows.cu), made once a matrix."""
+"""Assignment of arcs to warps: the schedule of the row-wise kernel (kernels/aggregate/rows.cu), one per matrix."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from mgg.errors import InputError
 
-#: Most pieces of a task: each lane of a warp keeps one.
+#: Largest number of pieces per task: each lane of a warp keeps one.
 PIECES_PER_TASK = 32
-#: Work of a task and longest piece, arcs: tasks shrink on small matrices, so that these fill a GPU, too.
+#: Bounds of a task's work and longest piece, in arcs: tasks are smaller on small matrices, so that these fill a GPU.
 SMALLEST_TASK, LARGEST_TASK = 64, 512
-#: Tasks that a large GPU should get at least: four a warp of 132 multiprocessors. A constant, not the GPU at hand: the
-#: schedule fixes the order of the sums, so every GPU gets the same bits.
+#: Least number of tasks for a large GPU: four per warp of 132 multiprocessors. This is a constant, not the actual GPU's
+#: size: the schedule fixes the order of the sums, so every GPU gets the same bits.
 MANY_TASKS = 132 * 32 * 4
 
 
@@ -21,14 +21,14 @@ MANY_TASKS = 132 * 32 * 4
 class RowSchedule:
     """A CSR cut into pieces and tasks.
 
-    A piece is a row or part of one. Pieces follow one another without gaps.
+    A piece is a row or part of a row. Pieces are consecutive, without gaps.
 
     Attributes:
         begin: int64 [pieces + 1], first arc of each piece.
-        target: int32 [pieces], the row that a piece is, or ``-1 - slot`` for a partial sum.
+        target: int32 [pieces], the row of a whole piece, or ``-1 - slot`` for a partial sum.
         tasks: int32 [tasks, 2], first piece and number of pieces, at most 32; in the order of work.
         split_rows: int32 [s], rows that were cut, ascending.
-        split_first: int32 [s + 1], first slot of each; its slots are consecutive.
+        split_first: int32 [s + 1], first slot of each; the slots of a row are consecutive.
     """
 
     begin: np.ndarray
@@ -43,7 +43,7 @@ class RowSchedule:
         return int(self.split_first[-1])
 
     def blocks(self, most: int) -> np.ndarray:
-        """int32 [blocks + 1], first task of each thread block of ``most`` tasks."""
+        """Return the first task of each thread block of ``most`` tasks, int32 [blocks + 1]."""
         return np.append(np.arange(0, len(self.tasks), most), len(self.tasks)).astype(np.int32)
 
 
@@ -51,9 +51,9 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
     """Cut the rows of a CSR.
 
     Args:
-        indptr: integers [rows + 1], ascending; the first one may be above 0 (a slice of a larger CSR).
-        task: work of a task and longest piece in arcs, at least 32; chosen from the matrix without it.
-        empty: rows without arcs are pieces, too: their sums of 0 have to be written.
+        indptr: integers [rows + 1], ascending; the first may be above 0 (a slice of a larger CSR).
+        task: work of a task and longest piece, in arcs, at least 32; None: chosen from the matrix.
+        empty: rows without arcs are pieces, too, because their sums of 0 must be written.
 
     Raises:
         InputError: 2^31 pieces or more.
@@ -80,13 +80,13 @@ def row_schedule(indptr: np.ndarray, task: int | None = None, *, empty: bool = T
 
 
 def check_pieces(rows: int, pieces: int) -> None:
-    """Raise InputError where ``pieces`` of so many rows cannot be counted in int32, as kernels do."""
+    """Raise InputError if kernels cannot count ``pieces`` in int32."""
     if pieces >= 2**31:
         raise InputError(f"{rows} rows on one PE make {pieces} pieces of work; 2^31 - 1 are possible: use more PEs")
 
 
 def task_size(arcs: int, rows: int) -> int:
-    """Work of a task on a matrix of so many arcs and rows, in arcs: large, as far as there are many tasks then."""
+    """Return the work of a task, in arcs: as large as possible while there are still many tasks."""
     work, task = arcs + rows * (LARGEST_TASK // PIECES_PER_TASK), SMALLEST_TASK
     while task < LARGEST_TASK and task * 2 * MANY_TASKS <= work:
         task *= 2
@@ -94,7 +94,7 @@ def task_size(arcs: int, rows: int) -> int:
 
 
 def tasks_of(begin: np.ndarray, task: int) -> np.ndarray:
-    """int32 [tasks, 2]: runs of pieces that start in the same ``task`` units of work; a piece costs a 32nd or more."""
+    """Group pieces that start in the same ``task`` units of work: int32 [tasks, 2]; a piece costs task / 32 or more."""
     cost = np.diff(begin) + -(-task // PIECES_PER_TASK)
     bin_of = (np.cumsum(cost) - cost) // task
     starts = np.flatnonzero(np.diff(bin_of, prepend=-1))
@@ -102,7 +102,7 @@ def tasks_of(begin: np.ndarray, task: int) -> np.ndarray:
 
 
 def remote_sources(halo: np.ndarray, halo_ptr: np.ndarray, halo_rows: np.ndarray) -> np.ndarray:
-    """Where the row of each remote arc is: uint64 [arcs], the owner's PE in the upper 16 bits, the row there below.
+    """Return the location of each remote arc's row: uint64 [arcs], the owner in the upper 16 bits, the row below.
 
     Args:
         halo: integers [arcs], position in the halo of each remote arc's column.

@@ -1,7 +1,7 @@
-"""Threads of a CPU PE, among which the rows of row-wise products are dealt; one unless a job asks for more.
+"""Threads of a CPU PE that share the rows of row-wise products; one unless a job asks for more.
 
-Ranges of rows have equal numbers of arcs. Whichever thread works one off sums a row in the order of its arcs, so bits
-depend on neither the number of threads nor their speed.
+Rows are split into ranges with equal numbers of arcs. Every thread sums a row in the order of its arcs, so the bits
+depend neither on the number of threads nor on their speed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from contextlib import contextmanager
 
 import numpy as np
 
-#: Ranges per thread: fast threads take over work of slow ones.
+#: Ranges per thread, so that fast threads can take over work from slow ones.
 _RANGES = 8
 
 
 class _Team:
-    """The threads beside the caller; ``count`` of a PE, the caller included."""
+    """The extra threads of a process; ``count`` is the number per PE, including the PE's calling thread."""
 
     count = 1
     pool: ThreadPoolExecutor | None = None
 
 
 def threads_of_pe() -> int:
-    """How many each PE of this process has."""
+    """Return the number of threads of each PE of this process."""
     return _Team.count
 
 
 @contextmanager
 def threads_per_pe(count: int, pes: int) -> Iterator[None]:
-    """Until the end each of ``pes`` PEs of this process has ``count`` threads."""
+    """Give each of ``pes`` PEs of this process ``count`` threads within the context."""
     if count == 1:
         yield
         return
@@ -43,7 +43,7 @@ def threads_per_pe(count: int, pes: int) -> Iterator[None]:
 
 
 def deal(indptr: np.ndarray, work: Callable[[int, int], None]) -> None:
-    """Call ``work(first, last)`` for ranges that are all rows of ``indptr`` int64 [rows + 1], and wait for the end."""
+    """Call ``work(first, last)`` for ranges that cover all rows of ``indptr``, int64 [rows + 1]; wait for all calls."""
     rows, pool = len(indptr) - 1, _Team.pool
     if pool is None:
         work(0, rows)
@@ -51,7 +51,7 @@ def deal(indptr: np.ndarray, work: Callable[[int, int], None]) -> None:
     ranges = _Team.count * _RANGES
     arcs = np.linspace(indptr[0], indptr[-1], ranges + 1)[1:-1]
     edges = [0, *np.searchsorted(indptr[:-1], arcs).tolist(), rows]
-    turns = iter(range(ranges))  # threads take from it under the interpreter lock
+    turns = iter(range(ranges))  # threads draw from it under the interpreter lock
 
     def some() -> None:
         for turn in turns:

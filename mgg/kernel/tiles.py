@@ -1,6 +1,6 @@
-"""Tiles of columns that kernels cover a matrix by, and what MGG's kernel keeps of them in shared memory.
+"""Tiles of columns with which kernels cover a matrix, and their shared memory in MGG's kernel.
 
-Worked out without a GPU.
+Computed without a GPU.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 WARP = 32
-#: Bytes of fetched rows that a warp of the ``mgg`` kernel keeps in shared memory: 40 warps fit a multiprocessor.
+#: Bytes of fetched rows per warp of the ``mgg`` kernel in shared memory: 40 warps fit a multiprocessor.
 _STAGE_BYTES = 4096
-#: Fewest lanes a row of the ``mgg`` kernel.
+#: Fewest lanes per row of the ``mgg`` kernel.
 _NARROWEST = 4
 
 
 def column_tiles(columns: int, vector: int, widest: int = WARP, narrowest: int = 1) -> Iterator[tuple[int, int, int]]:
-    """Launches that cover ``columns``: lanes a row, first column, tiles of columns side by side.
+    """Yield launches that cover ``columns``: lanes per row, first column, tiles of columns side by side.
 
     Args:
-        columns: of the matrix.
+        columns: columns of the matrix.
         vector: elements that a lane loads at once.
-        widest, narrowest: most and fewest lanes a row, powers of two.
+        widest, narrowest: most and fewest lanes per row, powers of two.
     """
     vectors = -(-columns // vector)
     full, rest = divmod(vectors, widest)
@@ -34,12 +34,12 @@ def column_tiles(columns: int, vector: int, widest: int = WARP, narrowest: int =
 
 
 def power(lanes: int) -> int:
-    """The power of two from ``lanes`` on."""
+    """Return the smallest power of two that is at least ``lanes``."""
     return 1 << (lanes - 1).bit_length()
 
 
 class MggTile(NamedTuple):
-    """A launch of the ``mgg`` kernel: as of ``column_tiles``, rows that a warp fetches, bytes of shared memory."""
+    """A launch of the ``mgg`` kernel: the values of ``column_tiles``, rows a warp fetches, bytes of shared memory."""
 
     lanes: int
     first: int
@@ -49,14 +49,14 @@ class MggTile(NamedTuple):
 
 
 def mgg_tiles(columns: int, vector: int, ps: int | None, wpb: int, batch: int | None = None) -> list[MggTile]:
-    """The launches of the ``mgg`` kernel that cover ``columns``.
+    """Return the launches of the ``mgg`` kernel that cover ``columns``.
 
     Args:
-        columns: of the matrix.
+        columns: columns of the matrix.
         vector: elements that a lane loads at once.
-        ps: most arcs of a neighbor partition, None: whole rows.
-        wpb: warps a block.
-        batch: most rows on their way to a warp; None: as many as its share of shared memory holds.
+        ps: most arcs of a neighbor partition; None: whole rows.
+        wpb: warps per block.
+        batch: most rows in flight per warp; None: as many as its share of shared memory holds.
     """
     found = []
     for lanes, first, tiles in column_tiles(columns, vector, narrowest=_NARROWEST):
@@ -67,5 +67,5 @@ def mgg_tiles(columns: int, vector: int, ps: int | None, wpb: int, batch: int | 
 
 
 def mgg_shared(columns: int, ps: int | None, wpb: int) -> int:
-    """Bytes of shared memory that a block of the ``mgg`` kernel asks for at most, rows being padded to 16 bytes."""
+    """Return the most shared memory in bytes that a block of the ``mgg`` kernel uses, with rows padded to 16 bytes."""
     return max(tile.shared for tile in mgg_tiles(columns, 4, ps, wpb))

@@ -1,11 +1,11 @@
-"""Trees along which rows are forwarded to all PEs that need them, one after another where links are least busy."""
+"""Grow trees that forward rows to all PEs that need them, one tree at a time over the least busy links."""
 
 from __future__ import annotations
 
 import numba
 import numpy as np
 
-#: A link between mates, and one to another workgroup.
+#: Link kinds: between mates, and between workgroups.
 NEAR, FAR = 0, 1
 
 
@@ -13,28 +13,28 @@ NEAR, FAR = 0, 1
 def grow(  # type: ignore[no-untyped-def]
     owners, needed, counts, chunks, batch, members, seconds, parents, stages
 ):
-    """Fill in a tree for each chunk of ``batch`` rows of each class (the last one of a class may be shorter).
+    """Grow a tree for each chunk of ``batch`` rows of each class (the last chunk of a class may be smaller).
 
-    A tree grows by the PE that it reaches soonest, given what earlier trees take of each PE's ports in each stage:
-    Dijkstra's shortest paths, which are single links here, as every PE that forwards rows needs them itself. A stage
-    lasts as long as its busiest port. A tree enters each workgroup once.
+    A tree adds the PE that it reaches soonest, given the load that earlier trees put on each PE's ports in each stage:
+    Dijkstra's shortest paths, which are single links here, because every PE that forwards rows needs them itself. A
+    stage lasts as long as its busiest port. A tree enters each workgroup once.
 
     Args:
-        owners: int [C], the PE that has the rows of each class.
-        needed: bool [C, P], the PEs that need them, their owner not among them.
-        counts: int64 [C], how many rows.
+        owners: int [C], the PE that owns the rows of each class.
+        needed: bool [C, P], the PEs that need them, without their owner.
+        counts: int64 [C], rows of each class.
         chunks: int64 [C + 1], first chunk of each class.
-        batch: rows of a chunk.
-        members: PEs of a workgroup.
-        seconds: float64 [2], that a row takes over a link, ``NEAR`` and ``FAR``.
-        parents: int16 [K, P], written: from whom each PE has the rows of a chunk; -1: it does not get them.
-        stages: int16 [K, P], written: when, from 0; -1: its owner has them before, and others never.
+        batch: rows per chunk.
+        members: PEs per workgroup.
+        seconds: float64 [2], time of a row on a link of kind ``NEAR`` and ``FAR``.
+        parents: int16 [K, P], output: the PE that sends a chunk to each PE; -1: it does not receive the chunk.
+        stages: int16 [K, P], output: the stage in which it arrives, from 0 on; -1: at its owner, or never.
 
     Returns:
         Seconds of each stage, float64 [P].
     """
     pes = needed.shape[1]
-    # What leaves and what enters each PE in a stage, in seconds.
+    # Seconds that each PE's ports send and receive in each stage.
     sent, received = np.zeros((pes, 2, pes)), np.zeros((pes, 2, pes))
     busiest = np.zeros(pes)
     tree, left = np.empty(pes, np.int64), np.empty(pes, np.bool_)
@@ -50,7 +50,7 @@ def grow(  # type: ignore[no-untyped-def]
                 left[pe] = needed[each, pe]
                 missing += left[pe]
             while missing:
-                # Of links that take as little, the one of the earlier stage, then the one that is less busy.
+                # Among links of the same time, prefer the one in the earlier stage, then the less busy one.
                 least, first, load, source, target = np.inf, pes, np.inf, -1, -1
                 for at in range(size):
                     here = tree[at]

@@ -1,13 +1,13 @@
-"""Rows in few bits: how they cross between workgroups, packed and unpacked on CPU ranks.
+"""Packed rows with few bits per value, as they cross between workgroups; packed and unpacked on CPU ranks.
 
-A packed row is 32-bit words: a scale for each group of 32 columns, then codes, the first columns in the lowest bits. A
-scale is two bfloat16: in the lower half the step from one code to the next, in the upper half the value of code 0, at
-most the least of its group; the steps reach to the greatest. A value gets one of the two codes beside it at random, the
-nearer one more often, so that its expectation is the value (stochastic rounding): it is off by less than a step. Equal
-values that bfloat16 has, such as rows of zeros, are exact. A group with a number that is not finite, or whose range
-float32 has no number for, is nothing but NaN.
+A packed row consists of 32-bit words: a scale for each group of 32 columns, then the codes, with the first columns in
+the lowest bits. A scale is two bfloat16. The lower half is the step between codes. The upper half is the value of code
+0, which is at most the least value of the group; the steps reach up to the greatest. A value is rounded at random to
+one of the two nearest codes, with probabilities that make the expectation the value itself (stochastic rounding), so
+it is off by less than a step. Equal values that bfloat16 can represent, such as rows of zeros, are exact. A group is
+all NaN if one of its numbers is not finite, or if its range exceeds float32.
 
-16 bits are bfloat16 without scales, rounded to the nearest. ``kernels/aggregate/wire.cu`` makes the same bits.
+With 16 bits, values are bfloat16 without scales, rounded to nearest. ``kernels/aggregate/wire.cu`` makes the same bits.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ import numpy as np
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.random import number_at, row_state
 
-#: Columns that share a scale; bits of a code that are bfloat16 itself.
+#: Columns that share a scale; the number of bits that stands for bfloat16.
 GROUP, HALF = 32, 16
 _NONE = np.uint32(0x7FC07FC0)
 
 
 def words(columns: int, bits: int) -> int:
-    """32-bit words of a packed row, scales included."""
+    """Return the 32-bit words of a packed row, including scales."""
     scales = 0 if bits == HALF else -(-columns // GROUP)
     return scales + -(-columns * bits // 32)
 
 
 def step_bound(spread: np.ndarray, largest: np.ndarray, bits: int) -> np.ndarray:
-    """The most by which a value comes out otherwise, of groups of values.
+    """Bound the error of a packed value, for groups of values.
 
-    For want of bits the code 0 is up to 2^-7 of the least value below that, and the step up to 2^-7 too large. Float32
-    rounds the steps of a value, their product's sum with the value of code 0, and the step.
+    With the precision of bfloat16, the value of code 0 is below the least value by up to 2^-7 of it, and the step is
+    too large by up to 2^-7. Float32 rounds the steps of a value, the sum of their product and the value of code 0, and
+    the step.
 
     Args:
-        spread, largest: float64, greatest less least value of each group, and greatest magnitude. The bound grows with
-            both, and of a weighted sum of groups it is at most the weighted sum of bounds.
-        bits: of a code.
+        spread, largest: float64, greatest minus least value of each group, and greatest magnitude. The bound grows with
+            both, and for a weighted sum of groups it is at most the weighted sum of the bounds.
+        bits: bits per value.
     """
     if bits == HALF:
         return largest * 2.0**-8
@@ -53,9 +54,9 @@ def pack_rows(
 
     Args:
         source: [*, D], float32 or bfloat16 (uint16).
-        rows: integers [k], of ``source``.
-        ids: int64 [k], by which the numbers of each row are drawn.
-        key: of the numbers (``random.stream_key``).
+        rows: integers [k], rows of ``source``.
+        ids: int64 [k], ids that select each row's random numbers.
+        key: key of the random numbers (``random.stream_key``).
         bits: 2, 4, 8 or 16.
         out: uint32 [k, words(D, bits)].
     """
@@ -71,7 +72,7 @@ def pack_rows(
 
 
 def unpack_rows(packed: np.ndarray, bits: int, out: np.ndarray) -> None:
-    """Write what ``packed`` uint32 [k, words(D, bits)] stands for into ``out`` [k, D], float32 or bfloat16 (uint16)."""
+    """Unpack ``packed`` uint32 [k, words(D, bits)] into ``out`` [k, D], float32 or bfloat16 (uint16)."""
     if bits == HALF:
         halves = np.ascontiguousarray(packed).view(np.uint16)[:, : out.shape[1]]
         out[...] = halves if out.dtype == np.uint16 else from_bf16(halves)
@@ -85,7 +86,7 @@ def unpack_rows(packed: np.ndarray, bits: int, out: np.ndarray) -> None:
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _outwards(bits: np.uint32) -> np.uint32:
-    """The bits of the least bfloat16 that is no less in magnitude."""
+    """Return the bits of the bfloat16 that is next in magnitude, or equal."""
     return (bits + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)
 
 
@@ -110,7 +111,7 @@ def _pack(source, shift, rows, ids, key, bits, out):  # type: ignore[no-untyped-
             least, most = values[0], values[0]
             for d in range(1, count):
                 least, most = min(least, values[d]), max(most, values[d])
-            # Zeros of both signs are equal: which of them was found the least is nobody's business.
+            # Zeros of both signs are equal; the result must not depend on which was found to be the least.
             word[0] = zero if least == zero else least
             low = _outwards(word_bits[0]) if least < zero else word_bits[0] & np.uint32(0xFFFF0000)
             word_bits[0] = low

@@ -1,4 +1,4 @@
-"""Nsight Compute's command line (ncu): its command, and what its CSV page says of a product's kernels."""
+"""Nsight Compute's command line (ncu): its command, and the parser of its CSV page."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from typing import NamedTuple
 from mgg.backend.job import alone
 from mgg.errors import InputError, MachineError
 
-#: Where CUDA toolkits put it, for shells whose PATH does not have it.
+#: Where CUDA toolkits install it, for shells without it on PATH.
 _USUAL = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
 _TIME = "gpu__time_duration.sum"
-#: Field of a record -> metric, in percent. All of them are had in one pass: a kernel that is repeated for another one
-#: finds the pages of unified memory where the pass before has left them, so sm__throughput, which takes several, is
-#: not among them. For SM utilization NVIDIA's guide from nvprof names the last (sm_efficiency).
+#: Record field -> metric, in percent. One pass collects all of them. A repeated kernel would find the pages of unified
+#: memory where the pass before left them, so sm__throughput, which needs several passes, is left out. For SM
+#: utilization, NVIDIA's guide for migrating from nvprof (sm_efficiency) names the last metric.
 METRICS = {
     "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "occupancy_limit": "sm__maximum_warps_per_active_cycle_pct",
     "sm_utilization": "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed",
 }
 _COLUMNS = (_TIME, *METRICS.values())
-#: Nanoseconds of the units that versions of it print.
+#: Nanoseconds per unit, for the units that its versions print.
 _UNITS = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 
 
 class Kernel(NamedTuple):
-    """A launch that was profiled.
+    """A profiled launch.
 
     Attributes:
-        name: of the kernel.
-        device: its GPU, as ncu calls it.
-        nanoseconds: how long it ran.
-        shares: by field of a record, 0 to 1.
+        name: name of the kernel.
+        device: its GPU, as ncu names it.
+        nanoseconds: run time.
+        shares: values by record field, 0 to 1.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Kernel(NamedTuple):
 
 
 def find() -> str:
-    """The program: on PATH, else of ``$CUDA_HOME``, else where CUDA toolkits put it; raises MachineError for none."""
+    """Find ncu on PATH, in ``$CUDA_HOME``, or where CUDA toolkits install it; raise MachineError if it is missing."""
     home = os.environ.get("CUDA_HOME")
     for place in ("ncu", *([f"{home}/bin/ncu"] if home else []), *_USUAL):
         if found := shutil.which(place):
@@ -62,7 +62,7 @@ def find() -> str:
 
 
 def version(ncu: str) -> str:
-    """Its version, for example 2025.3.1.0; raises MachineError where it does not run."""
+    """Return ncu's version, for example 2025.3.1.0; raise MachineError if it does not run."""
     try:
         done = subprocess.run([ncu, "--version"], capture_output=True, text=True, timeout=60, check=False)  # nosec B603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -74,9 +74,9 @@ def version(ncu: str) -> str:
 
 
 def command(ncu: str, log: Path, program: Sequence[str]) -> list[str]:
-    """What profiles what ``program`` does between the calls that start and stop a profiler, with CSV to ``log``.
+    """Return the command that profiles ``program`` between its calls that start and stop a profiler; CSV to ``log``.
 
-    Clocks and caches stay as they are, as in the timings.
+    Clocks and caches are not controlled, as in the timings.
     """
     options = ["--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), "--profile-from-start", "off"]
     options += ["--clock-control", "none", "--cache-control", "none", "--metrics", ",".join(_COLUMNS)]
@@ -84,20 +84,20 @@ def command(ncu: str, log: Path, program: Sequence[str]) -> list[str]:
 
 
 def profile(ncu: str, program: Sequence[str], timeout: float) -> list[Kernel]:
-    """The kernels of ``program``.
+    """Run ``program`` under ncu and return its kernels.
 
     Args:
-        ncu: Nsight Compute.
+        ncu: path of Nsight Compute.
         program: command and arguments.
-        timeout: seconds that it may take; then it is killed with all that it has started.
+        timeout: seconds after which the program and all its child processes are killed.
 
     Raises:
         MachineError: Nsight Compute may not read the counters (``PermissionMissing``), or finds no kernels.
-        InputError, MachineError: the program itself ends so; its line.
+        InputError, MachineError: the program itself failed this way, with the same message.
     """
     with tempfile.TemporaryDirectory(prefix="mgg-ncu-") as folder:
         log = Path(folder) / "ncu.csv"
-        environment = alone() | {"LC_ALL": "C"}  # numbers with a point
+        environment = alone() | {"LC_ALL": "C"}  # a decimal point in numbers
         with subprocess.Popen(  # nosec B603
             command(ncu, log, program), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=environment, start_new_session=True,
@@ -125,12 +125,12 @@ def profile(ncu: str, program: Sequence[str], timeout: float) -> list[Kernel]:
     return kernels
 
 
-class PermissionMissing(MachineError):  # noqa: N818 - a MachineError by its nature, told as one
-    """Nsight Compute may not read the hardware counters: no other product will fare better."""
+class PermissionMissing(MachineError):  # noqa: N818 - reported like any MachineError
+    """Nsight Compute may not read the hardware counters, so profiling any other product would fail, too."""
 
 
 def check_permission(text: str) -> None:
-    """Raise PermissionMissing where ncu's output says that counters may not be read."""
+    """Raise PermissionMissing if ncu's output says that it may not read the counters."""
     if _NO_PERMISSION in text:
         raise PermissionMissing(
             f"Nsight Compute may not read the GPU's performance counters ({_NO_PERMISSION}): run as root, in a"
@@ -140,10 +140,10 @@ def check_permission(text: str) -> None:
 
 
 def parse(text: str) -> list[Kernel]:
-    """The launches in ncu's CSV of page raw: a line of names, one of units, then a line a launch, among others.
+    """Parse ncu's CSV of page ``raw``: a line of names, a line of units, then a line per launch, among other output.
 
     Raises:
-        MachineError: a metric is missing, in another unit, or not a number: Nsight Compute of another kind.
+        MachineError: a metric is missing, in another unit, or not a number; the ncu version differs.
     """
     lines = text.splitlines()
     first = next((place for place, line in enumerate(lines) if line.startswith('"ID"')), None)
@@ -163,7 +163,7 @@ def parse(text: str) -> list[Kernel]:
             row["Kernel Name"],
             row["Device"],
             _number(row, _TIME) * _UNITS[units[_TIME]],
-            # Averages over multiprocessors can come out a little above the peak.
+            # Averages over multiprocessors can slightly exceed the peak.
             {field: min(_number(row, name) / 100, 1.0) for field, name in METRICS.items()},
         )
         for row in launches
@@ -171,25 +171,25 @@ def parse(text: str) -> list[Kernel]:
 
 
 def means(kernels: Sequence[Kernel]) -> dict[str, float]:
-    """Fields of a record: the mean of all launches and GPUs, each by its time."""
+    """Return record fields: means over all launches and GPUs, weighted by time."""
     whole = sum(each.nanoseconds for each in kernels)
     return {field: sum(each.nanoseconds * each.shares[field] for each in kernels) / whole for field in METRICS}
 
 
 def _number(row: dict[str, str], name: str) -> float:
     try:
-        return float(row[name].replace(",", ""))  # thousands
+        return float(row[name].replace(",", ""))  # thousands separators
     except ValueError:
         raise MachineError(f"ncu has {row[name] or 'nothing'} as {name} of kernel {row['Kernel Name']}") from None
 
 
 def _own(said: str) -> str:
-    """The last line that our own program wrote about its end."""
+    """Return the last line that MGG itself wrote before it ended."""
     return next((line.removeprefix("mgg: ") for line in reversed(said.splitlines()) if line.startswith("mgg: ")), "")
 
 
 def _last(said: str) -> str:
-    """The last line that says something."""
+    """Return the first error line of ncu, else the last line that is not empty."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("==ERROR==")]
     return (errors[:1] or lines[-1:] or ["it says nothing"])[0]

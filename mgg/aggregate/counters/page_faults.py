@@ -1,4 +1,4 @@
-"""Page faults of a technique over unified memory (MGG on arXiv, figure 3): counted beside the timed products."""
+"""Page faults of a technique on unified memory (MGG on arXiv, figure 3), counted separately from the timed products."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ON_CPUS = "CPU ranks have no GPUs whose page faults could be counted"
 
 
 def counted(world: World, plan: Plan, dim: int, iterations: int) -> dict[str, Any]:
-    """Fields of a record on the page faults of a product; mean of ``iterations``, all PEs together (collective).
+    """Return record fields on the page faults of a product: means of ``iterations``, all PEs added up (collective).
 
-    The products come after the timed ones and go on where these have left the pages, so that counting slows none of
-    those that are timed.
+    The counted products run after the timed ones and start with the pages where those left them, so counting does not
+    slow down a timed product.
 
     Returns:
-        ``page_faults``, ``fault_seconds`` and ``migrated_bytes``; or ``faults_untold``, why there are none; nothing
-        for a technique without unified memory.
+        ``page_faults``, ``fault_seconds`` and ``migrated_bytes``; or ``faults_untold``, the reason why there are none;
+        or no fields for a technique without unified memory.
     """
     if not plan.unified:
         return {}
     if not world.gpu:
         return {"faults_untold": ON_CPUS}
-    # PEs on GPUs that share unified memory are threads of one process, which CUPTI counts as one.
+    # PEs on GPUs that share unified memory are threads of one process, so CUPTI counts them together.
     counter, lack = None, None
     if world.rank == 0:
         from mgg.backend.machine import page_faults

@@ -1,9 +1,9 @@
-"""A product that Nsight Compute looks at: ``python -m mgg.aggregate.counters.profiled CASE``, which
+"""Run one product for Nsight Compute: ``python -m mgg.aggregate.counters.profiled CASE``, which
 ``mgg aggregate --profile`` starts.
 
-All PEs are threads of this process, a GPU each, so that one profiler sees all of their kernels and none is a barrier
-of NVSHMEM, for which kernels that run one by one would wait for ever. A product comes before, so that kernels are
-loaded; the profiler looks at the second one alone.
+All PEs are threads of this process, each with a GPU. So one profiler sees all their kernels, and none of these is a
+barrier of NVSHMEM, which would wait forever because the profiler runs kernels one by one. A first product loads the
+kernels; only the second one is profiled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgg.layout import load
 
 
 class Case(BaseModel):
-    """What is profiled: a technique, its options, a direction, a width and a type, on a layout."""
+    """The product to profile: a technique, its options, a direction, a width and a dtype, on a layout."""
 
     layout: Path
     pes: int
@@ -33,7 +33,7 @@ class Case(BaseModel):
 
 
 def product(world: World, case: Case) -> None:
-    """Prepare the product, and compute it twice, the second time under the profiler (collective)."""
+    """Prepare the product and compute it twice, the second time under the profiler (collective)."""
     from mgg.backend import gpu
 
     layout = load(case.layout, world.rank)
@@ -57,7 +57,7 @@ def product(world: World, case: Case) -> None:
 
 
 def main(text: str) -> int:
-    """Run the case that JSON ``text`` describes; errors are one line, as those of ``mgg``."""
+    """Run the case in JSON ``text``; print an error as one line, like ``mgg``."""
     case = Case.model_validate_json(text)
     try:
         launch_threads(lambda: case.pes, lambda world: product(world, case))

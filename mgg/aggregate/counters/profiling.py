@@ -1,4 +1,4 @@
-"""Occupancy and use of multiprocessors, added to records of timings: each product again, under Nsight Compute."""
+"""Add occupancy and SM utilization to timing records by running each product again under Nsight Compute."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mgg.record import AggregateRecord, add_lines, read_lines
 
 ON_CPUS = "CPU ranks have no multiprocessors that could be profiled"
 _ON_HOSTS = "its PEs were on several hosts, and those of a profile are threads of one process"
-#: Seconds that a product may take under Nsight Compute, its start and the compiler included.
+#: Seconds that a product may take under Nsight Compute, including startup and compilation.
 TIMEOUT = 300.0
 _log = logging.getLogger(__name__)
 
 
 def add(layout: Path, path: Path, records: Sequence[AggregateRecord]) -> list[AggregateRecord]:
-    """Profile the products that this job has timed, and write what was found into their records.
+    """Profile the products that this job has timed, and add the results to their records.
 
     Args:
         layout: folder of the layout that they were measured on.
-        path: JSON lines, of which ``records`` are the last; whole or unchanged afterwards.
-        records: as they were written.
+        path: JSON lines that end with ``records``; replaced as a whole or left unchanged.
+        records: the records as written.
 
     Returns:
-        The records as they are now; those that could not be profiled say why.
+        The updated records; those that could not be profiled give the reason.
 
     Raises:
         MachineError: ncu is missing, or may not read the counters.
@@ -49,7 +49,7 @@ def add(layout: Path, path: Path, records: Sequence[AggregateRecord]) -> list[Ag
 
 
 def _fields(program: str, version: str, layout: Path, record: AggregateRecord, timeout: float) -> dict[str, Any]:
-    """What is found of one record."""
+    """Return the profile fields of one record."""
     if not record.machine.gpus:
         return {"profile_untold": ON_CPUS}
     if record.machine.hosts > 1:

@@ -1,1 +1,1 @@
-"""MGG's scheme: rows cut into neighbor partitions, one remote row fetched per arc (MGG 4, 5); techniques share it."""
+"""MGG's scheme: rows are cut into neighbor partitions, with one remote row fetched per arc (MGG 4, 5)."""

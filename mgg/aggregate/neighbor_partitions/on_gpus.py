@@ -1,4 +1,4 @@
-"""Row-wise aggregation that fetches one remote row an arc, in one launch: MGG's kernel on GPUs (sections 4, 5)."""
+"""Row-wise aggregation in one launch that fetches a remote row per arc: MGG's kernel on GPUs (sections 4, 5)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ FLOAT = 4
 
 
 class Fused:
-    """The kernel of kernels/aggregate/mgg.cu, ready for one product.
+    """The kernel of kernels/aggregate/mgg.cu, prepared for one product.
 
     Args:
         world: the PEs, on GPUs.
         host: this PE's rows in host memory.
-        schedule: how the work is dealt out.
-        max_dim: most embedding columns.
+        schedule: assignment of the work to warps and blocks.
+        max_dim: largest number of embedding columns.
 
     Attributes:
-        weights: of local and of remote arcs, in the order of ``host``, which each product reads; None: all are 1.
+        weights: of local and of remote arcs, in the order of ``host``; each product reads them. None: all are 1.
     """
 
     def __init__(self, world: World, host: Product, schedule: Schedule, max_dim: int) -> None:
         self._world, self._schedule = world, schedule
-        self._kernel: Any = world.operators  # a GPU's have the kernel beside the table of operators
+        self._kernel: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._host, self._max_dim = host, max_dim
         self._indices = world.upload(host.local.indices)
         self.weights = [None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)]
@@ -42,12 +42,12 @@ class Fused:
         self._ask()
 
     def take(self, schedule: Schedule) -> None:
-        """Deal out the work in another way from the next product on."""
+        """Use another schedule from the next product on."""
         before, self._schedule = self._schedule, schedule
         if (schedule.ps, schedule.remote) != (before.ps, before.remote):
-            del self._local, self._remote  # not beside the new ones
+            del self._local, self._remote  # free them before the new ones exist
             self._cut()
-        if schedule.merge:  # blocks have other arcs
+        if schedule.merge:  # blocks have other arcs now
             del self._sources
             self._requests = None
             self._ask()
@@ -57,7 +57,7 @@ class Fused:
         self._remote = self._partitions(self._host.remote.indptr, self._schedule.remote)
 
     def _ask(self) -> None:
-        """Work out what is fetched from where."""
+        """Determine which rows to fetch, and from which PEs."""
         world, host = self._world, self._host
         sources = remote_sources(host.remote.indices, host.halo_ptr, host.halo_rows)
         self._asked = len(sources)
@@ -65,7 +65,7 @@ class Fused:
             wanted, first, place = merged(sources, block_arcs(host, self._schedule))
             rows = world.xp.empty((len(wanted), row_pitch(self._max_dim, FLOAT)), np.float32)
             self._asked, self._requests = len(wanted), Requests(world.upload(wanted), world.upload(first), rows)
-            # Arcs find their rows in what is fetched, as if it was the copy of one more PE.
+            # Arcs read their rows from the fetched ones, as if these were the copy of one more PE.
             sources = np.uint64(world.size << 48) | place.astype(np.uint64)
         self._sources = world.upload(sources)
         self._peers: Array | None = None
@@ -75,7 +75,7 @@ class Fused:
         return NeighborPartitions(*map(self._world.upload, (parts.rows, parts.starts, parts.stops)))
 
     def __call__(self, source: SymmetricArray, out: Array) -> None:
-        """``out`` [rows, D] = the whole product of ``source`` [max rows, D]; always the same symmetric array."""
+        """Set ``out`` [rows, D] to the product of ``source`` [max rows, D]; always pass the same symmetric array."""
         if self._peers is None:
             addresses = [source.peers[pe].data.ptr for pe in range(self._world.size)]
             if self._requests is not None:
@@ -92,7 +92,7 @@ class Fused:
 
 
 def block_arcs(host: Product, schedule: Schedule) -> np.ndarray:
-    """int64 [blocks + 1]: where the remote arcs of each block of the kernel begin."""
+    """Return where the remote arcs of each block of the kernel begin, int64 [blocks + 1]."""
     local = len(neighbor_partitions(host.local.indptr, schedule.ps))
     remote = neighbor_partitions(host.remote.indptr, schedule.remote)
     at = bounds(local, len(remote), schedule.dist, schedule.wpb, schedule.interleave)

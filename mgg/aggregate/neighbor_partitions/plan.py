@@ -1,4 +1,4 @@
-"""What the techniques share that aggregate neighbor partitions row by row and fetch one remote row an arc."""
+"""Base of techniques that aggregate neighbor partitions row by row and fetch one remote row per arc."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mgg.tune.setting import Setting
 
 
 class Partitioned(Plan):
-    """One launch of MGG's kernel on GPUs; on CPU ranks blocks in the same order."""
+    """One launch of MGG's kernel on GPUs; blocks in the same order on CPU ranks."""
 
     _fused: Fused | None = None
-    deterministic = False  # on GPUs its float atomics make the last bits vary
+    deterministic = False  # on GPUs, float atomics make the last bits vary
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """NVSHMEM is there for a primitive of its own."""
+        """Check that NVSHMEM is available if the primitive needs it."""
         primitive = cls.schedule(options, world.shmem).primitive
         if primitive != "direct" and world.gpu and not world.shmem:
             raise InputError(
@@ -59,28 +59,28 @@ class Partitioned(Plan):
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Partitions are made of the layout's arcs in their order."""
+        """Return True: partitions keep the layout's order of the arcs."""
         return True
 
     def _arc_weights(self) -> Sequence[Any]:
         return super()._arc_weights() if self._fused is None else self._fused.weights
 
     def take(self, setting: Setting) -> None:
-        """Compute by another setting from the next product on, which every PE must take between the same products."""
+        """Use another setting from the next product on; all PEs must switch between the same products."""
         self.options = self.options.model_copy(update=setting.options())
         with told_of_gpu_memory(self.world):
             self._build()
 
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
-        """MGG's kernel, with the primitive that fetches remote rows."""
+        """Return the kernels, including MGG's with the primitive that fetches remote rows."""
         schedule = cls.schedule(options, shmem)
         made = build_of("mgg", 32, schedule.primitive, merge=schedule.merge)
         return [*super().builds(options, dtype, shmem), made]
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """MGG's kernel: neighbor partitions and the place of each remote arc's row."""
+        """Return the memory of MGG's kernel: neighbor partitions and the source of each remote arc's row."""
         schedule, ps = cls.schedule(case.options, shmem=False), cls.finest(case.options)
         remote = schedule.ps_remote or ps
         lengths = [(np.diff(csr.indptr), ps) for csr, ps in ((case.product.local, ps), (case.product.remote, remote))]
@@ -91,7 +91,7 @@ class Partitioned(Plan):
         if schedule.merge:
             product = case.product
             sources = remote_sources(product.remote.indices, product.halo_ptr, product.halo_rows)
-            # The finest setting has the smallest blocks, in which the fewest requests are equal.
+            # The finest setting has the smallest blocks, which can merge the fewest requests.
             finest = schedule if ps == schedule.ps else replace(schedule, ps=ps, dist=1, wpb=1)
             requests, first, _ = merged(sources, block_arcs(product, finest))
             fetched = case.embeddings(len(requests))
@@ -100,9 +100,9 @@ class Partitioned(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Sums of neighbor partitions beside the fetch of a row an arc (MGG 5); one after the other on CPU ranks."""
+        """Return the time of sums overlapped with a fetch per arc (MGG 5); without overlap on CPU ranks."""
         schedule, split = cls.schedule(work.options, shmem=machine.gpu), work.split
-        if schedule.merge:  # how many requests are equal no split tells
+        if schedule.merge:  # a split does not say how many requests are equal
             return None
         if not machine.gpu:
             return blocks_cost(
@@ -112,7 +112,7 @@ class Partitioned(Plan):
         made = pieces(split.local_arcs, split, schedule.ps) + pieces(split.remote_arcs, split, schedule.remote)
         fetched = fetched_arcs(work, machine) if split.pes > 1 else np.zeros(1)
         if schedule.batch == 1:
-            # A warp waits for each row: arcs count, whatever their bytes.
+            # A warp waits for each row, so arcs count, not bytes.
             fetched = fetched + machine.rates["blocking"].seconds(split.remote_arcs, made, work.moved, work.summed)
         sums = machine.rates["partitions"].seconds(split.arcs, made, work.moved, work.summed)
         exposed = machine.exposed if schedule.asynchronous else 1.0
@@ -120,13 +120,13 @@ class Partitioned(Plan):
 
     @classmethod
     def finest(cls, options: TechniqueOptions) -> int | None:
-        """Arcs of the smallest neighbor partitions that rows may be cut into; None: they stay whole."""
+        """Return the arcs of the smallest neighbor partitions that may be used; None: rows stay whole."""
         return cls.schedule(options, shmem=False).ps
 
     @classmethod
     @abstractmethod
     def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
-        """How the options deal out the work; ``shmem``: kernels may call NVSHMEM."""
+        """Return the schedule for ``options``; ``shmem``: kernels may call NVSHMEM."""
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         if self._fused is not None:

@@ -1,4 +1,4 @@
-"""How MGG deals out neighbor partitions to warps and blocks (MGG 5.1)."""
+"""How MGG assigns neighbor partitions to warps and blocks (MGG 5.1)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """Knobs of the kernel.
+    """Parameters of the kernel.
 
     Attributes:
-        ps: arcs of a neighbor partition; None: whole rows.
-        ps_remote: of one of remote arcs; None: ``ps``.
-        merge: a block asks once for a row that several of its arcs need.
+        ps: arcs per neighbor partition; None: whole rows.
+        ps_remote: arcs per partition of remote arcs; None: ``ps``.
+        merge: a block requests a row once even if several of its arcs need it.
         dist: pairs of a local and a remote partition that a warp owns (interleaving distance).
-        wpb: warps a block.
-        interleave: a warp owns pairs; else a warp has partitions of one kind.
-        asynchronous: remote rows are on their way while the local partition is summed.
+        wpb: warps per block.
+        interleave: a warp owns pairs; otherwise a warp has partitions of one kind.
+        asynchronous: remote rows are in flight while the local partition is summed.
         primitive: how remote rows are fetched, one of ``mgg.kernel.compile.PRIMITIVES``; CPU ranks have one way.
-        batch: remote rows that a warp has on their way at most; None: as many as its shared memory holds.
+        batch: largest number of remote rows in flight per warp; None: as many as its shared memory holds.
     """
 
     ps: int | None
@@ -33,7 +33,7 @@ class Schedule:
 
     @property
     def remote(self) -> int | None:
-        """Arcs of a neighbor partition of remote arcs; None: whole rows."""
+        """Arcs per neighbor partition of remote arcs; None: whole rows."""
         return self.ps_remote or self.ps
 
     @property

@@ -1,4 +1,4 @@
-"""What the tuner's table holds for a job: its key there, what it says, and which settings the job's GPUs can run."""
+"""Access to the tuning table: a job's key and entry, and the settings that the job's GPUs can run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from mgg.tune.table import Entry, Key
 #: The technique that is tuned.
 TECHNIQUE = "mgg"
 DIRECTIONS = ("forward", "transpose")
-#: Options that are no part of a key: what is tuned, and by what.
+#: Options that are not part of a key: the tuned ones, and the one that selects the tuner.
 _TUNED = (*NAMES, "tune")
 
 
 def key_of(world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str) -> Key:
-    """The key of a product in the table (collective, the same on every PE)."""
+    """Return the key of a product in the table (collective; every PE gets the same result)."""
     members = world.gather((world.gpu or cpu_model(), platform.node()))
     others = {name: value for name, value in options.model_dump().items() if name not in _TUNED}
     return Key(
@@ -49,7 +49,7 @@ def key_of(world: World, layout: PeLayout, direction: str, dim: int, options: Te
 
 
 def _kernel_hash(world: World, primitive: str) -> str:
-    """Of the sources of what computes: the CUDA kernel, or the loops of CPU ranks."""
+    """Hash the sources of the CUDA kernel, or of the loops of CPU ranks."""
     if world.gpu:
         return source_hash(build_of(TECHNIQUE, 32, primitive))
     sources = (inspect.getsource(module) for module in (mgg_on_cpus, cpu))
@@ -57,12 +57,12 @@ def _kernel_hash(world: World, primitive: str) -> str:
 
 
 def entry_of(world: World, key: Key) -> Entry | None:
-    """What the table says of ``key``, the same on every PE: what the first one reads (collective)."""
+    """Return the table's entry for ``key`` as rank 0 reads it, the same on every PE (collective)."""
     return world.gather(together(world, lambda: table.read(key) if world.rank == 0 else None))[0]
 
 
 def limits_of(world: World) -> Limits | None:
-    """The least that a GPU of the job has for a block (collective); None on CPUs, which run every setting."""
+    """Return the lowest per-block limits of the job's GPUs (collective); None on CPUs, which run every setting."""
     if not world.gpu:
         return None
     operators: Any = world.operators
@@ -71,7 +71,7 @@ def limits_of(world: World) -> Limits | None:
 
 
 def able_on(limits: Limits | None, dims: Sequence[int]) -> Callable[[Setting], bool]:
-    """Whether a setting can run products of ``dims`` columns within ``limits``."""
+    """Return a predicate: can a setting run products of ``dims`` columns within ``limits``?"""
 
     def able(setting: Setting) -> bool:
         if limits is None:
@@ -82,5 +82,5 @@ def able_on(limits: Limits | None, dims: Sequence[int]) -> Callable[[Setting], b
 
 
 def untuned(options: dict[str, Any]) -> dict[str, Any]:
-    """``options`` for products of another matrix than the layout's: nothing was tuned for it."""
+    """Return ``options`` without tuning, for products of a matrix other than the layout's."""
     return {name: value for name, value in options.items() if name != "tune"}

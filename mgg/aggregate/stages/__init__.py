@@ -1,4 +1,4 @@
-"""What techniques share that receive all rows of one PE at a time: the product in stages, one an owner of columns."""
+"""Products in stages, one per owner of columns: shared by techniques that receive all rows of one PE at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mgg.backend.api import Array, SymmetricArray
 
 
 class Stages:
-    """The remote arcs of a plan cut by owner, and room for the rows of an owner or two.
+    """The remote arcs of a plan, split by owner, and buffers for the rows of one or two owners.
 
     Args:
-        plan: whose product it is.
-        buffers: how many owners' rows are held at a time.
+        plan: the plan that computes the product.
+        buffers: number of owners whose rows are in memory at a time.
     """
 
     def __init__(self, plan: Plan, buffers: int):
         world = plan.world
-        # A weak reference: a cycle would keep a plan's GPU memory until Python looks for cycles.
+        # A weak reference, because a cycle would keep a plan's GPU memory alive until Python collects cycles.
         self._plan = cast(Plan, weakref.proxy(plan))
         self._operators = world.operators
         self._rows = [int(rows) for rows in np.diff(plan.layout.bounds)]
@@ -45,16 +45,16 @@ class Stages:
             each[...] = given
 
     def mine(self, source: SymmetricArray) -> Array:
-        """This PE's rows [rows, D]."""
+        """Return this PE's rows [rows, D]."""
         return source.local[: self._plan.layout.rows]
 
     def room(self, buffer: int, owner: int, dim: int) -> Array:
-        """Buffer ``buffer`` in the shape of ``owner``'s rows [rows, dim]."""
+        """Return buffer ``buffer`` in the shape of ``owner``'s rows [rows, dim]."""
         rows = self._rows[owner]
         return self._buffers[buffer][: rows * dim].reshape(rows, dim)
 
     def sums(self, out: Array) -> Array:
-        """Where the partial sums of ``out`` are added up."""
+        """Return the array for the partial sums of ``out``."""
         return self._plan.sums(out)
 
     def local(self, source: SymmetricArray, sums: Array) -> None:
@@ -63,7 +63,7 @@ class Stages:
         self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, sums, False)
 
     def remote(self, owner: int, block: Array, sums: Array) -> None:
-        """Add the product of the arcs whose columns ``owner`` has; ``block`` holds its rows."""
+        """Add the product of the arcs to columns of ``owner``; ``block`` holds its rows."""
         csr = self._parts[owner]
         if len(csr.indices):
             self._operators.spmm_rows(csr.indptr, csr.indices, csr.weights, block, sums, True)
@@ -74,7 +74,7 @@ class Stages:
 
 
 def staged_need(case: Case, buffers: int) -> Need:
-    """GPU memory of a plan with ``Stages`` and its product."""
+    """Return the GPU memory of a plan with ``Stages``, including its product."""
     base = case.base()
     others = np.delete(case.heights, case.rank).max(initial=0)
     columns = base.columns + buffers * case.matrix(others)

@@ -1,12 +1,12 @@
 """The 2D algorithm of CAGNET (Tripathy et al., SC'20): SUMMA over a square grid of PEs.
 
-P = q q PEs; PE (i, j) is number i q + j. Rows and columns of A are cut into q ranges, those of the PEs of a grid row,
-columns of B and C into q slices: PE (i, j) has the blocks A_ij, B_ij and C_ij, and C_ij = sum over k of A_ik B_kj. In
-stage k PE (i, k) broadcasts A_ik along its grid row, PE (k, j) B_kj along its grid column.
+P = q q PEs; PE (i, j) is number i q + j. Rows and columns of A are split into q ranges, one per grid row of PEs, and
+columns of B and C into q slices. PE (i, j) has the blocks A_ij, B_ij and C_ij, and C_ij = sum over k of A_ik B_kj. In
+stage k, PE (i, k) broadcasts A_ik along its grid row and PE (k, j) broadcasts B_kj along its grid column.
 
-A plan's input and output are whole rows: the PEs of a grid row trade them for slices of their range before, and back
-after. Row pointers never change, so that every PE of a grid row keeps those of all its blocks; what is broadcast of a
-block are its columns and weights.
+A plan's input and output are whole rows. So the PEs of a grid row first trade them for slices of their range, and back
+at the end. Row pointers never change, so every PE of a grid row keeps those of all its blocks; a broadcast of a block
+sends only its columns and weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 
 
 class Told(NamedTuple):
-    """What the others have to know of a PE for their memory: rows of its product, arcs by the range of their column."""
+    """What other PEs must know for their memory: rows of this PE's product, and its arcs by range of their column."""
 
     rows: int
     arcs: tuple[int, ...]
@@ -37,7 +37,7 @@ class Grid:
     """One PE's part in the algorithm (collective).
 
     Args:
-        plan: whose product it is; the number of its PEs is a square.
+        plan: the plan that computes the product; its number of PEs is a square.
     """
 
     def __init__(self, plan: Plan):
@@ -47,11 +47,11 @@ class Grid:
         self._mates = world.team([self._i * side + j for j in range(side)])
         self._column = world.team([i * side + self._j for i in range(side)])
         heights = np.diff(plan.layout.bounds).reshape(side, side)
-        self._inputs = _starts(heights[self._i])  # where the rows of each mate begin in this range
+        self._inputs = _starts(heights[self._i])  # where each mate's rows begin in this range
         self._heights = [int(rows) for rows in heights.sum(axis=1)]
         self._results = _starts(world.gather(plan.host.rows)[self._i * side : (self._i + 1) * side])
         mine = self._collect(plan, heights)
-        # Of every block of this grid row the pointers; of this PE's own columns and weights, too.
+        # The pointers of all blocks of this grid row; columns and weights of this PE's block only.
         pointers = world.exchange([mine.indptr if pe in self._mates.pes else None for pe in range(world.size)])
         self._pointers = [world.upload(pointers[pe]) for pe in self._mates.pes]
         self._arcs = [int(pointers[pe][-1]) for pe in self._mates.pes]
@@ -62,7 +62,7 @@ class Grid:
     def _allocate(self, max_dim: int, weighted: bool) -> None:
         world, width = self._world, -(-max_dim // self._side)
         empty, arcs = world.xp.empty, max((arcs for j, arcs in enumerate(self._arcs) if j != self._j), default=0)
-        # Broadcasts move words of 4 bytes, whatever they stand for.
+        # Broadcasts move 4-byte words of any type.
         self._columns = empty(arcs * self._ids.itemsize // FLOAT, np.float32)
         self._weights = empty(arcs, np.float32) if weighted else None
         others = [rows for i, rows in enumerate(self._heights) if i != self._i]
@@ -70,14 +70,14 @@ class Grid:
         self._stage = empty(max(others, default=0) * width, np.float32)
         rows = self._results[-1]
         self._sums = world.operators.accumulator(rows, width).reshape(-1)
-        # What accumulators of float32 hold is sent as it is.
+        # Float32 accumulators are sent directly.
         same = self._sums.dtype == np.float32
         self._partial = self._sums if same else empty(rows * width, np.float32)
         results = self._results[self._j + 1] - self._results[self._j]
         self._traded = empty(max(self._rows, results) * width, np.float32)
 
     def _collect(self, plan: Plan, heights: np.ndarray) -> Any:
-        """This PE's block of A, from the rows of its mates (collective)."""
+        """Return this PE's block of A, collected from the rows of its mates (collective)."""
         side, size = self._side, self._world.size
         held = by_owner(plan.host, halo_columns=False)
         held[self._world.rank] = plan.host.local
@@ -105,7 +105,7 @@ class Grid:
         self._to_rows(partial, cuts, out)
 
     def _arcs_of(self, k: int) -> tuple[Array, Array | None]:
-        """Columns and weights of block A_ik, broadcast along the grid row."""
+        """Broadcast columns and weights of block A_ik along the grid row, and return them."""
         arcs, root = self._arcs[k], self._mates.pes[k]
         columns, weights = self._block.indices.view(np.float32), self._block.weights
         if k != self._j:
@@ -138,24 +138,24 @@ class Grid:
 
 
 def slices(dim: int, side: int) -> list[int]:
-    """Where the slices of ``dim`` columns begin, and the last one ends; they differ by one column at most."""
+    """Return where the slices of ``dim`` columns begin and the last one ends; widths differ by at most one column."""
     return [dim * part // side for part in range(side + 1)]
 
 
 def told(case: Case) -> Told:
-    """What this PE says of itself."""
+    """Return what the other PEs must know about this PE."""
     side, arcs = isqrt(case.size), _by_owner(case)
     return Told(case.rows, tuple(int(part) for part in arcs.reshape(side, side).sum(axis=1)))
 
 
 def need(case: Case) -> Need:
-    """GPU memory: slices and what is traded, this PE's block, the largest other one of its grid row, all pointers."""
+    """Return the GPU memory of slices and traded rows, this PE's and the largest other block, and all pointers."""
     side, base = isqrt(case.size), case.base()
     i, j = divmod(case.rank, side)
     heights = case.heights.reshape(side, side).sum(axis=1)
     mates = None if case.told is None else case.told[i * side : (i + 1) * side]
     results = side * case.rows if mates is None else sum(mate.rows for mate in mates)
-    if mates is None:  # the mates' columns lie as this PE's do
+    if mates is None:  # assume that the mates' columns are distributed as this PE's are
         shares = np.array(told(case).arcs) / max(1, int(_by_owner(case).sum()))
         blocks = shares * sum(case.counts.arcs[i * side : (i + 1) * side])
     else:
@@ -170,9 +170,9 @@ def need(case: Case) -> Need:
 
 
 def cost(work: Workload, machine: Machine) -> Cost | None:
-    """Trades, stages and broadcasts, one after the other; of several workgroups, and of no grid, nothing is said.
+    """Return the time of trades, stages and broadcasts, without overlap; None for several workgroups or no grid.
 
-    Arcs are counted without weights, of which a split does not tell.
+    Weights of arcs are not counted, because a split does not say whether there are any.
     """
     split, side, links = work.split, isqrt(work.split.pes), machine.links
     if split.groups > 1 or side * side != split.pes:
@@ -192,7 +192,7 @@ def cost(work: Workload, machine: Machine) -> Cost | None:
 
 
 def fits(world: World) -> str:
-    """Why these PEs are no grid; empty where they are."""
+    """Return why these PEs do not form a grid; empty if they do."""
     side = isqrt(world.size)
     if side * side == world.size:
         return ""
@@ -200,17 +200,17 @@ def fits(world: World) -> str:
 
 
 def _by_owner(case: Case) -> np.ndarray:
-    """The arcs of this PE's rows by the PE that owns their column."""
+    """Return the arcs of this PE's rows by the PE that owns their column."""
     arcs = case.remote_by_owner()
     arcs[case.rank] = case.product.local.arcs
     return arcs
 
 
 def _starts(lengths: Any) -> list[int]:
-    """Where ranges of these lengths begin, and the last one ends."""
+    """Return where ranges of these lengths begin, and where the last one ends."""
     return [0, *np.cumsum(lengths).tolist()]
 
 
 def _shaped(memory: Array, rows: int, columns: int) -> Array:
-    """The first elements of ``memory`` as a matrix."""
+    """Return the first elements of ``memory`` as a matrix."""
     return memory[: rows * columns].reshape(rows, columns)

@@ -1,9 +1,9 @@
-"""The 1.5D algorithm of CAGNET (Tripathy et al., SC'20): c copies of each block of embeddings, fewer stages a PE.
+"""The 1.5D algorithm of CAGNET (Tripathy et al., SC'20): c copies of each block of embeddings, fewer stages per PE.
 
-The PEs are P / c groups of c consecutive ones. A super-block is the rows of a group, each PE's padded to the group's
-largest. Every PE collects its group's super-block. PE j of each group works on the super-blocks j, j + c, ...: it
-receives them from PE j of the group that owns them and multiplies its group's columns, for all rows of its group. In
-the end a group's PEs sum up, so that each has its own rows.
+The PEs form P / c groups of c consecutive ones. A super-block is the rows of a group, with each PE's rows padded to the
+group's largest. Every PE collects its group's super-block. PE j of each group works on the super-blocks j, j + c, ...:
+it receives them from PE j of the group that owns them and multiplies its group's columns, for all rows of its group. At
+the end the PEs of a group add up their results, so that each has its own rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Replicas:
     """One PE's part in the algorithm (collective).
 
     Args:
-        plan: whose product it is.
+        plan: the plan that computes the product.
         copies: c; its square divides the number of PEs.
     """
 
@@ -48,13 +48,13 @@ class Replicas:
         self._gathered = empty(self._copies * height * max_dim, np.float32)
         self._stage = empty(self._copies * max(self._height) * max_dim, np.float32)
         self._sums = world.operators.accumulator(self._copies * self._results, max_dim).reshape(-1)
-        # What accumulators of float32 hold is sent as it is.
+        # Float32 accumulators are sent directly.
         same = self._sums.dtype == np.float32
         self._partial = self._sums if same else empty(self._copies * self._results * max_dim, np.float32)
         self._reduced = empty(self._results * max_dim, np.float32)
 
     def _collect(self, plan: Plan) -> dict[int, Csr]:
-        """The arcs that this PE multiplies, by super-block: all rows of its group (collective)."""
+        """Return the arcs that this PE multiplies, by super-block, for all rows of its group (collective)."""
         copies, size = self._copies, self._world.size
         held = by_owner(plan.host, halo_columns=False)
         held[self._world.rank] = plan.host.local
@@ -82,7 +82,7 @@ class Replicas:
             rows = mine if root == rank else _shaped(self._stage, copies, self._height[block], dim)
             self._column.broadcast(rows, root)
             csr = self._parts[block]
-            # The first product sets every row, those of the padding to zero.
+            # The first product sets every row, and padding rows to zero.
             operators.spmm_rows(csr.indptr, csr.indices, csr.weights, rows.reshape(-1, dim), sums, number > 0)
         partial, reduced = _shaped(self._partial, copies * results, dim), _shaped(self._reduced, results, dim)
         operators.finish(sums, partial)
@@ -91,17 +91,17 @@ class Replicas:
 
 
 def _shaped(memory: Array, *shape: int) -> Array:
-    """The first elements of ``memory`` in ``shape``."""
+    """Return the first elements of ``memory`` in ``shape``."""
     return memory[: int(np.prod(shape))].reshape(*shape)
 
 
 def evenly(count: int, height: int) -> list[int]:
-    """Where ranges of ``height`` begin, and the last one ends."""
+    """Return where ranges of ``height`` begin, and where the last one ends."""
     return [part * height for part in range(count + 1)]
 
 
 def side_by_side(parts: list[Csr], starts: Sequence[int]) -> Csr:
-    """Matrices of the same rows as one; the columns of part i begin at ``starts[i]``, the last ones end the list."""
+    """Join matrices side by side; the columns of part i begin at ``starts[i]``, and the last entry is the total."""
     dtype = index_dtype(starts[-1])
     rows = np.concatenate([np.repeat(np.arange(part.rows), np.diff(part.indptr)) for part in parts])
     shifted = zip(parts, starts, strict=False)
@@ -112,7 +112,7 @@ def side_by_side(parts: list[Csr], starts: Sequence[int]) -> Csr:
 
 
 def stacked(parts: list[Csr], starts: Sequence[int]) -> Csr:
-    """Matrices of the same columns as one; the rows of part i begin at ``starts[i]``, empty rows between them."""
+    """Stack matrices; the rows of part i begin at ``starts[i]``, with empty rows in between."""
     lengths = np.zeros(starts[-1], np.int64)
     for start, part in zip(starts, parts, strict=False):
         lengths[start : start + part.rows] = np.diff(part.indptr)
@@ -122,7 +122,7 @@ def stacked(parts: list[Csr], starts: Sequence[int]) -> Csr:
 
 
 def _weights(parts: list[Csr], order: np.ndarray | slice) -> np.ndarray | None:
-    """The weights of all parts; a PE's parts all have weights, or none has."""
+    """Return the weights of all parts; either all parts of a PE have weights, or none has."""
     if parts[0].weights is None:
         return None
     return np.concatenate([part.weights for part in parts if part.weights is not None])[order]

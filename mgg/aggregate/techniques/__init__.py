@@ -1,1 +1,1 @@
-"""One technique per module, or per folder where it has parts of its own; adding a module adds a technique."""
+"""One technique per module, or per folder if it has several files; adding a module adds a technique."""

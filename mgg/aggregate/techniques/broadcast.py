@@ -1,4 +1,4 @@
-"""Technique ``broadcast``: SUMMA in one dimension, 1.5 with replication or 2 (CAGNET, SC'20; CoLa 3.1.1)."""
+"""Technique ``broadcast``: SUMMA in one dimension, 1.5 (with replication) or two (CAGNET, SC'20; CoLa 3.1.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mgg.layout import PeLayout
 
 
 class BroadcastOptions(TechniqueOptions):
-    """Which of CAGNET's algorithms."""
+    """Options that select one of CAGNET's algorithms."""
 
     replication: int = Field(
         1, ge=1, description="PEs that hold each block of embeddings (c of the 1.5D algorithm); its square divides P"
@@ -35,35 +35,35 @@ class BroadcastOptions(TechniqueOptions):
 class Broadcast(Plan):
     """P stages; in stage q every PE receives all rows of PE q and multiplies its columns of q.
 
-    With replication c, groups of c PEs share the stages: see ``replicas``. With a grid there are sqrt(P) stages on
+    With replication c, groups of c PEs share the stages: see ``replicas``. With a grid, there are sqrt(P) stages on
     blocks in two dimensions: see ``grid``.
     """
 
     name = "broadcast"
-    # On GPUs NCCL sums with replication. A group of two has one order of two addends; three take nine GPUs on one host.
+    # With replication, NCCL sums on GPUs. Two addends have one order; groups of three would need nine GPUs on a host.
     deterministic = True
-    reads_inputs = False  # a broadcast sends what its root has written itself
+    reads_inputs = False  # the root of a broadcast sends only what it wrote itself
     pitched = False
     Options = BroadcastOptions
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """As ``Stages`` takes; with replication, the matrices and the arcs of a group."""
+        """Return the memory of ``Stages``; with replication, that of the group's matrices and arcs."""
         assert isinstance(case.options, BroadcastOptions)
         copies = case.options.replication
         if case.options.grid:
             return grid.need(case)
-        if copies == 1 or case.size % copies**2:  # the technique refuses the latter
+        if copies == 1 or case.size % copies**2:  # ``check`` refuses the latter
             return staged_need(case, 1)
         base, groups = case.base(), case.size // copies
         height = case.heights.reshape(groups, copies).max(axis=1)
         mine = int(height[case.rank // copies])
         first, place = divmod(case.rank, copies)
         first, blocks = first * copies, groups // copies
-        # Padded rows of the product, which are not always those of the input.
+        # Padded rows of the product, whose number may differ from the input's.
         results = max(mine, case.rows) if case.told is None else max(case.told[first : first + copies])
         columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
-        # Of the arcs of its group's rows, a PE takes those of every copies-th super-block: a share as of its own.
+        # Of its group's rows, a PE takes the arcs of every copies-th super-block: estimated by that share of its own.
         by_owner = case.remote_by_owner()
         by_owner[case.rank] = case.product.local.arcs
         own = by_owner.reshape(groups, copies).sum(axis=1)
@@ -74,13 +74,13 @@ class Broadcast(Plan):
 
     @classmethod
     def told(cls, case: Case) -> object:
-        """The rows of its product; on a grid its arcs, too."""
+        """Return the rows of this PE's product; on a grid also its arcs."""
         assert isinstance(case.options, BroadcastOptions)
         return grid.told(case) if case.options.grid else case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """The stages and V_CG, one after the other; with replication the model says nothing."""
+        """Return the time of the stages plus that of V_CG, without overlap; None with replication."""
         assert isinstance(work.options, BroadcastOptions)
         if work.options.replication > 1:
             return None
@@ -90,7 +90,7 @@ class Broadcast(Plan):
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """The square of c divides P; a grid is a square."""
+        """Check that c squared divides P, and that a grid is square."""
         assert isinstance(options, BroadcastOptions)
         if options.grid and (lack := grid.fits(world)):
             raise InputError(f"technique broadcast: option grid: {lack}").on_every_pe()
@@ -102,7 +102,7 @@ class Broadcast(Plan):
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """In one dimension without replicas."""
+        """Return True for the one-dimensional algorithm without replicas."""
         assert isinstance(options, BroadcastOptions)
         return options.replication == 1 and not options.grid
 

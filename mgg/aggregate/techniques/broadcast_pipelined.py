@@ -1,4 +1,4 @@
-"""Technique ``broadcast_pipelined``: broadcasts run ahead of the products (MG-GCN, as CoLa 6 compares with it)."""
+"""Technique ``broadcast_pipelined``: broadcasts run ahead of the products (MG-GCN, the baseline of CoLa 6)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from mgg.layout import PeLayout
 
 
 class BroadcastPipelined(Plan):
-    """The stages of ``broadcast`` with two buffers: while one stage is multiplied, the next one's rows arrive."""
+    """The stages of ``broadcast`` with two buffers: the rows of the next stage arrive during the current product."""
 
     name = "broadcast_pipelined"
-    reads_inputs = False  # a broadcast sends what its root has written itself
+    reads_inputs = False  # the root of a broadcast sends only what it wrote itself
     pitched = False
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """As ``Stages`` takes with two buffers."""
+        """Return the memory of ``Stages`` with two buffers."""
         return staged_need(case, 2)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """The stages beside V_CG."""
+        """Return the time of the stages, overlapped with V_CG."""
         moves = all_blocks(work, machine)
         return slowest(stages(work, machine), moves, meetings(work.split, machine, 1), machine.staged)
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Its stages have known orders of the arcs."""
+        """Return True: the stages know how they reorder the arcs."""
         return True
 
     def reweigh(self, local: Array, remote: Array) -> None:
@@ -52,7 +52,7 @@ class BroadcastPipelined(Plan):
                 stages.remote(root, stages.room(root % 2, root, dim), sums)
             if root + 2 < size:  # its buffer is free once the product above is done
                 arriving.append(self._start(root + 2, source, dim))
-        arriving[-1].wait()  # and with it all before: the caller may overwrite the rows that this PE has sent
+        arriving[-1].wait()  # all earlier ones are done, too, so the caller may overwrite the rows that this PE sent
         stages.finish(sums, out)
 
     def _start(self, root: int, source: SymmetricArray, dim: int) -> Work:

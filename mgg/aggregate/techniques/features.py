@@ -1,8 +1,8 @@
-"""Technique ``features``: embeddings are split by columns for the product, whose arcs every PE has (NeutronTP, RDM).
+"""Technique ``features``: PEs split the embeddings by columns for the product and hold all arcs (NeutronTP, RDM).
 
-Rows become columns and sums of columns become rows in two all-to-alls, so the bytes do not depend on how the graph is
-cut: 2 n D (P - 1) / P floats. It pays where halos are dense. Sums add a row's arcs in the order of one PE's, so results
-have the same bits on any number of PEs.
+Two all-to-alls turn rows into columns, and sums of columns back into rows. The bytes do not depend on the partition:
+2 n D (P - 1) / P floats. This pays off where halos are dense. Each row's arcs are added in the order of a single PE, so
+results have the same bits on any number of PEs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 
 
 class Features(Plan):
-    """Every PE multiplies the whole matrix with its share of the columns."""
+    """Every PE multiplies the whole matrix by its share of the columns."""
 
     name = "features"
     reads_inputs = False  # each PE sends its own rows
     pitched = False
-    sums_apart = False  # one product makes a sum
-    rough = True  # no GPU has been measured: rows of D / P columns may be narrower than rates were fitted for
+    sums_apart = False  # a single product computes each sum
+    rough = True  # not measured on GPUs: rows of D / P columns may be narrower than the fitted rates cover
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """All arcs, and a P-th of all columns three times: as they arrive, their products, and what is on its way."""
+        """Return the memory of all arcs and of three times D / P columns: received, multiplied, and in transit."""
         base, width = case.base(), -(-case.dim // case.size)
         nodes, arcs = int(case.heights.sum()), int(sum(case.counts.arcs))
         heights = case.heights if case.told is None else np.array(case.told)
@@ -42,12 +42,12 @@ class Features(Plan):
 
     @classmethod
     def told(cls, case: Case) -> int:
-        """The rows of its product, which are not always those of the input."""
+        """Return the rows of this PE's product, whose number may differ from the input's."""
         return case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """A product of all arcs with a P-th of the columns, of which each is one PE's, between two all-to-alls."""
+        """Return the time of the product of all arcs with D / P columns, and of the two all-to-alls around it."""
         split, links = work.split, machine.links
         if split.pes == 1:
             return None
@@ -55,7 +55,7 @@ class Features(Plan):
         arithmetic = machine.rates["rows"].seconds(
             int(split.arcs.sum()), nodes, work.moved * share, work.summed * share
         )
-        # A PE sends its rows but for the columns of its own, and of these columns all rows but its own.
+        # A PE sends all columns but its own of its rows, and of its own columns all rows but its own.
         rows = split.rows * (1 - share) + (nodes - split.rows) * share
         near = np.asarray(links["shift"].seconds(rows, work.moved, 2 * (split.pes - 1)))
         if split.groups == 1:
@@ -80,7 +80,7 @@ class Features(Plan):
         )
         self._whole = uploaded_csr(world, whole)
         width = -(-self.max_dim // size)
-        # What goes to others lies in symmetric memory, as NVSHMEM sends from there over any network.
+        # Data for other PEs lies in symmetric memory, because NVSHMEM sends from there over any network.
         self._slot = max(self._max_rows, *(part.rows for part in parts))
         for count in (mine.columns * width, whole.rows * width, size * self._slot * width + width):
             self._symmetric.append(world.symmetric(count, world.addressable))
@@ -109,7 +109,7 @@ class Features(Plan):
                 out[:, shares.columns(pe)] = shares.slot(self._packed, pe)[: len(out)]
 
     def _in_turn(self) -> list[int]:
-        """The PEs, this one first, so that no PE is everyone's first target."""
+        """Return the PEs, this one first, so that no PE is everyone's first target."""
         return [(self.world.rank + step) % self.world.size for step in range(self.world.size)]
 
     def _put(self, target: SymmetricArray, pe: int, first: int, values: Array) -> None:
@@ -120,31 +120,31 @@ class Features(Plan):
 
 
 class _Shares:
-    """Which of ``dim`` columns each of ``size`` PEs has, and where a PE's rows of them lie, a slot of ``rows`` a PE.
+    """How ``size`` PEs split ``dim`` columns, and where each PE's slot of ``rows`` rows lies in memory.
 
-    Slots of the wider shares come first; in each the rows are contiguous.
+    The slots of the wider shares come first. Each slot is contiguous.
     """
 
     def __init__(self, dim: int, size: int, rows: int) -> None:
         self._narrow, self._wide, self._rows = dim // size, dim % size, rows
 
     def width(self, pe: int) -> int:
-        """Columns of ``pe``."""
+        """Return the number of columns of ``pe``."""
         return self._narrow + (pe < self._wide)
 
     def columns(self, pe: int) -> slice:
-        """Those of ``pe``."""
+        """Return the columns of ``pe``."""
         first = pe * self._narrow + min(pe, self._wide)
         return slice(first, first + self.width(pe))
 
     def view(self, memory: SymmetricArray, pe: int) -> tuple[SymmetricArray, int]:
-        """``memory`` as rows of as many columns as ``pe`` has, and the first row of its slot."""
+        """Return ``memory`` viewed with rows of ``pe``'s width, and the first row of its slot."""
         width, wide = self.width(pe), min(pe, self._wide)
-        # The slots before it, rounded up to rows of this width.
+        # The earlier slots, rounded up to rows of this width.
         first = -(-wide * self._rows * (self._narrow + 1) // width) + (pe - wide) * self._rows
         return memory.view(first + self._rows, width), first
 
     def slot(self, memory: SymmetricArray, pe: int) -> Array:
-        """The slot of ``pe`` [rows, its columns]."""
+        """Return the slot of ``pe``: [rows, its columns]."""
         view, first = self.view(memory, pe)
         return view.local[first:]

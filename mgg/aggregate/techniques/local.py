@@ -1,4 +1,4 @@
-"""Technique ``local``: one PE, a row-wise product that balances rows of any length (GNNAdvisor 4, Seastar 6.3)."""
+"""Technique ``local``: a row-wise product on one PE, balanced for rows of any length (GNNAdvisor 4, Seastar 6.3)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from mgg.layout import PeLayout
 
 
 class Local(Plan):
-    """One row-wise product of the whole graph, straight into the output: what more PEs are compared with."""
+    """One row-wise product of the whole graph, written straight to the output: the baseline for several PEs."""
 
     name = "local"
     dtypes = ("fp32", "bf16")
     single_pe = True
-    reads_inputs = False  # there are no others
+    reads_inputs = False  # there is only one PE
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """One row-wise product."""
+        """Return the seconds of one row-wise product."""
         split = work.split
         return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed), 0, 0)
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """There is one array of weights."""
+        """Return True: there is one array of weights."""
         return True
 
     def _arc_weights(self) -> Sequence[Array]:

@@ -1,6 +1,6 @@
-"""Technique ``mgg``: row-wise aggregation that fetches one remote row an arc while it works on local ones (MGG 4, 5).
+"""Technique ``mgg``: row-wise aggregation that fetches a remote row per arc while it sums local rows (MGG 4, 5).
 
-On CPU ranks the order of the work is the paper's, the unit of fetching is a thread block's share of remote arcs.
+CPU ranks follow the paper's order of work; they fetch the remote rows of one thread block at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class PipelineOptions(TechniqueOptions):
-    """Knobs and ablations of the pipeline; the ranges are those of the paper's search (section 6)."""
+    """Parameters and ablations of the pipeline, within the ranges of the paper's search (section 6)."""
 
     ps: int = Field(32, ge=1, le=32, description="arcs of a neighbor partition")
     dist: int = Field(
@@ -42,13 +42,13 @@ class PipelineOptions(TechniqueOptions):
     )
 
     def schedule(self, primitive: str = "direct") -> Schedule:
-        """The schedule that the options ask for."""
+        """Return the schedule for these options."""
         ps = self.ps if self.neighbor_partition else None
         return Schedule(ps, self.dist, self.wpb, self.interleave, self.asynchronous, primitive)
 
 
 class MggOptions(PipelineOptions):
-    """And how remote rows are fetched, and who chooses the knobs."""
+    """Pipeline options, plus how remote rows are fetched and who chooses the parameters."""
 
     tune: Literal["none", "cached", "epochs"] = Field(
         "none",
@@ -81,7 +81,7 @@ class MggOptions(PipelineOptions):
     def _one_chooses(self) -> MggOptions:
         if self.tune != "none":
             fields, told = type(self).model_fields, self.model_fields_set
-            # All options at once are what a job hands on, knobs at their defaults among them.
+            # A job passes all options on, including parameters at their defaults.
             whole = told == set(fields)
             given = [n for n in NAMES if getattr(self, n) != fields[n].default or (n in told and not whole)]
             if given:
@@ -91,12 +91,12 @@ class MggOptions(PipelineOptions):
         return self
 
 
-#: Keys of the table for which it was said that they lack there: once a process is enough.
+#: Keys with a logged warning that the table lacks them; each is logged once per process.
 _told: set[Path] = set()
 
 
 class Mgg(Partitioned):
-    """Local and remote neighbor partitions, paired: a warp owns up to dist pairs, a block wpb warps."""
+    """Paired local and remote neighbor partitions: a warp owns up to ``dist`` pairs, a block has ``wpb`` warps."""
 
     name = "mgg"
     Options = MggOptions
@@ -105,10 +105,12 @@ class Mgg(Partitioned):
     def settled(
         cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
     ) -> TechniqueOptions:
-        """With the table's setting, where option tune says so; without an entry one line, and the defaults.
+        """Return the options with the tuning table's setting if ``tune`` is ``cached``.
+
+        Without an entry for this case, log one warning and keep the defaults.
 
         Raises:
-            InputError: the knobs are chosen in the epochs of a training, and this is none; or the network is emulated.
+            InputError: ``tune`` is ``epochs`` outside of a training, or ``cached`` with an emulated network.
         """
         assert isinstance(options, MggOptions)
         if options.tune == "epochs":
@@ -136,18 +138,18 @@ class Mgg(Partitioned):
 
     @classmethod
     def by_width(cls, options: TechniqueOptions) -> bool:
-        """The table has a setting for each width."""
+        """Return whether settings come from the table, which has one for each width."""
         assert isinstance(options, MggOptions)
         return options.tune == "cached"
 
     @classmethod
     def finest(cls, options: TechniqueOptions) -> int | None:
-        """The search's start, where the table chooses."""
+        """Return the arcs of the smallest partition; if the table chooses, those of the search's start."""
         assert isinstance(options, MggOptions)
         return START.ps if options.tune != "none" else super().finest(options)
 
     @classmethod
     def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
-        """The options' schedule."""
+        """Return the schedule for these options."""
         assert isinstance(options, MggOptions)
         return replace(options.schedule(options.primitive), ps_remote=options.ps_remote, merge=options.merge)

@@ -1,8 +1,8 @@
-"""Technique ``mgg_uvm``: MGG's kernel over unified memory, the baseline of its paper (MGG 7, "MGG-UVM").
+"""Technique ``mgg_uvm``: MGG's kernel on unified memory, the baseline of its paper (MGG 7, "MGG-UVM").
 
-The embeddings of all PEs are one managed allocation without any advice: a row that another GPU has is a page fault, and
-its page moves. One process holds it, so on several GPUs the PEs are threads. On CPU ranks there is one kind of memory
-and nothing to tell the technique from ``mgg``.
+The embeddings of all PEs are one managed allocation without memory advice: reading another GPU's row causes a page
+fault, and the page migrates. A single process owns the allocation, so on several GPUs the PEs are threads. CPU ranks
+have only one kind of memory, so there the technique is the same as ``mgg``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mgg.backend.api import SymmetricArray
 from mgg.config import Assigned
 from mgg.cost.product import Cost, Machine, Workload
 
-#: Copies of PEs begin at multiples of 256 bytes, as the kernel's 16-byte loads need.
+#: Each PE's rows begin at a multiple of 256 bytes, as the kernel's 16-byte loads need; in floats.
 _ALIGN = 64
 
 
 class MggUvm(Partitioned):
-    """The kernel reads rows of other PEs through the addresses of the one allocation."""
+    """The kernel reads other PEs' rows through addresses of the one allocation."""
 
     name = "mgg_uvm"
     one_process = True
@@ -31,18 +31,18 @@ class MggUvm(Partitioned):
 
     @classmethod
     def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
-        """The options' schedule."""
+        """Return the schedule for these options."""
         assert isinstance(options, PipelineOptions)
         return options.schedule()
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """And the rows of the other PEs, whose pages may all move to this one's GPU."""
+        """Return the memory, including the other PEs' rows, because all their pages may migrate to this GPU."""
         return replace(super().need(case), guests=(case.size - 1) * case.embeddings(case.heights.max()))
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """None on GPUs: where pages settle is the driver's to decide (docs/results/gpu.md)."""
+        """Return None on GPUs, where the driver decides where pages settle (docs/results/gpu.md)."""
         return None if machine.gpu else super().cost(work, machine)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:

@@ -1,4 +1,4 @@
-"""Technique ``ring``: blocks of embeddings go round all PEs; transfer and product alternate (MGG, arXiv 2022, 2.1)."""
+"""Technique ``ring``: blocks of embeddings go around all PEs; transfers and products alternate (MGG, arXiv, 2.1)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from mgg.layout import PeLayout
 
 
 class Ring(Plan):
-    """Each PE aggregates from the block it holds, then forwards it to the next, until every PE has seen all blocks."""
+    """Each PE aggregates from its current block and forwards it, until every PE has seen all blocks."""
 
     name = "ring"
-    reads_inputs = False  # each PE sends what it has written or received itself
+    reads_inputs = False  # each PE sends only what it wrote or received itself
     pitched = False
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """As ``Stages`` takes with two buffers."""
+        """Return the memory of ``Stages`` with two buffers."""
         return staged_need(case, 2)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """The stages and V_CG, one after the other."""
+        """Return the time of the stages plus that of V_CG, without overlap."""
         moves = all_blocks(work, machine, "shift")
         return slowest(stages(work, machine), moves, meetings(work.split, machine, 1))
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Its stages have known orders of the arcs."""
+        """Return True: the stages know how they reorder the arcs."""
         return True
 
     def reweigh(self, local: Array, remote: Array) -> None:

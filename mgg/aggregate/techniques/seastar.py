@@ -1,7 +1,7 @@
 """Technique ``seastar``: neighbor access of Seastar (EuroSys'21, sections 6.3 and 7.2) on one PE.
 
-The kernel is what ``mgg.vertex`` generates of a program that sums its neighbors, and its options are the ways to share
-arcs among threads that such kernels have (``mgg.vertex.cuda.execution``). CPUs have one way: ``local``.
+``mgg.vertex`` generates the kernel from a program that sums neighbors. The options are the ways in which such kernels
+share arcs among threads (``mgg.vertex.cuda.execution``). CPUs have one way: ``local``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mgg.vertex.cuda.launches import Launch
 from mgg.vertex.ir import D, E, S
 from mgg.vertex.lanes import Layout, pitch
 
-#: Bytes of a piece's place in the order of work, of a slot's row, of a cut row.
+#: Bytes of a 32-bit index: a piece's place in the order of work, a slot's row, or a cut row.
 _ID = 4
 
 
 class SeastarOptions(TechniqueOptions):
-    """How arcs are shared among threads."""
+    """How threads share the arcs."""
 
     groups: Groups = Field(
         DEFAULT.groups,
@@ -55,7 +55,7 @@ class SeastarOptions(TechniqueOptions):
 
 @dataclass
 class _Arcs:
-    """The local arcs as kernels read them (``mgg.vertex.cuda.device.launched``)."""
+    """The local arcs in the form that kernels read (``mgg.vertex.cuda.device.launched``)."""
 
     rows: int
     ends: Array
@@ -78,16 +78,16 @@ class _Arcs:
 
 
 class Seastar(Plan):
-    """A generated kernel that sums neighbors, in one launch, and another where rows are cut."""
+    """A generated kernel that sums neighbors in one launch, with a second launch if rows are cut."""
 
     name = "seastar"
     single_pe = True
-    reads_inputs = False  # there are no others
+    reads_inputs = False  # there is only one PE
     Options = SeastarOptions
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """Arcs without their rows' pointers, pieces, and what is found of rows that have several."""
+        """Return the memory of arcs without row pointers, of pieces, and of the partial sums of cut rows."""
         how, product = Execution(**case.options.model_dump()), case.product.local
         pieces = np.maximum(-(-np.diff(product.indptr) // how.longest(product.indptr)), 1)
         several = pieces[pieces > 1]
@@ -99,7 +99,7 @@ class Seastar(Plan):
 
     @classmethod
     def generated(cls, layout: PeLayout, direction: str, dims: Iterable[int], options: TechniqueOptions) -> list[Build]:
-        """A kernel for each width."""
+        """Return a kernel for each width."""
         csr, how = layout.product(direction).local, Execution(**options.model_dump())
         return [_kernel(csr, dim, how)[1] for dim in dims] if layout.size == 1 and csr.rows else []
 
@@ -119,7 +119,7 @@ class Seastar(Plan):
         return None if weights is None else self.world.upload(weights)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        operators: Any = self.world.operators  # a GPU's have kernels beside the table of operators
+        operators: Any = self.world.operators  # on GPUs they have kernels besides the table of operators
         if not self.world.gpu:
             csr = self.local
             operators.spmm_rows(csr.indptr, csr.indices, csr.weights, source.local, out, False)
@@ -143,12 +143,12 @@ class Seastar(Plan):
             out[...] = result
 
     def forget(self, dim: int) -> None:
-        """Nothing is kept but the name of what was compiled."""
+        """Drop the name of the compiled kernel, which is all that is kept per width."""
         self._made.pop(dim, None)
 
 
 def _kernel(csr: Csr, dim: int, how: Execution) -> tuple[Kernel, Build]:
-    """For products of ``dim`` columns; it reads the rows of B, and the weights of arcs if there are any."""
+    """Return the kernel for products of ``dim`` columns; it reads the rows of B and any arc weights."""
     b, weight = ir.leaf("b", S, (dim,)), ir.leaf("weight", E, ())
     row = ir.cast(b, E)
     total = ir.total(row if csr.weights is None else ir.binary("multiply", row, weight), D)

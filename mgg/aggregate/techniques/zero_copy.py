@@ -1,7 +1,7 @@
-"""Technique ``zero_copy``: embeddings stay in host memory and the GPU reads them there (MGG 7).
+"""Technique ``zero_copy``: embeddings stay in host memory, from which the GPU reads them (MGG 7).
 
-It is how DGL with unified virtual addressing and PyTorch-Direct feed a GPU: page-locked memory, a warp a row, every
-row, local or remote, fetched over the bus as the warp needs it, nothing kept.
+DGL with unified virtual addressing and PyTorch-Direct feed a GPU this way: page-locked memory and one warp per row. The
+warp fetches every row, local or remote, over the bus when it needs it and caches none.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mgg.backend.api import Array, SymmetricArray
 from mgg.cost.product import Cost, Machine, Workload, meetings, slowest
 from mgg.layout import PeLayout, Product
 
-#: Where PEs do not see one piece of memory, remote rows come in chunks of about so many.
+#: Where PEs do not share memory, remote rows arrive in chunks of about this many rows.
 _ROWS_A_CHUNK, _ARCS_A_PARTITION = 4096, 32
-#: Floats that a thread reads or writes at once where they are aligned.
+#: Floats that a thread reads or writes at once if they are aligned.
 _VECTOR = 4
 
 
 class ZeroCopy(Plan):
-    """One row-wise product over all arcs, local and remote, whose columns are rows of the memory that all PEs share."""
+    """One row-wise product over local and remote arcs, whose columns are rows of memory shared by all PEs."""
 
     name = "zero_copy"
     pitched = False
@@ -34,7 +34,7 @@ class ZeroCopy(Plan):
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """The input is in host memory; every width that the plan keeps has columns of its own."""
+        """Return the memory without the input, which is in host memory; each width keeps its own column array."""
         product = case.product
         arcs = product.local.arcs + product.remote.arcs
         columns = product.local.indices.dtype.itemsize * (case.widths - 1)
@@ -44,9 +44,9 @@ class ZeroCopy(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """A row over the bus for every arc, local or remote; on CPU PEs of one process, of their one memory.
+        """Return the time of fetching a row per arc over the bus, or from the shared memory of CPU PEs in one process.
 
-        None for GPUs of several workgroups: no bus leads to another host's memory.
+        None for GPUs in several workgroups, because no bus reaches another host's memory.
         """
         split = work.split
         if machine.gpu and split.groups > 1:
@@ -77,7 +77,7 @@ class ZeroCopy(Plan):
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Its own order of the arcs is known."""
+        """Return True: the order of the merged arcs is known."""
         return True
 
     def reweigh(self, local: Array, remote: Array) -> None:
@@ -93,7 +93,7 @@ class ZeroCopy(Plan):
         self._reordered(local, remote, self._weights)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
-        # Room for each PE's first row to begin at a multiple of any width, and of 16 bytes.
+        # Reserve space so that each PE's first row begins at a multiple of any width and of 16 bytes.
         self._stride = elements + _VECTOR * self.max_dim
         return self.world.host_symmetric(self._stride)
 
@@ -108,7 +108,7 @@ class ZeroCopy(Plan):
         return SymmetricArray(self.world.rank, peers, whole=whole)
 
     def _first_rows(self, dim: int) -> np.ndarray:
-        """Row of the shared memory, seen as a matrix of ``dim`` columns, that each PE's rows begin at: int64 [P]."""
+        """Return each PE's first row in the shared memory seen as a matrix of ``dim`` columns: int64 [P]."""
         return -(-np.arange(self.world.size, dtype=np.int64) * self._stride // (_VECTOR * dim)) * _VECTOR
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
@@ -121,12 +121,12 @@ class ZeroCopy(Plan):
         self.world.counters.add("get", 4 * self.host.remote.arcs * dim)
 
     def forget(self, dim: int) -> None:
-        """Its columns."""
+        """Free the column array of this width."""
         if self._blocks is None:
             self._columns.pop(dim, None)
 
     def _columns_for(self, dim: int) -> Array:
-        """Rows of the shared memory that the arcs multiply; made at the first product of each width."""
+        """Return the row of the shared memory that each arc multiplies; built at the first product of each width."""
         if dim not in self._columns:
             columns = self._first_rows(dim)[self._arcs.owner] + self._arcs.row
             narrow = self.world.size * self._stride // dim < 2**31
@@ -136,7 +136,7 @@ class ZeroCopy(Plan):
 
 @dataclass(frozen=True)
 class Merged:
-    """Local and remote arcs of a PE's rows in one CSR, the remote ones of a row behind its local ones.
+    """Local and remote arcs of a PE's rows in one CSR; in each row the local arcs come first.
 
     Attributes:
         indptr: int64 [rows + 1].
@@ -152,7 +152,7 @@ class Merged:
 
 
 def merged(product: Product, rank: int) -> Merged:
-    """The arcs of one direction of PE ``rank``'s layout."""
+    """Merge the local and remote arcs of a product; ``rank`` is its PE."""
     local, remote = product.local, product.remote
     lengths = np.column_stack((np.diff(local.indptr), np.diff(remote.indptr))).reshape(-1)
     is_local = np.repeat(np.tile([True, False], local.rows), lengths)

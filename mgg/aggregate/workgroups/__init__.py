@@ -1,4 +1,4 @@
-"""Which rows a workgroup needs from the others, once for all of its PEs: communication fusion (CoLa 4.2)."""
+"""Communication fusion (CoLa 4.2): which rows a workgroup needs from others, counted once for all of its PEs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkgroupOptions(TechniqueOptions):
-    """Which PEs address each other's memory; rows for others are sent."""
+    """Which PEs address each other's memory; rows for other PEs are sent."""
 
     workgroup: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         None,
@@ -31,21 +31,21 @@ class WorkgroupOptions(TechniqueOptions):
 
 
 def settled(world: World, options: TechniqueOptions) -> TechniqueOptions:
-    """The same options with a number in place of ``workgroup: auto`` (collective)."""
+    """Replace ``workgroup: auto`` by a number in ``options`` (collective)."""
     if not (isinstance(options, WorkgroupOptions) and options.workgroup == AUTO):
         return options
     return options.model_copy(update={"workgroup": joined_here(world)[0]})
 
 
 def joined_here(world: World) -> tuple[int, str]:
-    """The most PEs, a divisor of P, whose workgroups fast links join, and which links these are (collective)."""
+    """Return the largest workgroup size, a divisor of P, within fast links, and the kind of links (collective)."""
     near, links = domain(world)
     near &= set(world.addressable)
     return _most(world, near), world.gather(links)[0]
 
 
 def tell_difference(world: World, layout: PeLayout, chosen: Iterable[TechniqueOptions]) -> None:
-    """Say on rank 0 where techniques take the layout's workgroups, and this machine joins others (collective)."""
+    """Warn on rank 0 if techniques use the layout's workgroups but this machine joins others (collective)."""
     if not any(isinstance(each, WorkgroupOptions) and each.workgroup is None for each in chosen):
         return
     (found, links), noted = joined_here(world), members_of(WorkgroupOptions(), layout)
@@ -57,41 +57,41 @@ def tell_difference(world: World, layout: PeLayout, chosen: Iterable[TechniqueOp
 
 
 def members_of(options: TechniqueOptions, layout: PeLayout) -> int:
-    """PEs of a workgroup: the option's, else those that the partition was made for, as far as they divide P."""
+    """Return the PEs per workgroup: the option's, else the partition's reduced to a divisor of P."""
     assert isinstance(options, WorkgroupOptions)
     assert options.workgroup != AUTO, "settled before anything is made"
     if options.workgroup is not None:
         return int(options.workgroup)
     made_for, size = layout.manifest.workgroup, layout.size
-    # The last host may have fewer PEs than the others: their common divisor divides those, too.
+    # The last host may have fewer PEs than the others; the common divisor divides those, too.
     return size if made_for >= size else math.gcd(made_for, size)
 
 
 def mates_of(rank: int, members: int) -> range:
-    """The PEs of the workgroup of PE ``rank``."""
+    """Return the PEs of the workgroup of PE ``rank``."""
     first = rank - rank % members
     return range(first, first + members)
 
 
 def makes_groups(size: int, members: int) -> bool:
-    """Whether ``size`` PEs make several workgroups of ``members``."""
+    """Return whether ``size`` PEs form several workgroups of ``members``."""
     return members < size and size % members == 0
 
 
 def within_hosts(world: World) -> int:
-    """The most PEs, a divisor of P, whose workgroups all address their mates' memory (collective)."""
+    """Return the largest workgroup size, a divisor of P, where all mates address each other's memory (collective)."""
     return _most(world, set(world.addressable))
 
 
 def _most(world: World, near: set[int]) -> int:
-    """The most PEs, a divisor of P, whose workgroups lie ``near`` each of their PEs (collective)."""
+    """Return the largest workgroup size, a divisor of P, with all mates of each PE in its ``near`` (collective)."""
     sizes = [members for members in range(1, world.size + 1) if world.size % members == 0]
     mine = {members for members in sizes if set(mates_of(world.rank, members)) <= near}
     return max(mine.intersection(*world.gather(mine)))
 
 
 def spanning(world: World, layout: PeLayout) -> str:
-    """That the partition's workgroup is beyond a host, and what would not be, for a message (collective)."""
+    """Describe, for an error message, a workgroup that spans hosts, and name one that does not (collective)."""
     sizes = sorted(set(world.gather(len(world.addressable))))
     hosts = f"hosts of {' and '.join(map(str, sizes))} PE{'s' if sizes != [1] else ''}"
     remedy = f"partition with --workgroup {within_hosts(world)} (config: partition.workgroup)"
@@ -99,7 +99,7 @@ def spanning(world: World, layout: PeLayout) -> str:
 
 
 def check_members(technique: str, members: int, size: int) -> None:
-    """Raise InputError on every PE where ``size`` PEs make no workgroups of ``members``."""
+    """Raise InputError on every PE if ``members`` does not divide ``size``."""
     if size % members:
         raise InputError(
             f"technique {technique}: option workgroup: {members} must divide the number of PEs, {size}"
@@ -109,8 +109,8 @@ def check_members(technique: str, members: int, size: int) -> None:
 class Workgroups:
     """P = W G PEs in workgroups of G consecutive ones, seen from one PE (collective).
 
-    In phase j > 0 the rows of workgroup ``(group + j) mod W`` are used. Of these each PE receives those of the PE with
-    its own local rank, its counterpart, as many as any PE of its workgroup needs.
+    Phase j > 0 uses the rows of workgroup ``(group + j) mod W``. Each PE receives the rows of its counterpart, which is
+    the PE with its own local rank in that workgroup: all rows that any PE of the receiving workgroup needs.
 
     Args:
         world: the PEs.
@@ -121,9 +121,9 @@ class Workgroups:
         rank: this PE.
         count: W.
         wanted: counterpart -> offsets in its rows of the rows that this workgroup needs, int [k], ascending.
-        asked: PE that has this one for a counterpart -> offsets in this PE's rows that its workgroup needs.
-        places: PE of another workgroup -> where this PE finds the halo rows that it owns, int64, in the order of the
-            halo: places in what the mate with its local rank received.
+        asked: PE whose counterpart is this PE -> offsets in this PE's rows that its workgroup needs.
+        places: PE of another workgroup -> where this PE finds the halo rows which that PE owns, int64, in halo order:
+            positions in the rows received by the mate with that PE's local rank.
     """
 
     def __init__(self, world: World, product: Product, members: int) -> None:
@@ -153,7 +153,7 @@ class Workgroups:
 
     @property
     def mates(self) -> range:
-        """The PEs of this workgroup, this one among them."""
+        """The PEs of this workgroup, including this one."""
         return mates_of(self.rank, self._members)
 
     def _others(self, size: int) -> list[int]:
@@ -163,17 +163,17 @@ class Workgroups:
         return pe % self._members == mate % self._members
 
     def counterpart(self, phase: int) -> int:
-        """The PE whose rows this one receives for ``phase``."""
+        """Return the PE whose rows this one receives for ``phase``."""
         return (self.rank + phase * self._members) % (self.count * self._members)
 
     def target(self, phase: int) -> int:
-        """The PE that receives this one's rows for ``phase`` (algorithm 3, line 10)."""
+        """Return the PE that receives this one's rows for ``phase`` (algorithm 3, line 10)."""
         return (self.rank - phase * self._members) % (self.count * self._members)
 
     def mate_of(self, pe: int) -> int:
-        """The PE of this workgroup with the local rank of ``pe``."""
+        """Return the PE of this workgroup with the local rank of ``pe``."""
         return self.mates[pe % self._members]
 
     def members_in(self, phase: int) -> range:
-        """The PEs of the workgroup whose rows are used in ``phase``."""
+        """Return the PEs of the workgroup whose rows are used in ``phase``."""
         return mates_of(self.counterpart(phase), self._members)

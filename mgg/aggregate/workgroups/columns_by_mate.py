@@ -1,4 +1,4 @@
-"""Which columns of a PE's remote arcs have their rows with a mate, a phase at a time (CoLa 4.2, algorithm 1)."""
+"""Columns of a PE's remote arcs by the mate that has their rows, one phase at a time (CoLa 4.2, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mgg.layout import Product
 
 @dataclass(frozen=True)
 class Held:
-    """The columns whose rows one mate holds.
+    """The columns whose rows are in one mate's memory.
 
     Attributes:
         mate: that PE.
         first, last: positions in the halo.
-        rows: integers [last - first], row of the mate's matrix of each.
-        operation: what fetching them counts as.
+        rows: integers [last - first], row of the mate's matrix for each column.
+        operation: name under which counters record the fetches.
     """
 
     mate: int
@@ -29,17 +29,16 @@ class Held:
 
 
 def held_by_mates(product: Product, groups: Workgroups, phase: int, joined: range) -> list[Held]:
-    """What the mates hold of the workgroup whose rows are used in ``phase``.
+    """Return the columns that each mate has of the workgroup whose rows are used in ``phase``.
 
-    Of mates that are not among ``joined`` rows are fetched across workgroups: there are some without fusion.
+    Without fusion, some mates are not among ``joined``; fetches from them count as transfers between workgroups.
 
-    Each PE starts with its right neighbour, so that no PE is everyone's first source. What this PE holds itself is not
-    among it.
+    The list starts with the PE's right neighbor, so that no PE is everyone's first source, and excludes this PE.
     """
     found = []
     for owner in groups.members_in(phase):
         first, last = (int(position) for position in product.halo_ptr[owner : owner + 2])
-        # Of its own workgroup the mate is the owner.
+        # Within this workgroup, the owner itself is the mate.
         rows = groups.places[owner] if phase else product.halo_of(owner)
         mate = groups.mate_of(owner)
         found.append(Held(mate, first, last, rows, "get" if mate in joined else "get_between"))

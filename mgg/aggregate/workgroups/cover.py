@@ -1,8 +1,8 @@
-"""Rows or sums: an owner sends its rows as they are, or for a row of another PE the sum over its arcs to that (SHIRO).
+"""Rows or sums: an owner sends a row, or, for a row of another PE, the sum over that row's arcs to the owner (SHIRO).
 
-The owner of rows decides, by their arcs to one PE of its workgroup or to all PEs of another one, which gets a row once.
-It has these arcs in the product of the other direction, so that only the rows which sums are for have to be told. Sums
-lie behind the owner's rows and are rows like others from then on: whoever needs one has an arc of weight 1 to it.
+The owner decides, separately for each PE of its workgroup and for each other workgroup, which gets a row once. It finds
+the arcs in the product of the other direction, so PEs exchange only the rows that the sums are for. Sums are stored
+behind the owner's rows and from then on treated as rows: a PE that needs one has an arc of weight 1 to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Way = Literal["rows", "columns", "cover"]
 
 
 class HaloOptions(WorkgroupOptions):
-    """Which PEs address each other's memory, and what crosses between PEs and when."""
+    """Which PEs address each other's memory, and what crosses between PEs, and when."""
 
     split: Way = Field(
         "rows",
@@ -71,17 +71,18 @@ class HaloOptions(WorkgroupOptions):
         return self
 
     def way(self, direction: str) -> Way:
-        """What crosses in ``direction``; gradients of rows that are sampled come back as sums."""
+        """Return what crosses in ``direction``; gradients of sampled rows return as sums."""
         return "columns" if self.boundary < 1 and direction == "transpose" else self.split
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a PE that sends sums tells of itself.
+    """What a PE that sends sums reports to the other PEs.
 
     Attributes:
-        height: its rows and sums.
-        crossing, sums, arcs: by PE, its rows and sums that cross, the sums among them, the arcs that these stand for.
+        height: number of its rows and sums.
+        crossing, sums, arcs: by receiving PE, the rows and sums that cross, the sums among them, and the arcs that
+            these sums replace.
         messages: rows and sums for each workgroup.
     """
 
@@ -94,15 +95,15 @@ class Sent:
 
 @dataclass(frozen=True)
 class Leaving:
-    """What one PE sends in one direction, ``rows`` and ``targets`` by the PE that gets it.
+    """What one PE sends in one direction; arrays are indexed by the receiving PE.
 
     Attributes:
-        sums: CSR of the sums; columns are this PE's rows, those of a sum in ascending order.
+        sums: CSR of the sums; columns are this PE's rows, ascending within each sum.
         sum_ptr: int64 [P + 1]; the sums for PE q are ``sum_ptr[q] .. sum_ptr[q + 1]``.
-        targets: integers [sums], offset in PE q's rows of the row that each is for, ascending for each PE.
-        arcs: int64 [P], arcs of PE q's rows that sums stand for.
-        rows: int64 [P], rows that cross to PE q as they are.
-        messages: int64 [workgroups], rows and sums that each workgroup gets, a row once for all of its PEs.
+        targets: integers [sums], offset in PE q's rows of the row that each sum is for, ascending for each PE.
+        arcs: int64 [P], arcs of PE q's rows that sums replace.
+        rows: int64 [P], rows that cross to PE q unsummed.
+        messages: int64 [workgroups], rows and sums that each workgroup gets, each row once for all of its PEs.
     """
 
     sums: Csr
@@ -118,25 +119,25 @@ class Leaving:
         return self.rows + np.diff(self.sum_ptr)
 
     def told(self) -> Sent:
-        """What other PEs have to know of it."""
+        """Return what the other PEs must know about it."""
         height, messages = self.sums.columns + self.sums.rows, tuple(self.messages.tolist())
         return Sent(height, self.crossing, np.diff(self.sum_ptr), self.arcs, messages)
 
 
 def sums_that_arrive(product: Product) -> int:
-    """Where nothing but sums crosses: one for a row and each PE that it has arcs to."""
+    """Return the number of received sums if only sums cross: one per row and PE that it has arcs to."""
     rows = np.repeat(np.arange(len(product.remote.indptr) - 1), np.diff(product.remote.indptr))
     owners = np.searchsorted(product.halo_ptr, product.remote.indices, "right")
     return len(np.unique(rows * (len(product.halo_ptr) + 1) + owners))
 
 
 def gains(layout: PeLayout, way: Way) -> bool:
-    """Whether anything but rows may cross: a layout of one direction alone has a column an arc, which rows cover."""
+    """Return whether sums may help; a layout of a single direction has one column per arc, so rows always suffice."""
     return way != "rows" and layout.size > 1 and layout.transpose is not layout.forward
 
 
 def leaving(layout: PeLayout, direction: str, members: int, way: Way) -> Leaving:
-    """What the PE of ``layout`` sends in ``direction``, to workgroups of ``members`` PEs; kept with the layout."""
+    """Return what this PE sends in ``direction`` to workgroups of ``members`` PEs; cached in the layout."""
     key = direction, members, way
     if key not in layout.leaving:
         layout.leaving[key] = _leaving(layout, direction, members, way)
@@ -149,7 +150,7 @@ def _leaving(layout: PeLayout, direction: str, members: int, way: Way) -> Leavin
     out, size = back.remote, layout.size
     owner = np.repeat(np.arange(size), np.diff(back.halo_ptr))
     group, mates = owner // members, mates_of(layout.rank, members)
-    # A row goes once to each mate that needs it, and once to each other workgroup.
+    # A row crosses once to each mate that needs it, and once to each other workgroup.
     once = np.where((owner >= mates.start) & (owner < mates.stop), owner, group * members)
     columns = way == "columns"
     chosen = np.ones(back.halo, bool)
@@ -175,7 +176,7 @@ def _leaving(layout: PeLayout, direction: str, members: int, way: Way) -> Leavin
 
 
 def _runs(csr: Csr, kind: np.ndarray) -> np.ndarray:
-    """Where the arcs of a row to columns of one ``kind``, ascending, begin: int64 [runs + 1]."""
+    """Return where each run of a row's arcs to columns of one ``kind`` (ascending) begins: int64 [runs + 1]."""
     kinds = kind[csr.indices]
     first = np.ones(csr.arcs + 1, bool)
     np.not_equal(kinds[1:], kinds[:-1], out=first[1:-1])
@@ -184,20 +185,20 @@ def _runs(csr: Csr, kind: np.ndarray) -> np.ndarray:
 
 
 def _rows_that_stay(csr: Csr, kind: np.ndarray, stays: np.ndarray, kinds: int) -> np.ndarray:
-    """Rows of ``csr`` with an arc that ``stays``, by the kind of its column: int64 [kinds]."""
+    """Count, by kind of column, the rows of ``csr`` with an arc that ``stays``: int64 [kinds]."""
     starts = _runs(csr, kind)[:-1]
     any_stays = np.logical_or.reduceat(stays, starts) if len(starts) else np.zeros(0, bool)
     return np.bincount(kind[csr.indices[starts[any_stays]]], minlength=kinds)
 
 
 def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> Product:
-    """This PE's product over the rows and sums of the others (collective).
+    """Return this PE's product over the rows and sums of the other PEs (collective).
 
-    Without send lists, which no plan needs: PEs ask for what they need.
+    It has no send lists, which no plan needs: PEs request what they need.
 
     Args:
         world: the PEs.
-        layout: what this PE holds.
+        layout: this PE's part of the graph.
         direction: ``forward`` or ``transpose``.
         sent: what this PE sends.
     """
@@ -219,7 +220,7 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
     used[remote.indices[stays]] = True
     kept = np.bincount(owner[used], minlength=size)
     halo_ptr = np.concatenate(([0], np.cumsum(kept + sums)))
-    # Of each owner the rows come first, then the sums, as they lie in its memory.
+    # Each owner's rows come first, then its sums, as in its memory.
     place = np.cumsum(used) - 1 - np.concatenate(([0], np.cumsum(kept)))[owner] + halo_ptr[owner]
     place_of_sums = np.arange(len(target)) + np.repeat(halo_ptr[1:] - np.cumsum(sums), sums)
     halo_rows = np.empty(int(halo_ptr[-1]), np.int64)
@@ -245,7 +246,7 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
 
 
 def with_ways(world: World, layout: PeLayout, direction: str, split: Split, ways: Collection[Way]) -> Split:
-    """``split`` with ``ways`` counted (collective); rows are there already."""
+    """Return ``split`` with the volumes of ``ways`` added (collective); it already has those of rows."""
     counted: dict[str, Split] = {}
     for way in ways:
         if gains(layout, way):
@@ -277,18 +278,18 @@ def _counted(split: Split, everyone: Sequence[Sent]) -> Split:
 
 
 class SumsOfRows:
-    """Makes a PE's sums behind its rows, where others find them.
+    """Computes a PE's sums and stores them behind its rows, where other PEs read them.
 
     Args:
         world: the PEs.
         sums: as in ``Leaving``, in host memory.
-        max_dim: most embedding columns.
-        element: of an embedding, to which a sum is rounded.
+        max_dim: largest number of embedding columns.
+        element: type of an embedding, to which sums are rounded.
     """
 
     def __init__(self, world: World, sums: Csr, max_dim: int, element: type) -> None:
         self._operators, self._sums = world.operators, uploaded_csr(world, sums)
-        # Sums are float32; other types are rounded from memory of their own.
+        # Sums are float32; for other types a separate buffer holds them before rounding.
         self._exact = None if element is np.float32 else world.xp.empty(sums.rows * max_dim, np.float32)
 
     def __call__(self, matrix: Array) -> None:

@@ -1,4 +1,4 @@
-"""A product cut in two: what the PEs of a workgroup hold themselves, and what arrives from other workgroups."""
+"""A product in two parts: rows of the PEs of a workgroup, and rows that arrive from other workgroups."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mgg.layout import Product
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the arcs of a PE's rows, and where the rows that they multiply are: in matrices of a few PEs.
+    """Some of the arcs of a PE's rows, with the location of their input rows in the matrices of a few PEs.
 
     Attributes:
-        pes: these PEs, this one among them.
+        pes: these PEs, including this one.
         local: CSR of the arcs to rows of this PE's own matrix.
-        remote: CSR of the others; columns are positions in the halo.
+        remote: CSR of the other arcs; columns are positions in the halo.
         halo_ptr: int64 [len(pes) + 1]; halo rows of ``pes[i]`` are ``halo_ptr[i] .. halo_ptr[i + 1]``.
-        halo_rows: integers [H]; row of its holder's matrix of each halo row, ascending for each holder.
+        halo_rows: integers [H]; row of each halo row in its holder's matrix, ascending for each holder.
     """
 
     pes: range
@@ -37,7 +37,7 @@ class Part:
 
 
 def near_part(product: Product, pes: range) -> Part:
-    """The arcs to rows that this PE or another of ``pes`` owns."""
+    """Return the arcs to rows that ``pes``, including this PE, own."""
     if len(pes) == len(product.halo_ptr) - 1:
         return Part(pes, product.local, product.remote, product.halo_ptr, product.halo_rows)
     first, last = int(product.halo_ptr[pes.start]), int(product.halo_ptr[pes.stop])
@@ -53,13 +53,13 @@ def near_part(product: Product, pes: range) -> Part:
 
 
 def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], rows: int) -> Part:
-    """The arcs to rows of other workgroups, which the mates hold in mailboxes.
+    """Return the arcs to rows of other workgroups, which lie in the mates' mailboxes.
 
     Args:
         product: this PE's rows, in host memory.
-        groups: who holds what.
+        groups: maps halo rows to mates and positions.
         firsts: PE of another workgroup -> where its rows begin in the mailbox of the mate with its local rank.
-        rows: of a mailbox.
+        rows: number of rows of a mailbox.
     """
     holder, place = np.full(product.halo, -1, np.int64), np.zeros(product.halo, np.int64)
     for owner, places in groups.places.items():
@@ -82,7 +82,7 @@ def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], ro
 
 
 def _picked(csr: Csr, keep: np.ndarray, columns: np.ndarray, width: int) -> Csr:
-    """The arcs of ``csr`` whose column c has ``keep[c]``, in their order; c becomes ``columns[c]`` of ``width``."""
+    """Return the arcs of ``csr`` whose column c has ``keep[c]``, in order; c becomes ``columns[c]`` of ``width``."""
     kept = keep[csr.indices]
     ends = np.concatenate(([0], np.cumsum(kept)))
     indices = columns[csr.indices[kept]].astype(csr.indices.dtype)

@@ -1,4 +1,4 @@
-"""Where the rows of other workgroups arrive, all of them side by side."""
+"""The memory in which all rows of other workgroups arrive, side by side."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from mgg.backend import World
 
 
 class Mailbox:
-    """The order of one PE's mailbox, which holds what its counterparts send, and what it has to know of others'
+    """The order of rows in one PE's mailbox, filled by its counterparts, and the offsets in other mailboxes
     (collective).
 
     Args:
         world: the PEs.
-        groups: who needs what.
+        groups: which rows the workgroups need.
 
     Attributes:
-        rows: of the fullest mailbox: symmetric memory has one size.
-        filled: of this one.
+        rows: rows of the largest mailbox, because symmetric memory has the same size on every PE.
+        filled: rows of this PE's mailbox.
         firsts: PE of another workgroup -> where its rows begin in the mailbox of the mate with its local rank.
-        slots: PE that gets rows from this one -> where they begin in its mailbox.
+        slots: PE that receives rows from this one -> where they begin in its mailbox.
     """
 
     def __init__(self, world: World, groups: Workgroups) -> None:

@@ -1,7 +1,7 @@
-"""How many rows the symmetric memory of workgroups holds: what its fullest PE needs, which no PE knows alone.
+"""Sizes of the symmetric memory of workgroups. The fullest PE determines them, and no PE knows them alone.
 
-PEs that talk tell each other (``Told``). Without that, what this PE does not know is bounded from above by what the
-layout's manifest says of every PE: it is never too little, and too much where needs are far apart.
+Running PEs exchange their numbers (``Told``). Without an exchange, this PE bounds the unknown numbers from above by the
+layout's manifest. The bound is never too small, and too large if the PEs differ much.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Told:
     """What one PE knows, in rows.
 
     Attributes:
-        near: that it needs of its own workgroup.
-        far: that it needs of other workgroups, but for those of its counterparts, which it receives itself.
-        messages: that each workgroup needs of it, none for its own.
-        sent: that each PE needs of it, together.
+        near: rows that it needs from its own workgroup.
+        far: rows that it needs from other workgroups, except its counterparts' rows, which it receives itself.
+        messages: rows that each workgroup needs from it; 0 for its own.
+        sent: rows that each PE needs from it, added up.
     """
 
     near: int
@@ -37,9 +37,9 @@ class Room:
 
     Attributes:
         near, far: as in ``Told``.
-        message: of a message to another workgroup.
-        sent: of all messages of one PE.
-        mailbox: of all messages to one PE.
+        message: rows of a message to another workgroup.
+        sent: rows of all messages of one PE.
+        mailbox: rows of all messages to one PE.
     """
 
     near: int
@@ -50,7 +50,7 @@ class Room:
 
 
 def told(case: Case, members: int) -> Told:
-    """What this PE knows, in workgroups of ``members`` PEs."""
+    """Return what this PE knows, in workgroups of ``members`` PEs."""
     product, pes = case.product, np.arange(case.size)
     needed = np.diff(product.halo_ptr)
     inside, counterparts = pes // members == case.rank // members, pes % members == case.rank % members
@@ -64,13 +64,13 @@ def told(case: Case, members: int) -> Told:
 
 
 def room(case: Case, members: int) -> Room:
-    """Of the fullest PE: as the PEs told, else at most."""
+    """Return the rows of the fullest PE: exact if the PEs exchanged their numbers, else an upper bound."""
     mine = told(case, members)
     return _at_most(case, members, mine) if case.told is None else known(case.told, members)
 
 
 def known(everyone: Sequence[Told], members: int) -> Room:
-    """Of the fullest PE, as the PEs told."""
+    """Return the rows of the fullest PE from the numbers that all PEs exchanged."""
     messages = np.array([each.messages for each in everyone])
     boxes = _mailboxes(messages, members)
     near, far = max(each.near for each in everyone), max(each.far for each in everyone)
@@ -78,23 +78,24 @@ def known(everyone: Sequence[Told], members: int) -> Room:
 
 
 def _mailboxes(messages: np.ndarray, members: int) -> np.ndarray:
-    """Rows that arrive, int [G, W] by local rank and workgroup, of messages [P, W]: their senders' rank is the same."""
+    """Return the rows that arrive, int [G, W] by local rank and workgroup; senders of ``messages`` [P, W] keep their
+    local rank."""
     return messages.reshape(-1, members, messages.shape[1]).sum(axis=0)
 
 
 def _sent(messages: np.ndarray, arcs_back: np.ndarray | None) -> np.ndarray:
-    """Rows that each PE sends at most, int [P], of messages [P, W]: each is for at least one arc to it."""
+    """Bound the rows that each PE sends, int [P], by ``messages`` [P, W] and by the arcs back to it."""
     sent = messages.sum(axis=1)
     return sent if arcs_back is None else np.minimum(sent, arcs_back)
 
 
 def _at_most(case: Case, members: int, mine: Told) -> Room:
-    """Other PEs need of this one what it sends them, and of the others all the rest of their halo, if these have it."""
+    """Bound the sizes: this PE's own numbers are exact, and all else in another PE's halo may come from any PE."""
     product, heights, rank, pes = case.product, case.heights, case.rank, np.arange(case.size)
     group, place = pes // members, pes % members
     sent, needed = np.diff(product.send_ptr), np.diff(product.halo_ptr)
     rest = np.array(case.counts.halo_rows) - sent
-    rest[rank] = 0  # of its own halo all is known
+    rest[rank] = 0  # this PE's own halo is known
     rests = np.bincount(group, rest).astype(np.int64)
 
     messages = np.minimum(heights[:, None], rests[None, :])
@@ -102,7 +103,7 @@ def _at_most(case: Case, members: int, mine: Told) -> Room:
     messages[:, ours] = np.minimum(heights, rests[ours] + needed)
     messages[pes, group] = 0
     messages[rank] = 0
-    # All messages of one mailbox together hold no more than its workgroup's halos.
+    # All messages to one mailbox hold at most the halos of its workgroup.
     outside = group != ours
     most = np.tile(rests, (members, 1))
     most[:, ours] += np.bincount(place[outside], needed[outside], members).astype(np.int64)
@@ -116,7 +117,7 @@ def _at_most(case: Case, members: int, mine: Told) -> Room:
     of_others = heights.sum() - held - of_counterparts
 
     def halos(rows: np.ndarray, among: np.ndarray, own: int) -> int:
-        """Most that a PE needs out of so many ``rows``, this PE's ``among`` them or not."""
+        """Bound the rows that a PE needs out of ``rows``; ``among``: they include this PE's rows."""
         found = np.where(among, sent, 0) + np.minimum(rest, rows - np.where(among, heights[rank], 0))
         found[rank] = own
         return int(found.max())

@@ -1,4 +1,4 @@
-"""Rows that leave for other workgroups: packed, then put in one message each (CoLa 4.3)."""
+"""Rows for other workgroups: packed, then put in one message per receiver (CoLa 4.3)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mgg.backend.api import Array, SymmetricArray
 
 
 class Outbox:
-    """Messages that go together, none of which waits for another, or one that goes alone.
+    """Messages that are sent together without waiting for each other; or a single message.
 
     Args:
         world: the PEs.
-        lists: PE -> offsets in this PE's rows of the rows that it gets.
-        memory: room for the rows of all lists; symmetric, as NVSHMEM sends from there over any network.
-        form: how rows lie there.
+        lists: PE -> offsets in this PE's rows of the rows that it receives.
+        memory: room for the rows of all lists; symmetric, because NVSHMEM sends from there over any network.
+        form: memory layout of the packed rows.
     """
 
     def __init__(self, world: World, lists: Mapping[int, np.ndarray], memory: SymmetricArray, form: Form) -> None:
@@ -30,29 +30,29 @@ class Outbox:
         self._rows = world.upload(np.concatenate([*lists.values()]))
 
     def send(self, world: World, source: Array, into: SymmetricArray, firsts: Mapping[int, int]) -> None:
-        """Put each PE's rows, out of ``source`` [*, D], into its ``into``, where they lie as here.
+        """Put each PE's rows from ``source`` [*, D] into its copy of ``into``, in the order of its list.
 
-        What is packed stays as it is until this PE has signalled somebody, or met the others at a barrier; then the
-        next messages may be packed here.
+        The packed rows must stay unchanged until this PE has signaled another PE or passed a barrier; then the next
+        messages may be packed.
 
         Args:
             world, source, into: see above.
-            firsts: PE -> row of its ``into`` where its rows begin; all PEs of the lists.
+            firsts: PE -> row of its ``into`` where its rows begin, for all PEs of the lists.
         """
         self.pack(world, source)
         self.put(world, into, firsts, source.shape[1])
 
     def pack(self, world: World, source: Array) -> None:
-        """The first half of ``send``: after it ``source`` may change."""
+        """Pack the rows, the first half of ``send``; afterwards ``source`` may change."""
         if self._count:
             world.operators.gather_rows(source, self._rows, self._packed(source.shape[1]))
 
     def _packed(self, dim: int) -> Array:
-        # PEs send lists of different lengths, so this view is for this PE alone.
+        # The lists' lengths differ between PEs, so this view fits this PE alone.
         return self._form.matrix(self._memory, self._count, dim).local
 
     def put(self, world: World, into: SymmetricArray, firsts: Mapping[int, int], dim: int) -> None:
-        """The second half of ``send``, of rows of ``dim`` columns."""
+        """Put the packed rows of ``dim`` columns, the second half of ``send``."""
         packed = self._packed(dim)
         for pe, place in self._places.items():
             world.put_rows(into, pe, firsts[pe], packed[place], alone=self._alone)

@@ -1,7 +1,7 @@
-"""Rows of other workgroups as they were an epoch ago (PipeGCN, Wan et al., ICLR 2022, algorithm 1).
+"""Rows of other workgroups from one epoch ago (PipeGCN, Wan et al., ICLR 2022, algorithm 1).
 
-A training pass has the same products each time, in the same order. What one of them sends is used by the same product
-of the next pass, so that it has a whole epoch to cross. The first pass has nothing older and waits for its own rows.
+Every training pass runs the same products in the same order. The rows that a product sends are used by the same product
+of the next pass, so they have a whole epoch to cross. The first pass has no older rows and waits for its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mgg.backend.api import Array, SymmetricArray, Work
 
 
 def stale_bytes(case: Case, columns: Sequence[int]) -> int:
-    """Bytes that one PE's plan keeps for products of so many ``columns`` in a training pass."""
+    """Return the bytes that one PE's plan keeps for products of these ``columns`` in a training pass."""
     members = members_of(case.options, case.layout)
     if not makes_groups(case.size, members):
         return 0
@@ -40,9 +40,9 @@ class _Site:
 
     Attributes:
         dim: its columns.
-        boxes: two mailboxes, one that is filled while the other is read.
-        outbox: what this PE sends.
-        newest: the mailbox that was filled last; None: none was.
+        boxes: two mailboxes; one is filled while the other is read.
+        outbox: sends this PE's rows.
+        newest: the mailbox that was filled last; None: none so far.
     """
 
     dim: int
@@ -53,15 +53,15 @@ class _Site:
 
 @dataclass
 class Stale:
-    """What one plan keeps from one training pass to the next (its methods are collective).
+    """State that one plan keeps from one training pass to the next (its methods are collective).
 
     Args:
         world: the PEs.
-        mailbox: where rows arrive.
-        sent: rows that the PE which sends the most does.
-        form: how rows lie as they cross.
-        outbox: what sends them, from such memory.
-        allocate: symmetric memory for so many floats.
+        mailbox: the order of arriving rows.
+        sent: rows sent by the PE that sends most.
+        form: memory layout of rows as they cross.
+        outbox: makes an outbox that sends from the given memory.
+        allocate: allocates symmetric memory for a number of floats.
     """
 
     world: World
@@ -77,23 +77,24 @@ class Stale:
     _coming: list[Work] = field(default_factory=list)
 
     def begin(self, training: bool) -> None:
-        """A pass begins; before one of a training all that was sent in the last one has arrived, everywhere."""
+        """Start a pass; before a training pass, wait until all rows of the last one have arrived on every PE."""
         self.training, self._next = training, 0
         if training:
-            self.world.gather(None)  # no CUDA graph holds this: its launches would use the same mailboxes each time
+            self.world.gather(None)  # keeps this out of CUDA graphs, whose launches would always use the same mailboxes
             self.settle()
 
     def settle(self) -> None:
-        """Wait until all that was sent has arrived, everywhere."""
+        """Wait until all sent rows have arrived on every PE."""
         while self._coming:
             self._coming.pop().wait()
         self.world.barrier()
 
     def turn(self, source: Array) -> tuple[Array, Work | None]:
-        """Send this PE's rows of ``source`` [*, D] for the next product of this place.
+        """Send this PE's rows of ``source`` [*, D] for this product of the next pass.
 
         Returns:
-            The mailbox of this product on this PE, rows as they crossed, and what it waits for first; None: nothing.
+            This PE's mailbox for the current product, with rows as they crossed; and the work to wait for first, or
+            None.
         """
         site = self._site(source.shape[1])
         site.outbox.pack(self.world, source)
@@ -122,7 +123,7 @@ class Stale:
         return site
 
     def _take(self, number: int, site: _Site) -> None:
-        """What was given to go on from, by the product of place ``number``."""
+        """Copy restored rows into product ``number``, if there are any."""
         if number in self._given:
             self._matrix(site, 0).local[...] = self._given.pop(number)
             site.newest = 0
@@ -131,13 +132,13 @@ class Stale:
         return self.form.matrix(site.boxes[box], self.mailbox.rows, site.dim)
 
     def forget(self) -> None:
-        """The next training pass is the first."""
+        """Make the next training pass start without older rows."""
         self.settle()
         for site in self._sites:
             site.newest = None
 
     def held(self) -> dict[str, np.ndarray]:
-        """The rows of this PE that the next training pass goes on from, by place, in host memory."""
+        """Return this PE's rows that the next training pass starts from, by product, in host memory."""
         self.settle()
         sites = enumerate(self._sites)
         newest = {n: self._matrix(site, site.newest).local for n, site in sites if site.newest is not None}
@@ -145,7 +146,7 @@ class Stale:
         return {f"{number}.{self.world.rank}": self.world.download(each).copy() for number, each in rows}
 
     def hold(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what ``held`` has said on every PE; the products that were tell how many columns theirs have."""
+        """Restore the rows that ``held`` returned on every PE; existing products determine their columns."""
         self.settle()
         for number in range(len({name.partition(".")[0] for name in arrays})):
             self._given[number] = self.world.upload(arrays[f"{number}.{self.world.rank}"])

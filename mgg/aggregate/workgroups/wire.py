@@ -1,4 +1,4 @@
-"""Rows of a plan that cross between workgroups in fewer bits than embeddings have (``mgg.kernel.wire``)."""
+"""Rows that cross between workgroups with fewer bits than the embeddings have (``mgg.kernel.wire``)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mgg.layout import PeLayout
 
 WireType = Literal["fp32", "bf16", "int8", "int4", "int2"]
 _BITS = {"bf16": HALF, "int8": 8, "int4": 4, "int2": 2}
-#: Numbers are drawn by other seeds than those of dropout; ids of sums are beyond those of nodes, by PE.
+#: Random numbers use other seeds than dropout's. Ids of sums lie beyond all node ids, in a range per PE.
 _SEED, _SUMS = 0x77697265, 1 << 40
 
 
 def bits_of(options: TechniqueOptions, dtype: str) -> int | None:
-    """Bits in which embeddings of ``dtype`` cross; None: as they are.
+    """Return the bits per value when embeddings of ``dtype`` cross; None: they cross unpacked.
 
     Raises:
-        InputError: more than they have.
+        InputError: the option asks for more bits than the embeddings have.
     """
     wire = getattr(options, "wire", None)
     if wire in (None, dtype):
@@ -41,7 +41,7 @@ def bits_of(options: TechniqueOptions, dtype: str) -> int | None:
 
 
 def crossing_bytes(options: TechniqueOptions, dtype: str, rows: int, dim: int) -> int | None:
-    """Bytes of ``rows`` as they cross, scales included; None: they cross as embeddings."""
+    """Return the bytes of ``rows`` as they cross, including scales; None: they cross as embeddings."""
     bits = bits_of(options, dtype)
     return None if bits is None else FLOAT * int(rows) * words(dim, bits)
 
@@ -49,18 +49,18 @@ def crossing_bytes(options: TechniqueOptions, dtype: str, rows: int, dim: int) -
 def rounding_bound(
     layout: PeLayout, direction: str, halo: np.ndarray, members: int, bits: int, dtype: str
 ) -> np.ndarray:
-    """By how much a product may differ as rows of other workgroups cross in fewer bits, float64 [rows, D].
+    """Bound the error of a product whose rows of other workgroups cross with fewer bits, float64 [rows, D].
 
-    A value is off by less than a step of its group, for which ``step_bound`` gives a bound; so a product is off by at
-    most sum_k |w_k| bound_k over its arcs to rows of other workgroups. Where sums of rows cross, the bound of a sum is
-    at most the same sum over its arcs.
+    Each value is off by less than one step of its group, which ``step_bound`` bounds. So a product is off by at most
+    sum_k |w_k| bound_k over its arcs to rows of other workgroups. If sums of rows cross, the bound of a sum is at most
+    the same expression over its arcs.
 
     Args:
-        layout, direction: of the product.
+        layout, direction: select the product.
         halo: float32 [halo, D], the rows of other PEs.
-        members: PEs of a workgroup.
-        bits: of a code.
-        dtype: of the embeddings.
+        members: PEs per workgroup.
+        bits: bits per value.
+        dtype: type of the embeddings.
     """
     product, dim = layout.product(direction), halo.shape[1]
     values = halo.astype(np.float64)
@@ -69,7 +69,7 @@ def rounding_bound(
         group = slice(first, first + GROUP)
         spread[:, group] = np.ptp(values[:, group], axis=1, keepdims=True)
         largest[:, group] = largest[:, group].max(axis=1, keepdims=True)
-    # Embeddings of bfloat16 are the rounded ones.
+    # With bfloat16 embeddings, the packed values are already rounded.
     spread += largest * 2.0**-7 if dtype == "bf16" else 0
     bound = step_bound(spread, largest, bits)
     owners = np.repeat(np.arange(layout.size), np.diff(product.halo_ptr))
@@ -79,31 +79,31 @@ def rounding_bound(
 
 @dataclass(frozen=True)
 class Packed:
-    """How packed rows lie in memory: one after the other. As ``Embeddings``."""
+    """Memory layout of packed rows, one after the other; a ``Form``."""
 
     bits: int
 
     def floats(self, rows: int, dim: int) -> int:
-        """Floats that take as much memory as ``rows`` of ``dim`` columns."""
+        """Return how many floats take as much memory as ``rows`` of ``dim`` columns."""
         return rows * words(dim, self.bits)
 
     def matrix(self, array: SymmetricArray, rows: int, dim: int) -> SymmetricArray:
-        """The beginning of ``array`` as uint32 [rows, words]; see ``Form``."""
+        """Return the beginning of ``array`` as uint32 [rows, words]; see ``Form``."""
         return array.view(rows, words(dim, self.bits), np.uint32)
 
 
 class Wire:
-    """What one plan packs and unpacks, and the random numbers that it rounds by.
+    """Packs and unpacks the rows of one plan, with random numbers for the rounding.
 
-    They depend on the seed, the epoch, which product of its training pass it is, what the graph's source calls the row,
-    and the column. All products outside of trainings, evaluations among them, have those of epoch 0.
+    The random numbers depend on the seed, the epoch, the position of the product in its training pass, the row's id in
+    the graph's source, and the column. All products outside of training, including evaluations, use those of epoch 0.
 
     Args:
         world: the PEs.
-        layout: what this PE holds.
-        direction: of the plan.
-        bits: of a code.
-        sums: that this PE makes behind its rows.
+        layout: this PE's part of the graph.
+        direction: direction of the plan.
+        bits: bits per value.
+        sums: number of sums that this PE stores behind its rows.
     """
 
     def __init__(self, world: World, layout: PeLayout, direction: str, bits: int, sums: int) -> None:
@@ -114,16 +114,16 @@ class Wire:
         self.form = Packed(bits)
 
     def begin(self, seed: int, epoch: Array | None) -> None:
-        """A pass begins: of a training in ``epoch``, float64 [1] on the device, or of none."""
+        """Start a pass: of training ``epoch``, float64 [1] on the device, or outside of training."""
         self._seed, self._training, self._number = seed, epoch is not None, 0
         self._epoch = self._none if epoch is None else epoch
 
     def outbox(self, lists: Mapping[int, np.ndarray], memory: SymmetricArray) -> Outbox:
-        """See ``Outbox``; what it sends is packed."""
+        """Return an ``Outbox`` that sends packed rows."""
         return _PackedOutbox(self._world, lists, memory, self)
 
     def ids(self, rows: np.ndarray) -> Array:
-        """What numbers of ``rows`` are drawn by, on the device."""
+        """Return, on the device, the ids that select the random numbers of ``rows``."""
         return self._world.upload(self._ids[rows])
 
     def pack(self, source: Array, rows: Array, ids: Array, out: Array) -> None:
@@ -134,7 +134,7 @@ class Wire:
             self._world.operators.pack_rows(source, rows, ids, draws, self._bits, out)
 
     def unpack(self, packed: Array, out: Array) -> None:
-        """Write what ``packed`` stands for into ``out``, as many rows as that has."""
+        """Unpack as many rows of ``packed`` as ``out`` has into ``out``."""
         self._world.operators.unpack_rows(packed[: len(out)], self._bits, out)
 
 

@@ -1,7 +1,7 @@
-"""What embedding lookups compute on CPU ranks; ``cuda_lookups`` has the same for GPUs.
+"""Embedding lookups on CPU ranks; ``mgg.kernel.cuda.lookups`` has the same functions for GPUs.
 
-Sums are made in float64, in the order of a bag's rows, and rounded once. Rows of all tables are numbered together; a
-*key* is such a number by owner: owner * height + row there.
+Sums are computed in float64, in the order of a bag's rows, and rounded once. Rows of all tables have consecutive
+numbers; a *key* is such a row ordered by owner: owner * height + row there.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def _add_owned(ids: np.ndarray, pes: int, pe: int, source: np.ndarray, sums: np.
 
 
 def keys(ids: np.ndarray, pes: int, height: int) -> np.ndarray:
-    """int32 keys of ``ids`` int32, of the same shape: row r is PE r mod ``pes``'s row r div ``pes``."""
+    """Return int32 keys of ``ids`` int32, of the same shape: row r is row r div ``pes`` of PE r mod ``pes``."""
     return ids % np.int32(pes) * np.int32(height) + ids // np.int32(pes)
 
 
 def rows(keys: np.ndarray, height: int) -> np.ndarray:
-    """int32, the rows of the owners that ``keys`` are of."""
+    """Return the row of each key in its owner's memory, int32."""
     return keys % np.int32(height)
 
 
 def by_owner(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``keys`` int32 [n] sorted, equal ones as they come; and the place of each in the sorted ones, int64 [n]."""
+    """Return ``keys`` int32 [n] sorted, in stable order; and the position of each in the result, int64 [n]."""
     order = np.argsort(keys, kind="stable")
     place = np.empty(len(keys), np.int64)
     place[order] = np.arange(len(keys))
@@ -55,25 +55,25 @@ def by_owner(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different ones of ``keys`` int32 [n], sorted; and the place of each of ``keys`` among them, int64 [n]."""
+    """Return the distinct ``keys`` of int32 [n], sorted; and the position of each key among them, int64 [n]."""
     found, place = np.unique(keys, return_inverse=True)
     return found, place
 
 
 def ends(keys: np.ndarray, pes: int, height: int) -> list[int]:
-    """Where each owner's keys begin in sorted ``keys``, and where the last one's end: [pes + 1], on the host."""
+    """Return where each owner's keys begin in sorted ``keys``, and where the last one's end: [pes + 1], on the host."""
     found: list[int] = np.searchsorted(keys, np.arange(pes + 1) * height).tolist()
     return found
 
 
 def places(keys: np.ndarray, fetched: np.ndarray, pe: int, height: int) -> np.ndarray:
-    """For ``pool``: of PE ``pe``'s own keys the row, of the others' ``~fetched``; int32, of the shape of ``keys``."""
+    """Return int32 places for ``pool``: the row for keys of PE ``pe`` itself, ``~fetched`` for the other keys."""
     row = keys - np.int32(pe * height)
     return np.where((row >= 0) & (row < height), row, ~fetched.reshape(keys.shape)).astype(np.int32)
 
 
 def pool(places: np.ndarray, own: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
-    """``out[b]`` = sum over k of ``own[p]``, p = ``places[b, k]``, or of ``other[~p]`` where p is negative.
+    """Set ``out[b]`` to the sum over k of ``own[p]``, p = ``places[b, k]``, or of ``other[~p]`` where p is negative.
 
     Args:
         places: int32 [bags, k].
@@ -84,16 +84,16 @@ def pool(places: np.ndarray, own: np.ndarray, other: np.ndarray, out: np.ndarray
 
 
 def peers(copies: Mapping[int, np.ndarray]) -> Mapping[int, np.ndarray]:
-    """What ``direct`` takes of all PEs' rows, by PE."""
+    """Return the rows of all PEs, by PE, in the form that ``direct`` takes."""
     return copies
 
 
 def direct(ids: np.ndarray, peers: Mapping[int, np.ndarray], out: np.ndarray) -> None:
-    """``out[b]`` = sum of the rows ``ids[b]``, read where they are; sums go by owner.
+    """Set ``out[b]`` to the sum of the rows ``ids[b]``, read in place and added owner by owner.
 
     Args:
         ids: int32 [bags, k], rows of all PEs.
-        peers: by PE, all of them, float32 [*, D].
+        peers: all PEs' rows by PE, float32 [*, D].
         out: float32 [bags, D].
     """
     sums = np.zeros(out.shape)

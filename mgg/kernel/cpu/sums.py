@@ -1,10 +1,10 @@
-"""Sums of weighted rows on CPU ranks: the loops of products and of what goes arc by arc; and copies of single rows.
+"""Sums of weighted rows on CPU ranks: the loops of products and of per-arc operations; and copies of single rows.
 
-Sums are float64, in the order of the arcs. Those of a block of columns stay in registers while its arcs pass. LLVM does
-not keep a NumPy array there, so that loop is written in its vectors. It also fetches rows some arcs before they are
-added, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so processors with
-and without fused multiply-add get the same bits.
-All of it is in one file, since numba does not compile a function anew when another file that is inlined changes.
+Sums are float64, in the order of the arcs. The sums of a block of columns stay in registers during the loop over its
+arcs. LLVM does not keep a NumPy array in registers, so that loop is written with LLVM vectors. It also prefetches rows
+some arcs ahead, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so
+processors with and without fused multiply-add get the same bits.
+All code is in one file, because numba does not recompile a function when another file that it inlines changes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-#: Columns of a vector.
+#: Columns per vector.
 LANES = 8
-#: Arcs from the row that is added to the one that is fetched: of blocks up to 64 columns, and of wider ones.
+#: Arcs between the added row and the prefetched one: for blocks up to 64 columns, and for wider ones.
 _AHEAD, _WIDE_AHEAD = 32, 16
-#: Bytes of a line of the caches.
+#: Bytes per cache line.
 _LINE = 64
-#: Whether registers hold the sums of 128 columns: 16 of 32, of 8 float64 each. Elsewhere they hold 32.
+#: Whether registers hold the sums of 128 columns: 16 of 32 registers, with 8 float64 each. Otherwise they hold 32.
 _WIDE = "avx512f" in binding.get_host_cpu_features() and binding.get_host_cpu_features()["avx512f"]
 _SUMS, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1), LANES)
 _INT, _WORD, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
@@ -34,15 +34,15 @@ def _typed(_, vectors, arcs, indices, weights, b, c, row, column, before, after)
     """Sum ``weights[k] * b[indices[k]]`` over the arcs k, for a block of columns, into ``c[row]``.
 
     Args:
-        vectors: literal; the block is columns ``column .. column + LANES * vectors``. 0: those left, under LANES.
-        arcs: int64 (first, one after the last).
+        vectors: literal; the block is columns ``column .. column + LANES * vectors``. 0: the rest, fewer than LANES.
+        arcs: int64 (first, end).
         indices: ids [arcs].
         weights: float32 or float64 [arcs]; empty: ones.
-        b: float32, float64 or uint16 (bfloat16) [*, D]; the entries of a row follow one another.
+        b: float32, float64 or uint16 (bfloat16) [*, D]; the entries of a row are contiguous.
         c: float32 or float64 [rows, D], likewise.
         row, column: int64.
-        before: whether the sum begins with what ``c`` holds; else with 0.
-        after: whether ``c`` is added to the sum, at last.
+        before: start the sum with the value in ``c``, otherwise with 0.
+        after: add ``c`` to the sum at the end.
     """
     if not isinstance(vectors, types.IntegerLiteral):
         return None
@@ -54,7 +54,7 @@ _add_block: Any = intrinsic(prefer_literal=True)(_typed)
 
 
 def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """The instructions of ``_add_block``."""
+    """Emit the instructions of ``_add_block``."""
     _, arcs, indices, weights, b, c, row, column, before, after = (
         context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, values, strict=True)
@@ -103,20 +103,20 @@ def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 class _Columns:
-    """Loads and stores of vectors from ``column`` on, of the lanes of ``mask`` alone where there is one."""
+    """Loads and stores of vectors from ``column`` on; if there is a ``mask``, only of its lanes."""
 
     def __init__(self, builder: Any, column: Any, mask: Any) -> None:
         self._builder, self._column, self._mask = builder, column, mask
 
     def row(self, matrix: Any, row: Any, scalar: Any) -> Any:
-        """Where the block begins in a row."""
+        """Return the address of the block in a row."""
         builder = self._builder
         first = builder.mul(row, cgutils.unpack_tuple(builder, matrix.strides)[0])
         first = builder.add(first, builder.mul(self._column, _INT(_bytes(scalar))))
         return builder.gep(builder.bitcast(matrix.data, _BYTES), [first])
 
     def load(self, row: Any, scalar: Any, lane: int) -> Any:
-        """Vector ``lane`` of the block."""
+        """Load vector ``lane`` of the block."""
         kind = ir.VectorType(scalar, LANES)
         address, align = self._address(row, scalar, lane), _bytes(scalar)
         if self._mask is None:
@@ -125,7 +125,7 @@ class _Columns:
         return self._builder.call(call, [address, _WORD(align), self._mask, ir.Constant(kind, None)])
 
     def store(self, value: Any, row: Any, scalar: Any, lane: int) -> None:
-        """Write it."""
+        """Store vector ``lane`` of the block."""
         address, align = self._address(row, scalar, lane), _bytes(scalar)
         if self._mask is None:
             self._builder.store(value, address, align=align)
@@ -135,11 +135,11 @@ class _Columns:
         self._builder.call(call, [value, address, _WORD(align), self._mask])
 
     def fetch(self, row: Any, scalar: Any, vectors: int) -> None:
-        """Ask for the lines of ``vectors`` vectors."""
+        """Prefetch the cache lines of ``vectors`` vectors."""
         call = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
         size = vectors * LANES * _bytes(scalar)
-        for offset in (*range(0, size, _LINE), size - 1):  # rows need not begin with a line
-            # To read, in all caches, data.
+        for offset in (*range(0, size, _LINE), size - 1):  # a row may begin inside a line
+            # Arguments: read access, keep in all cache levels, data.
             self._builder.call(call, [self._builder.gep(row, [_INT(offset)]), _WORD(0), _WORD(3), _WORD(1)])
 
     def _address(self, row: Any, scalar: Any, lane: int) -> Any:
@@ -151,20 +151,20 @@ class _Columns:
 
 
 def _left(builder: Any, c: Any, column: Any) -> Any:
-    """The lanes of columns that ``c`` has from ``column`` on."""
+    """Return the mask of the columns that ``c`` has from ``column`` on."""
     left = builder.sub(cgutils.unpack_tuple(builder, c.shape)[1], column)
     numbers = ir.Constant(ir.VectorType(_INT, LANES), list(range(LANES)))
     return builder.icmp_signed("<", numbers, _all(builder, left))
 
 
 def _all(builder: Any, scalar: Any) -> Any:
-    """A vector with ``scalar`` in every lane."""
+    """Return a vector with ``scalar`` in every lane."""
     one = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined), scalar, _WORD(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_WORD, LANES), None))
 
 
 def _entry(builder: Any, array: Any, k: Any) -> Any:
-    """Entry ``k`` of an array of one dimension."""
+    """Load entry ``k`` of a one-dimensional array."""
     offset = builder.mul(k, cgutils.unpack_tuple(builder, array.strides)[0])
     place = builder.gep(builder.bitcast(array.data, _BYTES), [offset])
     return builder.load(builder.bitcast(place, array.data.type))
@@ -176,7 +176,7 @@ def _id(builder: Any, indices: Any, k: Any) -> Any:
 
 
 def _widen(builder: Any, vector: Any) -> Any:
-    """float64 of float64, float32 or bfloat16."""
+    """Convert a vector of float64, float32 or bfloat16 to float64."""
     if vector.type.element == ir.IntType(16):
         words = ir.VectorType(_WORD, LANES)
         high = builder.shl(builder.zext(vector, words), ir.Constant(words, [16] * LANES))
@@ -194,9 +194,9 @@ def _name(scalar: Any) -> str:
     return f"v{LANES}{'i' if isinstance(scalar, ir.IntType) else 'f'}{8 * _bytes(scalar)}"
 
 
-@numba.njit(cache=True, nogil=True, inline="always")  # a call counts references to all arrays, for every row
+@numba.njit(cache=True, nogil=True, inline="always")  # a call would count references to all arrays, for every row
 def _add_arcs(arcs, indices, weights, b, c, row, before, after):  # type: ignore[no-untyped-def]
-    """``_add_block`` for all columns."""
+    """Run ``_add_block`` for all columns."""
     columns, column = c.shape[1], 0
     if _WIDE:
         while columns - column >= 16 * LANES:
@@ -220,7 +220,7 @@ def _add_arcs(arcs, indices, weights, b, c, row, before, after):  # type: ignore
 
 @numba.njit(cache=True, nogil=True)
 def spmm_rows(indptr, indices, weights, b, c, accumulate, first, last):  # type: ignore[no-untyped-def]
-    """``mgg.kernel.cpu.spmm_rows`` for rows first..last; ``weights`` are empty where all are one."""
+    """Run ``mgg.kernel.cpu.spmm_rows`` for rows first..last; empty ``weights`` stand for ones."""
     for row in range(first, last):
         if not accumulate or indptr[row] < indptr[row + 1]:
             _add_arcs((indptr[row], indptr[row + 1]), indices, weights, b, c, row, accumulate, False)
@@ -228,17 +228,17 @@ def spmm_rows(indptr, indices, weights, b, c, accumulate, first, last):  # type:
 
 @numba.njit(cache=True, nogil=True)
 def spmm_partitions(rows, starts, stops, indices, weights, b, acc):  # type: ignore[no-untyped-def]
-    """``mgg.kernel.cpu.spmm_partitions``, likewise."""
+    """Run ``mgg.kernel.cpu.spmm_partitions``; ``weights`` as in ``spmm_rows``."""
     for i in range(rows.size):
         _add_arcs((starts[i], stops[i]), indices, weights, b, acc, rows[i], False, True)
 
 
 @numba.njit(cache=True, nogil=True)
 def spmm_columns(colptr, rows, weights, b, acc):  # type: ignore[no-untyped-def]
-    """``mgg.kernel.cpu.spmm_columns``, likewise."""
+    """Run ``mgg.kernel.cpu.spmm_columns``; ``weights`` as in ``spmm_rows``."""
     first = colptr[0]
     for j in range(colptr.size - 1):
-        row = b[j]  # a view: numba makes no vector instructions of a loop over part of a matrix
+        row = b[j]  # a view, because numba does not vectorize a loop over part of a matrix
         for k in range(colptr[j] - first, colptr[j + 1] - first):
             weight, sums = np.float64(weights[k]) if weights.size else 1.0, acc[rows[k]]
             for d in range(sums.size):
@@ -247,7 +247,7 @@ def spmm_columns(colptr, rows, weights, b, acc):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def pick_rows(x, places, out):  # type: ignore[no-untyped-def]
-    """``out[k] = x[places[k]]``, several times as fast as NumPy where rows are narrow."""
+    """Set ``out[k] = x[places[k]]``; several times as fast as NumPy for narrow rows."""
     for k in range(places.size):
         place = places[k]
         for d in range(x.shape[1]):
@@ -256,7 +256,7 @@ def pick_rows(x, places, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def put_rows(x, places, out):  # type: ignore[no-untyped-def]
-    """``out[places[k]] = x[k]``, likewise."""
+    """Set ``out[places[k]] = x[k]``; several times as fast as NumPy for narrow rows."""
     for k in range(places.size):
         place = places[k]
         for d in range(x.shape[1]):

@@ -1,9 +1,9 @@
-"""The operators on a GPU: CuPy arrays and the kernels of kernels/aggregate, everything on CuPy's current stream.
+"""The operators on a GPU: CuPy arrays and the kernels of kernels/aggregate, all on CuPy's current stream.
 
-Matrices are row-major and float32, or bfloat16 (uint16) where an operator takes it; sums are float32. Rows may be
-padded (a slice ``[:, :D]`` of a wider matrix): where base and row stride of B are multiples of 16 bytes the kernels
-load 16 bytes at once, which reads padding. C may begin anywhere and have any stride; its padding stays as it is.
-Nothing here waits for the GPU, except that the first product with a matrix copies its indptr to the host.
+Matrices are row-major and float32, or bfloat16 (uint16) where an operator allows it; sums are float32. Rows may be
+padded (a slice ``[:, :D]`` of a wider matrix). If the base and row stride of B are multiples of 16 bytes, the kernels
+load 16 bytes at once, including padding. C may begin anywhere and have any stride; its padding is not written. Nothing
+here waits for the GPU, except that the first product with a matrix copies its indptr to the host.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from mgg.kernel.requests import Requests
 from mgg.kernel.tiles import WARP, column_tiles, mgg_tiles
 from mgg.layout.neighbors import NeighborPartitions
 
-#: Arcs a warp takes in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
+#: Arcs per warp in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128
-#: Of wire.cu: rows of a block, which has eight lanes for each; columns that a lane may load at once.
+#: Parameters of wire.cu: rows per block, with eight lanes for each row; columns that a lane may load at once.
 _TEAMS, _TOGETHER = 32, 4
 
 
@@ -61,27 +61,27 @@ _WIDEN = cp.ElementwiseKernel(
 
 
 class CudaOperators:
-    """The operators of the current device (``mgg.kernel.operators.Operators``), and the fused kernel ``mgg``."""
+    """The operators (``mgg.kernel.operators.Operators``) and fused kernels of the current device."""
 
     def __init__(self, tuning: RowTuning | None = None, nvshmem_ready: Callable[[Any], None] | None = None):
-        """Operators for the device that is current now.
+        """Create operators for the current device.
 
         Args:
-            tuning: of the row-wise kernel of all rows of B; without it, ``row_tuning`` decides, and short ones have a
-                kernel of their own (``narrow_rows.cu``).
-            nvshmem_ready: called once with every ``cupy.RawModule`` that was linked with NVSHMEM, before its first
-                launch: the backend makes NVSHMEM known to it.
+            tuning: launch parameters of the row-wise kernel, used for all rows of B. None: ``row_tuning`` decides, and
+                short rows use a separate kernel (``narrow_rows.cu``).
+            nvshmem_ready: called once, before the first launch, with every ``cupy.RawModule`` that links NVSHMEM; the
+                backend initializes NVSHMEM in it.
 
         Raises:
             MachineError: later, at the first use of a kernel that cannot be compiled.
         """
         device = cp.cuda.Device()
         self.arch = f"sm_{device.compute_capability}"
-        #: Whether a launch can depend on the blocks of the one before it, see ``dependent_launch.Packed``.
+        #: Whether a launch can depend on the blocks of the previous one, see ``dependent_launch.Packed``.
         self.dependents = int(device.compute_capability) >= DEPENDENTS
         self.processors = device.attributes["MultiProcessorCount"]
         self.shared_memory = device.attributes["MaxSharedMemoryPerBlockOptin"]
-        #: Threads and 32-bit registers that a block may have.
+        #: Most threads and 32-bit registers per block.
         self.threads, self.registers = (device.attributes[f"Max{each}PerBlock"] for each in ("Threads", "Registers"))
         self._all_shared_memory = device.attributes["MaxSharedMemoryPerMultiprocessor"]
         self._nvshmem_ready = nvshmem_ready
@@ -89,18 +89,18 @@ class CudaOperators:
         self._kernels: dict[tuple[str, str], Any] = {}
         self._schedules = DeviceSchedules(tuning, self.processors)
 
-    # --- the table of operators
+    # --- the operator interface
 
     def gather_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
         """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory.
 
         Args:
             source: float32 or bfloat16 (uint16) [*, columns].
-            rows: integers; int32 and int64 as they are.
-            out: of the source's type.
+            rows: integers; int32 and int64 need no conversion.
+            out: of the type of ``source``.
 
         Raises:
-            ValueError: ``out`` is of another type.
+            ValueError: ``out`` has another type.
         """
         count, columns = out.shape
         if source.dtype != out.dtype:
@@ -124,13 +124,13 @@ class CudaOperators:
     def pack_rows(
         self, source: cp.ndarray, rows: cp.ndarray, ids: cp.ndarray, draws: Draws, bits: int, out: cp.ndarray
     ) -> None:
-        """Pack ``source[rows]`` into ``out`` uint32 [k, words] (``mgg.kernel.wire``), as hosts do.
+        """Pack ``source[rows]`` into ``out`` uint32 [k, words] (``mgg.kernel.wire``), with the same bits as on hosts.
 
         Args:
-            source, rows, bits: as in the table; integers are int32 or int64 as in ``gather_rows``.
+            source, rows, bits: as in the interface; integers as in ``gather_rows``.
             ids: int64 [k].
-            draws: its epoch is read from memory, where the same launch may find another one later.
-            out: one row after the other.
+            draws: its epoch is read from device memory, so the same launch may find another epoch later.
+            out: with contiguous rows.
         """
         if rows.dtype not in (np.int32, np.int64):
             rows = rows.astype(np.int64)
@@ -142,7 +142,7 @@ class CudaOperators:
         self._wire(f"wire_pack_{bits}", source, index_bits(rows), len(out), arguments)
 
     def unpack_rows(self, packed: cp.ndarray, bits: int, out: cp.ndarray) -> None:
-        """Write what ``packed`` rows, one after the other, stand for into ``out`` [k, D], float32 or bfloat16."""
+        """Unpack ``packed`` rows, which are contiguous, into ``out`` [k, D], float32 or bfloat16."""
         arguments = (
             packed, np.int64(len(out)), np.int32(out.shape[1]), np.int32(packed.shape[1]), out, row_stride(out),
             np.int32(vector_width(out) >= _TOGETHER),
@@ -158,9 +158,9 @@ class CudaOperators:
         self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
         accumulate: bool,
     ) -> None:  # fmt: skip
-        """Row-wise SpMM, the same bits every time: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]``.
+        """Row-wise SpMM with reproducible bits: ``c[r] (=|+=) sum_k weights[k] * b[indices[k]]``.
 
-        ``indptr`` must not change: the cut of the rows is kept with it.
+        ``indptr`` must not change, because the cut of its rows is cached.
         """
         columns, rows = c.shape[1], len(indptr) - 1
         if not rows or not columns:
@@ -174,9 +174,9 @@ class CudaOperators:
         self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
         accumulate: bool,
     ) -> None:  # fmt: skip
-        """``spmm_rows`` by the kernel of rows of B of any length, whose core technique ``halo`` has, too."""
+        """Run ``spmm_rows`` with the kernel for rows of B of any length, whose core technique ``halo`` shares."""
         columns, vector = c.shape[1], vector_width(b)
-        # What matters is how wide a row is in memory.
+        # The width of a row in memory counts.
         tuning, schedule = self.schedule(indptr, -(-columns * b.itemsize // 4), accumulate)
         if not len(schedule.tasks):
             return
@@ -198,10 +198,10 @@ class CudaOperators:
         self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
         accumulate: bool, lanes: int, tuning: BundleTuning = TUNING, macros: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
-        """``spmm_rows`` with ``lanes`` lanes a row of B, 1, 2, 4 or 8: rows of like length side by side in a warp.
+        """Run ``spmm_rows`` with ``lanes`` lanes per row of B, 1, 2, 4 or 8: a warp has rows of similar length.
 
         Args:
-            tuning, macros: of the order of work and of the kernel, for benchmarks.
+            tuning, macros: parameters of the order of work and of the kernel, for benchmarks.
         """
         columns, vector = c.shape[1], vector_width(b)
         bundles = self._schedules.bundles(indptr, WARP // lanes, accumulate, tuning)
@@ -226,7 +226,7 @@ class CudaOperators:
     def _combine(
         self, schedule: DeviceSchedule | Bundles, partial: cp.ndarray, c: cp.ndarray, accumulate: bool
     ) -> None:
-        """The rows of ``c`` that were cut, from their parts."""
+        """Combine the parts of the rows of ``c`` that were cut."""
         if schedule.slots:
             kernel, grid, block, arguments = self.combining(
                 schedule.split_rows, schedule.split_first, partial, c, accumulate
@@ -236,9 +236,10 @@ class CudaOperators:
     def combining(
         self, split_rows: cp.ndarray, split_first: cp.ndarray, partial: cp.ndarray, c: cp.ndarray, accumulate: bool
     ) -> Launch:
-        """``c[split_rows[i]] (=|+=)`` the sum of rows ``split_first[i] .. split_first[i + 1]`` of ``partial``.
+        """Return the launch of ``c[split_rows[i]] (=|+=)`` sum of rows ``split_first[i] .. split_first[i + 1]`` of
+        ``partial``.
 
-        Of ``c`` the launch has the address alone; there must be a row to split.
+        The launch contains only the address of ``c``. There must be at least one row to split.
         """
         split, columns, vector = len(split_rows), c.shape[1], vector_width(c, partial)
         kernel = self.kernel(build_of("rows", 32), f"spmm_rows_combine_{vector}")
@@ -249,14 +250,14 @@ class CudaOperators:
         return kernel, (-(-split // 8), -(-columns // (32 * vector))), (256,), arguments
 
     def accumulator(self, rows: int, columns: int) -> cp.ndarray:
-        """float32 [rows, columns], uninitialized."""
+        """Return float32 [rows, columns], uninitialized."""
         return cp.empty((rows, columns), np.float32)
 
     def spmm_partitions(
         self, rows: cp.ndarray, starts: cp.ndarray, stops: cp.ndarray, indices: cp.ndarray,
         weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray,
     ) -> None:  # fmt: skip
-        """Add the sum of each neighbor partition (int64 rows, starts, stops) to ``acc`` with atomics, a warp each."""
+        """Add each neighbor partition's sum (int64 rows, starts, stops) to ``acc`` with atomics, one warp each."""
         count, columns = len(rows), acc.shape[1]
         if not count or not columns:
             return
@@ -294,15 +295,15 @@ class CudaOperators:
             )  # fmt: skip
 
     def write(self, values: cp.ndarray, out: cp.ndarray) -> None:
-        """Write float32 ``values`` into ``out``, float32 or bfloat16 (uint16), same shape."""
+        """Write float32 ``values`` to ``out``, float32 or bfloat16 (uint16), of the same shape."""
         (_ROUND if out.dtype == np.uint16 else _WRITE)(values, out=out)
 
     def widen_bf16(self, values: cp.ndarray, out: cp.ndarray) -> None:
-        """Write bfloat16 ``values`` (uint16) into float32 ``out``, same shape."""
+        """Write bfloat16 ``values`` (uint16) to float32 ``out`` of the same shape."""
         _WIDEN(values, out)
 
     def finish(self, acc: cp.ndarray, c: cp.ndarray) -> None:
-        """Copy ``acc`` into ``c``; nothing to do where they are one."""
+        """Copy ``acc`` to ``c`` unless they are the same array."""
         if acc is not c and acc.data.ptr != c.data.ptr:
             c[...] = acc
 
@@ -315,29 +316,29 @@ class CudaOperators:
         ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
         primitive: str = "direct", batch: int | None = None, requests: Requests | None = None,
     ) -> None:  # fmt: skip
-        """``out = local B + remote B`` in one launch (MGG 5), after ``out`` was set to zero; sums by atomics.
+        """Compute ``out = local B + remote B`` in one launch (MGG 5), after zeroing ``out``; sums by atomics.
 
         Args:
             local, remote: neighbor partitions in row order, int64 CuPy arrays; rows of ``out``.
             indices: int32 or int64 [local arcs], rows of ``own``.
-            local_weights, remote_weights: float32, one an arc, or None; both or neither.
+            local_weights, remote_weights: float32, one per arc, or None; both or neither.
             sources: uint64 [remote arcs], from ``schedule.remote_sources``.
-            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, D where it is empty.
-            peers: uint64 [P], addresses of all copies, 16-byte aligned; used by ``direct`` alone.
+            own: float32 [*, D], this PE's copy of the symmetric input; all copies have its stride, or D if it is empty.
+            peers: uint64 [P], addresses of all copies, 16-byte aligned; used only by ``direct``.
             out: float32 [rows, D].
-            ps: most arcs of a remote partition, None: whole rows.
-            dist: most partitions of each kind a warp, 1..32.
-            wpb: warps a block, 1..16.
-            interleave: give every warp local and remote partitions; else warps have one kind.
-            asynchronous: fetch a remote partition while the local one is summed; else after it.
+            ps: most arcs of a remote partition; None: whole rows.
+            dist: most partitions of each kind per warp, 1..32.
+            wpb: warps per block, 1..16.
+            interleave: give every warp local and remote partitions; otherwise each warp has one kind.
+            asynchronous: fetch a remote partition while the local one is summed; otherwise afterwards.
             primitive: ``direct`` (peer pointers), or ``warp``, ``thread``, ``block`` (NVSHMEM gets).
-            batch: most remote rows on their way to a warp, None: as many as its share of shared memory holds.
-            requests: what each block asks for once, with ``direct`` alone; None: each arc asks for its own row.
+            batch: most remote rows in flight per warp; None: as many as its share of shared memory holds.
+            requests: merged requests of each block, only for ``direct``; None: each arc requests its own row.
 
         Raises:
             ValueError: an argument is out of range.
-            InputError: a block needs more shared memory than the GPU has (MGG 6, equation 1; with the kernel's tile
-                of columns for D, and the rows that a warp has on their way for its one).
+            InputError: a block needs more shared memory than the GPU has (MGG 6, equation 1; with the kernel's tile of
+                columns instead of D, and a warp's rows in flight instead of one).
             MachineError: NVSHMEM or nvcc is missing.
         """
         if not (1 <= dist <= 32 and 1 <= wpb <= 16):
@@ -347,7 +348,7 @@ class CudaOperators:
         warps = -(-max(locals_, remotes) // dist) if interleave else -(-locals_ // dist) + -(-remotes // dist)
         if not columns:
             return
-        # By what all PEs have alike, also on those without arcs: none goes on to a barrier that others never reach.
+        # Check by values that all PEs share, also on PEs without arcs, so that none waits at a barrier alone.
         vector = vector_width(own)
         needed = mgg_tiles(columns, vector, ps, wpb, batch)
         if (most := max(each.shared for each in needed)) > self.shared_memory:
@@ -381,15 +382,15 @@ class CudaOperators:
         self, groups: Groups, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, out: cp.ndarray,
         setting: Setting,
     ) -> None:  # fmt: skip
-        """``out = A b`` by neighbor groups (GNNAdvisor 4, 5.2), after ``out`` was set to zero.
+        """Compute ``out = A b`` by neighbor groups (GNNAdvisor 4, 5.2), after zeroing ``out``.
 
         Args:
-            groups: of A under ``setting``, its arrays on the device.
+            groups: groups of A under ``setting``, with arrays on the device.
             indices: int32 or int64 [arcs], rows of ``b``.
             weights: float32 [arcs] or None.
             b: float32 [*, D].
             out: float32 [rows, D].
-            setting: of the kernel.
+            setting: parameters of the kernel.
         """
         out.fill(0)
         columns, counts = out.shape[1], groups.counts
@@ -421,19 +422,19 @@ class CudaOperators:
     def halo_kernel(
         self, schedule: HaloSchedule, sources: np.ndarray, halo_first: int, rows: int, peers: HaloPeers
     ) -> Callable[[cp.ndarray, cp.ndarray], None]:
-        """A product whose halo is pulled on the way: see ``mgg.kernel.cuda.halo.HaloKernel`` for the arguments."""
+        """Return a product that pulls its halo during the launch, see ``mgg.kernel.cuda.halo.HaloKernel``."""
         from mgg.kernel.cuda.halo import HaloKernel
 
         return HaloKernel(self, schedule, sources, halo_first, rows, peers)
 
     @cached_property
     def urgent(self) -> Any:
-        """The stream for what others wait for."""
+        """The stream for launches that other work waits for."""
         return urgent_stream()
 
     def carveout(self, size: int) -> int:
-        """What part of a multiprocessor's L1 is to be shared memory, in percent, so that there are ``size`` bytes."""
-        # There are 8, 16, 32, 64, ... KiB; a percentage that is rounded up may ask for the next.
+        """Return the percentage of a multiprocessor's L1 to use as shared memory, so that it has ``size`` bytes."""
+        # The sizes are 8, 16, 32, 64, ... KiB; a percentage that is rounded up may select the next size.
         steps = (size_of << 10 for size_of in (8, 16, 32, 64, 100))
         wanted = next((step for step in steps if step >= size), self._all_shared_memory)
         return 100 * wanted // self._all_shared_memory
@@ -441,19 +442,19 @@ class CudaOperators:
     # --- technique cola
 
     def cola_kernel(self, schedule: ColumnSchedule, holders: cp.ndarray) -> Callable[[cp.ndarray, cp.ndarray], None]:
-        """Columns whose rows other PEs hold: see ``mgg.kernel.cuda.cola.ColaKernel`` for the arguments."""
+        """Return the product of columns with remote rows, see ``mgg.kernel.cuda.cola.ColaKernel``."""
         from mgg.kernel.cuda.cola import ColaKernel
 
         return ColaKernel(self, schedule, holders)
 
-    # --- what they share
+    # --- shared by the kernels
 
     def schedule(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, DeviceSchedule]:
-        """Tuning and cut of a matrix's rows: see ``mgg.kernel.cuda.schedule.DeviceSchedules``."""
+        """Return tuning and cut of a matrix's rows: see ``mgg.kernel.cuda.schedule.DeviceSchedules``."""
         return self._schedules.of(indptr, columns, accumulate)
 
     def kernel(self, build: Build, name: str) -> Any:
-        """The kernel ``name`` of a cubin, compiled at its first use."""
+        """Return the kernel ``name`` of a cubin, which is compiled at its first use."""
         key = f"{build.source} {sorted(build.defines.items())}"
         if (key, name) not in self._kernels:
             if key not in self._modules:

@@ -1,4 +1,4 @@
-"""What kernels are told of the arrays of a GPU: addresses, strides, widths of loads and tiles of columns."""
+"""Kernel arguments that describe arrays on a GPU: addresses, strides, widths of loads and tiles of columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NULL = np.uintp(0)
 
 
 def row_tiles(columns: int, vector: int, widest: int) -> Iterator[tuple[int, int, int]]:
-    """``column_tiles`` of row-wise products: where 17 to 24 of a warp's lanes would have work, 16 lanes a row come
-    first and the others then, in 0.8 of the time (D = 80, docs/results/gpu.md).
+    """Yield ``column_tiles`` for row-wise products. If 17 to 24 of a warp's lanes had work, 16 lanes per row come first
+    and the other lanes follow, which takes 0.8 of the time (D = 80, docs/results/gpu.md).
     """
     full, rest = divmod(-(-columns // vector), WARP)
     half = WARP // 2
@@ -29,8 +29,8 @@ def row_tiles(columns: int, vector: int, widest: int) -> Iterator[tuple[int, int
 
 
 def even_lanes(vectors: int, least: int) -> int:
-    """Lanes a row of so many ``vectors`` where all tiles are alike, a power of two from ``least`` on: as many as leave
-    the fewest lanes without work; short rows take no more than they need.
+    """Return the lanes per row for tiles of equal width, a power of two from ``least`` on, with the fewest idle lanes;
+    short rows use no more lanes than they need.
     """
     most = min(WARP, power(vectors))
     choices = [most >> step for step in range(6) if most >> step >= min(least, most)]
@@ -38,12 +38,12 @@ def even_lanes(vectors: int, least: int) -> int:
 
 
 def kernel_name(kernel: str, lanes: int, vector: int, weights: cp.ndarray | None) -> str:
-    """What a kernel of so many lanes a row is called, which load ``vector`` elements at once; with weights or none."""
+    """Return the name of a kernel with ``lanes`` lanes per row that load ``vector`` elements, for these weights."""
     return f"{kernel}_{lanes}_{vector}" + ("" if weights is None else "_weighted")
 
 
 def vector_width(*matrices: cp.ndarray) -> int:
-    """Elements that can be loaded at once, 16 bytes at most, from every row of the matrices: 8, 4, 2 or 1."""
+    """Return how many elements, up to 16 bytes, every row of the matrices can load at once: 8, 4, 2 or 1."""
     widest = max(16 // matrix.itemsize for matrix in matrices)
     starts = [
         (number, matrix.itemsize)
@@ -57,10 +57,10 @@ def vector_width(*matrices: cp.ndarray) -> int:
 
 
 def row_stride(matrix: cp.ndarray) -> np.int32:
-    """Elements from row to row; of an empty matrix, its columns, because CuPy gives it strides of 0.
+    """Return the elements from row to row; for an empty matrix its columns, because CuPy gives it strides of 0.
 
     Raises:
-        ValueError: not a float32 or bfloat16 (uint16) matrix whose rows are contiguous.
+        ValueError: the matrix is not float32 or bfloat16 (uint16), or its rows are not contiguous.
     """
     known, item = matrix.dtype in (np.float32, np.uint16) and matrix.ndim == 2, matrix.itemsize
     if known and not matrix.size:
@@ -73,12 +73,12 @@ def row_stride(matrix: cp.ndarray) -> np.int32:
 
 
 def index_bits(ids: cp.ndarray) -> int:
-    """32 or 64; raises ValueError where ``ids`` are neither int32 nor int64."""
+    """Return 32 or 64; raise ValueError if ``ids`` are neither int32 nor int64."""
     if ids.dtype not in (np.int32, np.int64):
         raise ValueError(f"ids must be int32 or int64, found {ids.dtype}")
     return ids.dtype.itemsize * 8
 
 
 def pointer_to(array: cp.ndarray | None) -> Any:
-    """The argument that passes ``array``, or a null pointer."""
+    """Return the kernel argument that passes ``array``, or a null pointer."""
     return NULL if array is None else array

@@ -1,4 +1,4 @@
-"""Launches kernels/aggregate/cola.cu: columns whose rows other PEs hold, each row fetched once."""
+"""Launch kernels/aggregate/cola.cu: columns with rows on other PEs, where each row is fetched once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mgg.kernel.pitch import row_pitch
 from mgg.kernel.prepared import Prepared
 from mgg.kernel.tiles import column_tiles
 
-#: Warps a block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
+#: Warps per block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4
-#: Rows of hubs that a group of lanes copies at once.
+#: Hub rows that a group of lanes copies at once.
 COPIED = 4
 
 
 class ColaKernel:
-    """The column-wise product with the rows of some columns, ready to be launched.
+    """The column-wise product of some columns, ready to launch.
 
     Args:
-        operators: of this PE's GPU.
-        schedule: the columns in the order of the work.
-        holders: uint64 [holders] of the device, addresses of the matrices that hold the rows; 16-byte aligned.
+        operators: operators of this PE's GPU.
+        schedule: the columns in the order of work.
+        holders: uint64 [holders] on the device, addresses of the matrices with the rows; 16-byte aligned.
     """
 
     def __init__(self, operators: CudaOperators, schedule: ColumnSchedule, holders: cp.ndarray) -> None:
@@ -34,18 +34,18 @@ class ColaKernel:
         self._begin, self._rows = cp.asarray(schedule.begin), cp.asarray(schedule.rows)
         self._weights = None if schedule.weights is None else cp.asarray(schedule.weights)
         self._sources, self._tasks = cp.asarray(schedule.sources), cp.asarray(schedule.tasks)
-        # Of the schedule itself only numbers stay: its arrays in host memory are as long as the arcs.
+        # Keep only numbers of the schedule itself: its arrays in host memory are as long as the arcs.
         self._light, self._hub_count = schedule.light, schedule.hubs
         self._hub_arcs = slice(int(schedule.begin[schedule.light]), len(schedule.rows))
         self._hubs: cp.ndarray | None = None
         self._prepared: Prepared[list[Launch]] = Prepared()
 
     def __call__(self, held: cp.ndarray, acc: cp.ndarray) -> None:
-        """``acc[rows[k]] += weights[k] * b[j]`` for the arcs k of every column j, whose row b[j] a holder has; atomics.
+        """Compute ``acc[rows[k]] += weights[k] * b[j]`` with atomics for all arcs k of column j; b[j] is at a holder.
 
         Args:
-            held: float32 [*, D], this PE's copy of the symmetric matrix of the holders; all have its stride, D where
-                it is empty.
+            held: float32 [*, D], this PE's copy of the symmetric matrix of the holders; all copies have its stride, or
+                D if it is empty.
             acc: float32 [rows, D].
         """
         if not len(self._sources) or not acc.shape[1]:
@@ -58,7 +58,7 @@ class ColaKernel:
             self._spread_hubs(self._room(acc.shape[1]), acc)
 
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
-        """The launches of a product; of ``held`` and ``acc`` they hold addresses, where others may come to lie."""
+        """Return the launches of a product; they contain only addresses of ``held`` and ``acc``, not the arrays."""
         columns = acc.shape[1]
         vector = vector_width(held, hubs) if self._hub_count else vector_width(held)
         found: list[Launch] = []
@@ -79,13 +79,13 @@ class ColaKernel:
         return found
 
     def _spread_hubs(self, hubs: cp.ndarray, acc: cp.ndarray) -> None:
-        """Add the copied rows to every row of C that needs them."""
+        """Add the copied hub rows to every row of C that needs them."""
         arcs = self._hub_arcs
         weights = None if self._weights is None else self._weights[arcs]
         self._operators.spmm_columns(self._begin[self._light :], self._rows[arcs], weights, hubs, acc)
 
     def _room(self, columns: int) -> cp.ndarray:
-        """float32 [hubs, D], rows padded, in the same memory for all widths."""
+        """Return float32 [hubs, D] with padded rows, in the same memory for all widths."""
         pitch = row_pitch(columns, 4)
         elements = self._hub_count * pitch
         if self._hubs is None or self._hubs.size < elements:

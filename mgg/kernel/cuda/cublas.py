@@ -1,7 +1,7 @@
 """Products of row-major float32 matrices by cuBLAS, on CuPy's current stream.
 
-CuPy's own calls of cuBLAS refuse a stream that is being captured into a CUDA graph; cuBLAS itself does not, as long as
-it is given a workspace that stays (its manual, section 2.1.9, "CUDA graphs support"). So it is called directly here.
+CuPy's cuBLAS calls refuse a stream that is being captured into a CUDA graph. cuBLAS itself allows it with a permanent
+workspace (its manual, section 2.1.9, "CUDA graphs support"), so this module calls it directly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 from cuda import pathfinder
 
-#: Bytes of memory that cuBLAS works in: what its manual recommends from Hopper on.
+#: Bytes of cuBLAS's workspace: its manual recommends this size from Hopper on.
 WORKSPACE = 32 << 20
 _ONE, _ZERO = (ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0))
 _mine = threading.local()
@@ -23,7 +23,7 @@ _mine = threading.local()
 
 @cache
 def _library() -> Any:
-    """The shared library, with the types of the arguments that are no C int."""
+    """Load the shared library and declare the types of the arguments that are not C ints."""
     library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
     address, wide = ctypes.c_void_p, ctypes.c_longlong
     number, scalar = ctypes.c_int, ctypes.c_void_p
@@ -46,7 +46,7 @@ def _check(status: int) -> None:
 
 
 class _Handle:
-    """cuBLAS for one thread on one GPU."""
+    """A cuBLAS handle for one thread on one GPU."""
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()
@@ -55,22 +55,22 @@ class _Handle:
         self._stream: int | None = None
 
     def on_current_stream(self) -> ctypes.c_void_p:
-        """The handle, for calls that go to CuPy's current stream."""
+        """Return the handle, for calls on CuPy's current stream."""
         stream = cupy.cuda.get_current_stream().ptr
         if stream != self._stream:
             _check(_library().cublasSetStream_v2(self._handle, stream))
-            # A change of stream goes back to a workspace of cuBLAS's own.
+            # Changing the stream resets cuBLAS to its own workspace.
             _check(_library().cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE))
             self._stream = stream
         return self._handle
 
     def destroy(self) -> None:
-        """Give back what cuBLAS holds; waits for the GPU."""
+        """Free cuBLAS's resources; waits for the GPU."""
         _check(_library().cublasDestroy_v2(self._handle))
 
 
 def release() -> None:
-    """Destroy this thread's handles; the next product makes one again. Graphs with products of theirs must be gone."""
+    """Destroy this thread's handles; the next product creates new ones. Graphs that use the handles must be gone."""
     handles = _mine.__dict__.pop("handles", {})
     current = cupy.cuda.runtime.getDevice()
     for device, handle in handles.items():
@@ -89,9 +89,9 @@ def _handle() -> ctypes.c_void_p:
 
 
 def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -> cupy.ndarray:
-    """X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], which are contiguous or the transposed of such.
+    """Compute X Y, float32 [m, n], for float32 X [m, k] and Y [k, n], each contiguous or transposed.
 
-    Rows of ``out`` may be further apart than it has columns.
+    Rows of ``out`` may be padded.
     """
     rows, inner, columns = x.shape[0], x.shape[1], y.shape[1]
     if out is None:
@@ -99,7 +99,7 @@ def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -
     if not inner:
         out.fill(0)
     elif out.size:
-        # cuBLAS counts by columns: what it sees are Y^T, X^T and (X Y)^T.
+        # cuBLAS is column-major, so it sees Y^T, X^T and (X Y)^T.
         (y_turned, y_stride), (x_turned, x_stride) = _read(y), _read(x)
         _check(
             _library().cublasSgemm_v2(
@@ -111,7 +111,7 @@ def product(x: cupy.ndarray, y: cupy.ndarray, out: cupy.ndarray | None = None) -
 
 
 def _read(matrix: cupy.ndarray) -> tuple[int, int]:
-    """Whether cuBLAS has to transpose what it sees of a matrix (0 or 1), and the distance of its columns."""
+    """Return whether cuBLAS must transpose its column-major view of a matrix (0 or 1), and its column stride."""
     if matrix.flags.c_contiguous:
         return 0, matrix.shape[1]
     if matrix.flags.f_contiguous:
@@ -120,12 +120,12 @@ def _read(matrix: cupy.ndarray) -> tuple[int, int]:
 
 
 def transposed_products(x: cupy.ndarray, y: cupy.ndarray, pieces: int, out: cupy.ndarray) -> None:
-    """X_p^T Y_p for ``pieces`` pieces of as many rows each.
+    """Compute X_p^T Y_p for ``pieces`` pieces with the same number of rows.
 
     Args:
         x, y: contiguous, float32 [pieces * rows, m] and [pieces * rows, n].
         pieces: number of pieces.
-        out: gets them, float32 [pieces, m, n].
+        out: the results, float32 [pieces, m, n].
     """
     rows, inputs, outputs = len(x) // pieces, x.shape[1], y.shape[1]
     if not out.size:

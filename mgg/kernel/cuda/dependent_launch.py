@@ -1,4 +1,4 @@
-"""Launches that do not wait for those before them on a GPU: on a stream of their own, or because the kernels say so."""
+"""Launches that overlap with earlier ones on a GPU: on a separate stream, or by programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 
 #: Kernel, grid, block, arguments.
 Launch = tuple[Callable[..., None], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
-#: Lower is more urgent, and CUDA takes the most urgent there is.
+#: Stream priority: lower is more urgent, and CUDA clamps it to the most urgent level available.
 _URGENT = -5
-#: C types of the numbers that kernels are passed.
+#: C types of numeric kernel arguments.
 _KINDS = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4": ctypes.c_float}
-#: Least compute capability at which a launch can depend on the blocks of the one before it.
+#: Lowest compute capability at which a launch can depend on the blocks of the previous one.
 DEPENDENTS = 90
 
 
 class Packed:
-    """A launch whose arguments are packed once: CuPy would do it every time, and longer than a small kernel takes.
+    """A launch with arguments packed once; CuPy would pack them each time, which takes longer than a small kernel.
 
     Args:
-        launch: numbers are passed as they are now; arrays stay where they are.
-        early: it starts as soon as all blocks of the launch before it on its stream have let it (dependents.cuh), which
-            CUDA calls programmatic dependent launch; CuPy has none.
+        launch: numbers keep their current values; arrays must stay where they are.
+        early: start as soon as all blocks of the previous launch on the stream allow it (dependents.cuh). CUDA calls
+            this programmatic dependent launch; CuPy does not support it.
     """
 
     def __init__(self, launch: Launch, *, early: bool = False) -> None:
@@ -45,10 +45,10 @@ class Packed:
             self._config.attrs, self._config.numAttrs = [attribute], 1
 
     def __call__(self) -> None:
-        """To the current stream; as part of a graph that is captured from it, if one is.
+        """Launch on the current stream, or add to the graph that is captured from it.
 
         Raises:
-            RuntimeError: CUDA refuses.
+            RuntimeError: CUDA refuses the launch.
         """
         self._config.hStream = cp.cuda.get_current_stream().ptr
         (error,) = self._driver.cuLaunchKernelEx(self._config, self._function, self._addresses.ctypes.data, 0)
@@ -57,22 +57,22 @@ class Packed:
 
 
 def _passed(argument: Any) -> Any:
-    """A kernel's argument as C has it: a number of NumPy's, or an array's address."""
+    """Return a kernel argument as a C value: a NumPy number, or the address of an array."""
     if isinstance(argument, np.generic):
         return _KINDS[argument.dtype.str[1:]](argument.item())
     return ctypes.c_void_p(argument.data.ptr)
 
 
 class Fork:
-    """What goes on on two streams until both are done.
+    """Launches on two streams that run concurrently, and launches that follow both.
 
     Args:
-        aside: the branch of a more urgent stream, whose blocks come before those of the other that wait for a place;
-            without any, no stream but the current one is used.
-        beside: the other branch.
-        last: launched when both are over.
+        aside: launches on a more urgent stream, whose blocks take precedence over waiting blocks of the other branch;
+            if empty, only the current stream is used.
+        beside: launches of the other branch.
+        last: launches after both branches.
 
-    Each is called to go to the current stream.
+    Each callable launches on the current stream.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Fork:
         self._aside, self._beside, self._last = aside, beside, last
 
     def submit(self, urgent: Any) -> None:
-        """To the current stream and, ``aside``, the ``urgent`` one; to a graph that is captured from it, if one is."""
+        """Launch on the current stream and ``aside`` on ``urgent``, or add to the graph captured from the stream."""
         if self._aside:
             stream = cp.cuda.get_current_stream()
             before, after = (cp.cuda.Event(disable_timing=True) for _ in range(2))
@@ -98,7 +98,7 @@ class Fork:
 
 
 def urgent_stream() -> Any:
-    """A stream of the current device whose blocks come first."""
+    """Return a stream of the current device whose blocks take precedence."""
     return cp.cuda.Stream(non_blocking=True, priority=_URGENT)
 
 

@@ -1,4 +1,4 @@
-"""Launches kernels/aggregate/pull.cu beside halo.cu: one PE's whole product, its halo pulled meanwhile."""
+"""Launch kernels/aggregate/pull.cu and halo.cu concurrently: one PE's product, which pulls its halo meanwhile."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class HaloTuning:
     """How the halo is pulled; it changes no bit of the result.
 
     Attributes:
-        blocks: that pull, a multiprocessor: one fits beside the blocks that sum.
-        loads: steps of a row that a warp has on the way at once (MGG_PULL_LOADS of pull.cu).
-        chunks: parts into which the halo is cut; work waits for one.
+        blocks: pulling blocks per multiprocessor; one fits next to the blocks that sum.
+        loads: steps of a row that a warp has in flight at once (MGG_PULL_LOADS of pull.cu).
+        chunks: number of parts of the halo; late work waits for whole parts.
     """
 
     blocks: int = 1
@@ -45,29 +45,30 @@ class HaloTuning:
 
 
 TUNING = HaloTuning()
-#: kThreads of pull.cu; halo rows that make a block of them worth its while; a multiple of them is a chunk.
+#: kThreads of pull.cu; halo rows that justify a block; a chunk is a multiple of the third number.
 _THREADS, _ROWS, _GRAIN = 64, 16, 32
-#: Fewest lanes of the pull a row, where more leave lanes idle.
+#: Fewest lanes per row of the pull, if more would leave lanes idle.
 _PULL_LANES = 8
-#: Bytes of shared memory of a block beside what is on the way: CUDA's 1 KiB, and a few variables; blocks of sums.
+#: Bytes of a block's shared memory besides loads in flight: CUDA's 1 KiB and a few variables; number of sum blocks.
 _OTHERS, _SUMS = 1024 + 128, 2
 
 
 class HaloKernel:
-    """One product, ready to be launched.
+    """One product, ready to launch.
 
-    A process has one under way at a time: sums of another, on another stream, could hold places that this pull needs.
+    A process may run only one at a time: the sums of another, on another stream, could occupy the blocks' places that
+    this pull needs.
 
     Args:
-        operators: of this PE's GPU.
-        schedule: the order of the work.
+        operators: operators of this PE's GPU.
+        schedule: the order of work.
         sources: uint64 [halo], PE << 48 | row there of each halo row, in the schedule's order.
         halo_first: row of the matrix where the halo begins.
         rows: rows of C.
         peers: the other PEs.
 
     Attributes:
-        weights: float32 [arcs] in the order of the schedule, which each product reads; None: all are 1.
+        weights: float32 [arcs] in the order of the schedule, read by each product; None: all are 1.
     """
 
     def __init__(
@@ -85,29 +86,29 @@ class HaloKernel:
         self._tuning = TUNING
         self._chunk = -(-max(1, -(-len(sources) // self._tuning.chunks)) // _GRAIN) * _GRAIN
         self._pulled = cp.zeros(-(-len(sources) // self._chunk) + 2, np.int32)
-        self._numbers = cp.zeros(2, np.uint32)  # products whose pull is over; that have begun
+        self._numbers = cp.zeros(2, np.uint32)  # counts of finished pulls and of started products
         self._dealt: dict[int, tuple[cp.ndarray, int, cp.ndarray]] = {}
-        # Flags have to be waited for and set even where nothing is pulled.
+        # Flags must be awaited and set even if nothing is pulled.
         blocks = min(self._tuning.blocks * operators.processors, -(-len(sources) // _ROWS))
         self.blocks = max(blocks, int(peers.flags is not None and peers.size > 1))
         self._partial: cp.ndarray | None = None
         self._prepared: Prepared[Fork] = Prepared()
 
     def __call__(self, b: cp.ndarray, out: cp.ndarray, *, accumulate: bool = False, part: str = "all") -> None:
-        """``out`` = the product of ``b``, whose halo rows are filled on the way.
+        """Set ``out`` to the product of ``b``, and fill the halo rows of ``b`` meanwhile.
 
         Args:
-            b: float32 or bfloat16 (uint16) [halo_first + halo, D], D at least 1; the same memory every time.
+            b: float32 or bfloat16 (uint16) [halo_first + halo, D], D at least 1; always the same memory.
             out: float32 [rows, D].
             accumulate: add to ``out`` instead.
-            part: ``transfer``: fill the halo alone; ``compute``: work alone, with the halo as it is. For timing.
+            part: ``transfer``: only fill the halo; ``compute``: only compute, with the present halo. For timing.
         """
         key = (b.data.ptr, b.shape[1], b.itemsize, out.data.ptr, out.strides[0], accumulate, PARTS.index(part))
         fork = self._prepared.of(key, lambda: self._prepare(b, out, accumulate, part))
         fork.submit(self._operators.urgent)
 
     def _prepare(self, b: cp.ndarray, out: cp.ndarray, accumulate: bool, part: str) -> Fork:
-        """The launches of a product; of ``b`` and ``out`` they hold addresses, where others may come to lie."""
+        """Return the launches of a product; they contain only addresses of ``b`` and ``out``, not the arrays."""
         columns = out.shape[1]
         tuning = row_tuning(-(-columns * b.itemsize // 4), len(self._indices) / max(self._rows, 1))
         vector = vector_width(b)
@@ -120,7 +121,7 @@ class HaloKernel:
         blocks, early, needs = self._deal(tuning.tasks_per_block)
         late = len(blocks) - 1 - early
         build = build_of("halo", index_bits(self._indices), bf16=b.dtype == np.uint16)
-        # Rows are waited for once: columns that are left over come when all rows are there.
+        # Only the first launch waits for rows: launches for the remaining columns follow when all rows have arrived.
         tiles, *others = row_tiles(columns, vector, tuning.tile)
 
         def sums(tiles: tuple[int, int, int], first: int, early: int, late: int, warps: int) -> list[Launch]:
@@ -138,25 +139,25 @@ class HaloKernel:
 
         last = [launch for each in others for launch in sums(each, 0, early, late, 0)] + combined
         if pulls and not self._operators.dependents:
-            # What would wait for rows comes after the pull: it might take the places of those who bring them.
+            # Work that waits for rows must follow the pull, because it could occupy the places of the pulling blocks.
             then = [*sums(tiles, early, 0, late, 0), *last]
             return Fork(self._ready(pulls), self._ready(sums(tiles, 0, early, 0, 0)), self._ready(then))
         beside = self._ready(sums(tiles, 0, early, late, self.warps if pulls else 0), early=bool(pulls))
         return Fork([], [*self._ready(pulls), *beside], self._ready(last))
 
     def _ready(self, launches: Sequence[Launch], *, early: bool = False) -> list[Callable[[], None]]:
-        """Each made ready; ``early``: it starts with the blocks of the one before it, on GPUs that can."""
+        """Prepare each launch; ``early``: it starts with the blocks of the previous one, on GPUs that support it."""
         if self._operators.dependents:
             return [Packed(launch, early=early) for launch in launches]
         return [partial(kernel, grid, block, arguments) for kernel, grid, block, arguments in launches]
 
     @property
     def warps(self) -> int:
-        """That pull: by so much a product raises each counter of what has arrived."""
+        """Number of pulling warps, by which a product raises each counter of arrived rows."""
         return self.blocks * _THREADS // 32
 
     def _pulling(self, b: cp.ndarray, columns: int, vector: int) -> Launch:
-        """What pulls the halo."""
+        """Return the launch that pulls the halo."""
         peers, pulled, numbers = self._peers, self._pulled, self._numbers
         lanes = even_lanes(-(-columns // vector), _PULL_LANES)
         build = build_of("pull", 32, bf16=b.dtype == np.uint16)
@@ -171,14 +172,14 @@ class HaloKernel:
         return self._kernel(build, f"halo_pull_{lanes}_{vector}"), (self.blocks,), (_THREADS,), arguments
 
     def _kernel(self, build: Build, name: str) -> Any:
-        """One of the two that run side by side: with other wishes for shared memory they would take turns."""
+        """Return one of the two concurrent kernels; different shared memory carveouts would serialize them."""
         kernel = self._operators.kernel(build, name)
         pulling = self._tuning.blocks * (_THREADS * 16 * self._tuning.loads + _OTHERS)
         kernel.preferred_shared_memory_carveout = self._operators.carveout(pulling + _SUMS * _OTHERS)
         return kernel
 
     def _partial_sums(self, columns: int) -> cp.ndarray:
-        """float32 [slots, D] with rows of whole vectors, in the same memory for all widths."""
+        """Return float32 [slots, D] with rows of whole vectors, in the same memory for all widths."""
         width = -(-columns // 8) * 8
         elements = self._schedule.slots * width
         if self._partial is None or self._partial.size < elements:

@@ -1,6 +1,6 @@
-"""What embedding lookups compute on a GPU: ``lookups`` with CuPy's arrays, and kernels that read other PEs' rows.
+"""Embedding lookups on a GPU: the functions of ``mgg.kernel.cpu.lookups``, and kernels that read other PEs' rows.
 
-Everything is on CuPy's current stream. Sums are float32, in an order that follows from the bag alone; ``ends`` and
+Everything runs on CuPy's current stream. Sums are float32, in an order that depends only on the bag. ``ends`` and
 ``distinct`` wait for the GPU.
 """
 
@@ -16,7 +16,7 @@ from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.arguments import column_tiles, index_bits, row_stride, vector_width
 
-#: Warps a block: kWarps in kernels/lookup/bags.cu.
+#: Warps per block: kWarps in kernels/lookup/bags.cu.
 _WARPS = 4
 _KEYS = cp.ElementwiseKernel(
     "int32 id, int32 pes, int32 height", "int32 key", "key = id % pes * height + id / pes", "mgg_lookup_keys"
@@ -30,7 +30,7 @@ _PLACES = cp.ElementwiseKernel(
 
 @dataclass(frozen=True)
 class Peers:
-    """All PEs' rows: their ``addresses`` uint64 [P] in device memory, and one PE's, whose stride all have."""
+    """All PEs' rows: ``addresses`` uint64 [P] in device memory, and ``any`` PE's matrix, for the common stride."""
 
     addresses: cp.ndarray
     any: cp.ndarray
@@ -43,57 +43,57 @@ class CudaLookups:
         self._operators = operators
 
     def keys(self, ids: cp.ndarray, pes: int, height: int) -> cp.ndarray:
-        """Numbers of ``ids`` by owner."""
+        """Return the keys of ``ids``."""
         made = cp.empty(ids.shape, np.int32)
         _KEYS(ids, np.int32(pes), np.int32(height), made)
         return made
 
     def rows(self, keys: cp.ndarray, height: int) -> cp.ndarray:
-        """The rows of the owners that ``keys`` are of."""
+        """Return the row of each key in its owner's memory."""
         made = cp.empty(keys.shape, np.int32)
         _ROWS(keys, np.int32(height), made)
         return made
 
     def by_owner(self, keys: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-        """``keys`` sorted, and the place of each in the sorted ones."""
+        """Return ``keys`` sorted, and the position of each in the result."""
         order = cp.argsort(keys)
         place = cp.empty(len(keys), np.int64)
         place[order] = cp.arange(len(keys), dtype=np.int64)
         return keys[order], place
 
     def distinct(self, keys: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-        """The different ones of ``keys``, and the place of each among them."""
+        """Return the distinct ``keys``, and the position of each key among them."""
         found, place = cp.unique(keys, return_inverse=True)
         return found, place
 
     def ends(self, keys: cp.ndarray, pes: int, height: int) -> list[int]:
-        """Where each owner's keys begin and end."""
+        """Return where each owner's keys begin, and where the last one's end."""
         edges = cp.asarray(np.arange(pes + 1, dtype=np.int64) * height)
         found: list[int] = cp.asnumpy(cp.searchsorted(keys, edges)).tolist()
         return found
 
     def places(self, keys: cp.ndarray, fetched: cp.ndarray, pe: int, height: int) -> cp.ndarray:
-        """For ``pool``: own rows, or ``~fetched``."""
+        """Return places for ``pool``: own rows, or ``~fetched``."""
         made = cp.empty(keys.shape, np.int32)
         _PLACES(keys, fetched.reshape(*keys.shape), np.int32(pe * height), np.int32(height), made)
         return made
 
     def pool(self, places: cp.ndarray, own: cp.ndarray, other: cp.ndarray, out: cp.ndarray) -> None:
-        """Sums of rows of two matrices of this GPU."""
+        """Sum rows of two matrices of this GPU."""
         matrices = own, row_stride(own), other, row_stride(other)
         self._launch("lookup_pool", places, vector_width(own, other), matrices, out)
 
     def peers(self, copies: Mapping[int, cp.ndarray]) -> Peers:
-        """What ``direct`` and ``mgg`` take of all PEs' rows, by PE."""
+        """Return the rows of all PEs, by PE, in the form that ``direct`` and ``mgg`` take."""
         addresses = [copies[pe].data.ptr for pe in range(len(copies))]
         return Peers(cp.asarray(np.array(addresses, np.uint64)), copies[0])
 
     def direct(self, ids: cp.ndarray, peers: Peers, out: cp.ndarray) -> None:
-        """Sums of rows that are read where they are, by loads."""
+        """Sum rows that are read in place by loads."""
         self._of_peers("lookup_direct", ids, 0, peers, out)
 
     def mgg(self, ids: cp.ndarray, rank: int, peers: Peers, out: cp.ndarray) -> None:
-        """The same; those of other PEs than ``rank`` are copied to shared memory while its own are summed (MGG 5)."""
+        """As ``direct``, but copy other PEs' rows to shared memory while ``rank``'s own rows are summed (MGG 5)."""
         self._of_peers("lookup_mgg", ids, rank, peers, out)
 
     def _of_peers(self, name: str, ids: cp.ndarray, rank: int, peers: Peers, out: cp.ndarray) -> None:
@@ -102,7 +102,7 @@ class CudaLookups:
         self._launch(name, ids, vector_width(peers.any), copies, out)
 
     def _launch(self, name: str, ids: cp.ndarray, vector: int, rows: tuple[object, ...], out: cp.ndarray) -> None:
-        """A warp for every bag and tile of columns."""
+        """Launch one warp per bag and tile of columns."""
         bags, size = ids.shape
         columns, build = out.shape[1], build_of("bags", index_bits(ids))
         if not bags:

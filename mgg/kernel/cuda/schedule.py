@@ -1,4 +1,4 @@
-"""How a matrix's rows are cut for a GPU, in its memory: made once a matrix, for every kernel that goes row by row."""
+"""Cuts of a matrix's rows in GPU memory: made once per matrix, for all row-wise kernels."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class RowTuning:
     """How the row-wise kernel is launched; ``tasks_per_block`` changes no bit of the result.
 
     Attributes:
-        task: work of a warp's task and longest piece, arcs; None lets the matrix decide.
-        tile: most lanes a row of B, 1 to 32 and a power of two: wider matrices are worked off in tiles of columns.
-        tasks_per_block: tasks of a block; more give more reuse in L1, fewer a better balance.
+        task: work of a warp's task and longest piece, in arcs; None: chosen from the matrix.
+        tile: most lanes per row of B, 1 to 32 and a power of two; wider matrices are processed in tiles of columns.
+        tasks_per_block: tasks per block; more tasks reuse more data in L1, fewer balance better.
     """
 
     task: int | None = None
@@ -28,14 +28,14 @@ class RowTuning:
     tasks_per_block: int = 64
 
 
-#: Columns from which blocks are small, from which they are smallest and, for matrices whose mean row has so many arcs,
-#: from which tiles are narrow: L1 keeps fewer rows of B the wider they are, and long rows name the same ones often
-#: enough to pay for reading the arcs once a tile. Measured on an H200.
+#: Columns from which blocks are small; from which they are smallest; and, for matrices with at least the last number
+#: of arcs per row, from which tiles are narrow. L1 keeps fewer rows of B the wider they are, and long rows refer to the
+#: same rows often enough to justify reading the arcs once per tile. Measured on an H200.
 WIDE, WIDEST, WIDE_LONG, LONG_ROW = 48, 96, 64, 200
 
 
 def row_tuning(columns: int, mean_row: float) -> RowTuning:
-    """The tuning for B's columns (of four bytes) and the matrix's mean number of arcs a row."""
+    """Return the tuning for B's columns (of four bytes) and the matrix's mean number of arcs per row."""
     if columns >= WIDE_LONG and mean_row >= LONG_ROW:
         return RowTuning(tile=8, tasks_per_block=24)
     if columns >= WIDEST:
@@ -45,12 +45,12 @@ def row_tuning(columns: int, mean_row: float) -> RowTuning:
 
 @dataclass(frozen=True)
 class DeviceSchedule:
-    """A ``RowSchedule`` in a GPU's memory, and what follows from it.
+    """A ``RowSchedule`` in GPU memory, with derived values.
 
     Attributes:
-        blocks: int32, first task of each block of threads.
+        blocks: int32, first task of each thread block.
         slot_rows: int32 [slots], the row of each partial sum.
-        mean_row: arcs a row of the matrix.
+        mean_row: mean arcs per row of the matrix.
     """
 
     begin: cp.ndarray
@@ -65,10 +65,10 @@ class DeviceSchedule:
 
 
 class DeviceSchedules:
-    """The cuts of matrices; they live as long as the indptr array that they were made from.
+    """The cuts of matrices; each lives as long as the indptr array that it was made from.
 
     Args:
-        tuning: of all of them; without it, ``row_tuning`` decides.
+        tuning: used for all matrices; None: ``row_tuning`` decides.
         processors: multiprocessors of the GPU.
     """
 
@@ -82,11 +82,11 @@ class DeviceSchedules:
         return self._tuning is not None
 
     def of(self, indptr: cp.ndarray, columns: int, accumulate: bool = False) -> tuple[RowTuning, DeviceSchedule]:
-        """Tuning and cut of a matrix's rows, made at the first call for ``indptr`` and a tuning (waits for the GPU).
+        """Return tuning and cut of a matrix's rows; the first call for an ``indptr`` and tuning waits for the GPU.
 
         Args:
-            indptr: of the matrix, with one row or more.
-            columns: of B.
+            indptr: row pointers of the matrix, with at least one row.
+            columns: columns of B.
             accumulate: the product is added to C, so rows without arcs are left out.
         """
         matrix, pointer = self._matrix(indptr), None
@@ -97,14 +97,14 @@ class DeviceSchedules:
         name = (tuning.task, tuning.tasks_per_block, accumulate)
         if name not in matrix.made:
             cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
-            # At least four rounds of blocks where there is work for so many.
+            # At least four rounds of blocks, if there is enough work.
             most = min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8)))
             matrix.made[name] = _upload(cut, most, matrix.mean_row)
         return tuning, matrix.made[name]
 
     def bundles(self, indptr: cp.ndarray, groups: int, accumulate: bool, tuning: BundleTuning = TUNING) -> Bundles:
-        """The order of work where rows of B are short, made at the first call for ``indptr`` and ``groups``, which are
-        rows side by side in a warp (waits for the GPU).
+        """Return the order of work for short rows of B, with ``groups`` rows side by side in a warp; the first call
+        for an ``indptr`` and ``groups`` waits for the GPU.
         """
         bundles, name = self._matrix(indptr).bundles, (groups, accumulate, tuning)
         if name not in bundles:
@@ -120,7 +120,7 @@ class DeviceSchedules:
 
 @dataclass
 class _Matrix:
-    """What is known of a matrix."""
+    """Cached cuts of a matrix."""
 
     indptr: Any
     mean_row: float | None = None

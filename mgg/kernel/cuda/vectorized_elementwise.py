@@ -1,4 +1,4 @@
-"""Elementwise kernels of matrices that use a GPU's memory bandwidth; CuPy compiles each at its first use."""
+"""Elementwise kernels on matrices that use a GPU's full memory bandwidth; CuPy compiles each at its first use."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _LARGEST_32_BIT = 2**32 - 4
 
 
 class ByFours:
-    """An elementwise kernel of float32 matrices of one shape that takes four entries a thread.
+    """An elementwise kernel on float32 matrices of one shape, with four entries per thread.
 
-    With one entry a thread, as CuPy has it, too few bytes are under way to use a GPU's memory bandwidth. A thread's
-    entries are of one row where rows are padded (a plan's input) or a matrix does not begin at a multiple of 16 bytes.
+    With one entry per thread, as in CuPy, too few bytes are in flight to use a GPU's memory bandwidth. If rows are
+    padded (a plan's input) or a matrix does not begin at a multiple of 16 bytes, a thread's entries are from one row.
 
     Args:
-        name: of the kernel.
-        read: names of the matrices that it reads; the result may take the place of one of them.
-        others: declarations of what else it reads.
-        expression: of an entry, from those of the matrices, ``row``, ``column`` and the others.
+        name: name of the kernel.
+        read: names of the input matrices; the result may overwrite one of them.
+        others: declarations of the other inputs.
+        expression: value of an entry, from entries of the matrices, ``row``, ``column`` and the other inputs.
         preamble: functions that the expression calls.
-        result: type of an entry of the result, ``float32`` or ``uint16``.
+        result: type of the result's entries, ``float32`` or ``uint16``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ByFours:
         plain = {"float32": "float", "uint16": "unsigned short"}[result]
 
         def compiled(kind: str, counts: str, body: str) -> dict[int, ElementwiseKernel]:
-            # Divisions of 64-bit numbers take long, so matrices that allow it are counted with 32 bits.
+            # 64-bit divisions are slow, so matrices that allow it use 32-bit counts.
             return {
                 bits: ElementwiseKernel(
                     ", ".join([f"uint{bits} columns", counts.format(bits), *declared]), f"raw {result} out", body,
@@ -88,16 +88,16 @@ class ByFours:
             """)  # fmt: skip
 
     def __call__(self, *operands: Any, out: cp.ndarray) -> cp.ndarray:
-        """Fill ``out``; the operands in the order of their declaration.
+        """Fill ``out``; pass the operands in the order of their declaration.
 
         Args:
-            operands: matrices [rows, columns], or vectors, of the shape of ``out``, copied where rows are not
-                contiguous; then the others.
-            out: with contiguous rows.
+            operands: matrices [rows, columns], or vectors, of the shape of ``out``, which are copied if their rows are
+                not contiguous; then the others.
+            out: the result, with contiguous rows.
 
         Raises:
-            ValueError: another shape, or an ``out`` whose rows are not contiguous.
-            TypeError: another type than declared.
+            ValueError: shapes differ, or the rows of ``out`` are not contiguous.
+            TypeError: a type differs from its declaration.
         """
         matrices, others = operands[: self._matrices], operands[self._matrices :]
         if any(matrix.shape != out.shape for matrix in matrices) or not 1 <= out.ndim <= 2:
@@ -123,7 +123,7 @@ class ByFours:
 
 
 def _has_rows(matrix: cp.ndarray) -> bool:
-    """Whether rows are contiguous and follow each other, padded or not; vectors are one row."""
+    """Return whether rows are contiguous and consecutive, padded or not; a vector is one row."""
     size, (*steps, step) = matrix.shape[-1] * matrix.itemsize, matrix.strides
     along = step == matrix.itemsize or matrix.shape[-1] == 1
     return along and all((each >= size and each % matrix.itemsize == 0) or len(matrix) == 1 for each in steps)

@@ -1,4 +1,4 @@
-"""Technique ``cola``: column-wise remote SpMM, each remote row fetched once, fused over workgroups (CoLa 3 to 5)."""
+"""Technique ``cola``: column-wise remote SpMM that fetches each remote row once, fused by workgroup (CoLa 3 to 5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mgg.layout.split import transposed
 
 
 class ColaOptions(WorkgroupOptions):
-    """Workgroups, and the paper's steps one by one (table 8)."""
+    """Workgroups, and the paper's optimizations one by one (table 8)."""
 
     fusion: bool = Field(True, description="a row crosses to a workgroup once, not once a PE (4.2)")
     coalesced: bool = Field(True, description="rows for another workgroup cross in one message (4.3)")
@@ -36,31 +36,31 @@ class ColaOptions(WorkgroupOptions):
 
 
 def fused_members(options: TechniqueOptions, layout: PeLayout) -> int:
-    """PEs of a workgroup; without fusion all PEs are one."""
+    """Return the PEs per workgroup; without fusion, all PEs form one workgroup."""
     assert isinstance(options, ColaOptions)
     return members_of(options, layout) if options.fusion else layout.size
 
 
 class Cola(Plan):
-    """Row-wise SpMM on columns that this PE holds, column-wise on those that a mate holds, a workgroup a phase.
+    """Row-wise SpMM on columns in this PE's memory and column-wise on mates' columns; one phase per workgroup.
 
-    GPUs fetch a row and spread it in one launch, CPU ranks in batches.
+    GPUs fetch and spread a row in one launch; CPU ranks work in batches.
     """
 
     name = "cola"
     kernels = ("cola", "columns")
     least_volume = True
-    deterministic = False  # on GPUs its float atomics make the last bits vary
+    deterministic = False  # on GPUs, float atomics make the last bits vary
     Options = ColaOptions
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """Local arcs, remote ones by column, rows of hubs; with workgroups, what arrives and is packed."""
+        """Return the memory of local arcs, remote arcs by column and hub rows; with workgroups, also of the buffers."""
         assert isinstance(case.options, ColaOptions)
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
         columns = case.base().columns + case.embeddings(hubs)
-        # Each remote arc once, by column or by row; of a column where it begins and where its row is.
+        # Each remote arc appears once, by column or by row. Each column stores where it begins and where its row is.
         arcs = case.arc * product.remote.arcs + 2 * POINTER * halo
         tasks = TASK * (product.remote.arcs // LARGEST_TASK + halo // PIECES_PER_TASK)
         members = fused_members(case.options, case.layout)
@@ -68,20 +68,20 @@ class Cola(Plan):
         if makes_groups(case.size, members):
             buffers = min(2, groups - 1) + int(case.options.coalesced)
             columns += buffers * case.embeddings(room(case, members).message)
-            received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # none of them are its own
+            received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # its own share is empty
             arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
         layout = case.pointers(case.rows) + case.arc * product.local.arcs
         return Need(layout, columns, arcs, case.local_cut() + tasks)
 
     @classmethod
     def told(cls, case: Case) -> Told | None:
-        """With several workgroups, what of symmetric memory the PE needs."""
+        """Return the symmetric memory that this PE needs, if there are several workgroups."""
         members = fused_members(case.options, case.layout)
         return told(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Row-wise on rows that this PE holds, column-wise on those of mates; beside it what crosses (5.1)."""
+        """Return the time of own rows (row-wise) and mates' rows (column-wise), overlapped with messages (5.1)."""
         options, split = work.options, work.split
         assert isinstance(options, ColaOptions)
         if options.workgroup not in (None, split.members) or split.pes % split.members:
@@ -89,10 +89,10 @@ class Cola(Plan):
         rates, links, moved, summed = machine.rates, machine.links, work.moved, work.summed
         mates = split.members if options.fusion else split.pes
         phases = split.pes // mates
-        # What counterparts send arrives in this PE's memory and is multiplied there, by row.
+        # Rows that counterparts send arrive in this PE's memory and are multiplied there row-wise.
         own_rows, own_arcs = (split.received_rows, split.received_arcs) if phases > 1 else (0.0, 0.0)
         halo, arcs = split.halo_rows - own_rows, split.remote_arcs - own_arcs
-        # A launch a phase on GPUs; CPU ranks fetch from each mate, a batch at a time.
+        # GPUs need one launch per phase; CPU ranks fetch batches from each mate.
         calls = phases * (mates > 1) if machine.gpu else phases * (mates - 1) + halo * moved / BUFFER_BYTES
         local = rates["rows"].seconds(split.local_arcs, split.rows, moved, summed)
         touched = np.minimum((phases - 1) * split.rows, own_arcs)
@@ -102,7 +102,7 @@ class Cola(Plan):
             fetched, crossing = one_by_one(work, machine, halo, split.outside_share_of_rows, calls), np.zeros(1)
         else:
             fetched = links[links.rows].seconds(halo, moved, calls)
-            # Each message waits for the phase before.
+            # Each message waits for the previous phase.
             crossing = network_blocks(work, machine, split.fused_rows_a_pe, phases - 1, latencies=phases - 1)
             if not options.coalesced:
                 crossing = crossing + split.fused_rows_a_pe * links[links.network].message
@@ -113,13 +113,13 @@ class Cola(Plan):
 
     @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
-        """The workgroup; all PEs where rows of other workgroups are fetched, which takes their addresses."""
+        """Return the workgroup; all PEs if rows are fetched from other workgroups, which requires their addresses."""
         assert isinstance(options, ColaOptions)
         return mates_of(layout.rank, fused_members(options, layout)) if options.coalesced else range(layout.size)
 
     @classmethod
     def between_hosts(cls, options: TechniqueOptions) -> str:
-        """Without messages or fusion it is these, and not the workgroup, that reach beyond a host."""
+        """Blame ``coalesced`` or ``fusion`` if one is off: then that, not the workgroup, makes ``reach`` span hosts."""
         assert isinstance(options, ColaOptions)
         off = [name for name in ("fusion", "coalesced") if not getattr(options, name)]
         if not off:
@@ -132,7 +132,7 @@ class Cola(Plan):
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """The PEs make whole workgroups."""
+        """Check that the PEs form whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)
 
     def _build(self) -> None:
@@ -146,7 +146,7 @@ class Cola(Plan):
         self._columns = [self._columns_of(phase, columns) for phase in range(self._groups.count)]
 
     def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
-        """What spreads the rows that mates hold in ``phase``, out of all remote arcs by column."""
+        """Return the operator that spreads the mates' rows in ``phase``; ``columns``: all remote arcs by column."""
         joined = mates_of(self.world.rank, members_of(self.options, self.layout))
         parts = held_by_mates(self.host, self._groups, phase, joined)
         if self.world.gpu:
@@ -154,7 +154,7 @@ class Cola(Plan):
         return FetchedColumns(self.world, columns, parts)
 
     def _own_part(self, phase: int) -> Csr:
-        """The arcs to rows that this PE itself receives for ``phase``; columns are places in what it receives."""
+        """Return the arcs to rows that this PE receives for ``phase``; columns are positions in the received rows."""
         owner = self._groups.counterpart(phase)
         part = by_owner(self.host, halo_columns=True)[owner]
         places = self._groups.places[owner].astype(part.indices.dtype)
@@ -163,13 +163,13 @@ class Cola(Plan):
         )
 
     def _make_room(self) -> None:
-        """Two buffers for what arrives, one for what is packed."""
+        """Allocate two buffers for received rows and one for packed rows."""
         groups, world = self._groups, self.world
         most = max(max(map(len, groups.wanted.values()), default=0), max(map(len, groups.asked.values()), default=0))
         self._room = max(world.gather(most))
         self._buffers = [self._allocate(self._room, groups.mates) for _ in range(min(2, groups.count - 1))]
         if groups.count > 1 and self._coalesced:
-            memory = self._allocate(self._room, [world.rank])  # of one message at a time
+            memory = self._allocate(self._room, [world.rank])  # room for one message at a time
             self._outboxes = {
                 pe: Outbox(world, {pe: rows}, memory, self._embeddings) for pe, rows in groups.asked.items()
             }
@@ -183,7 +183,7 @@ class Cola(Plan):
             if phase:
                 coming = coming or self._distribute(phase, source)
                 coming.wait()
-                self.world.barrier()  # what the mates receive is there, and what they received before is used
+                self.world.barrier()  # what the mates receive has arrived, and their previous buffer is free
                 coming = None
             if self._pipelined and phase + 1 < phases:
                 coming = self._distribute(phase + 1, source)
@@ -208,11 +208,11 @@ class Cola(Plan):
         return self._view(self._memory(phase), self._room, dim)
 
     def _memory(self, phase: int) -> SymmetricArray:
-        """Where the rows for ``phase`` are."""
+        """Return the array with the rows for ``phase``."""
         return self._buffers[phase % len(self._buffers)] if phase else self._input
 
     def _multiply(self, phase: int, source: SymmetricArray, acc: Array) -> None:
-        """The product with the rows of one workgroup (algorithm 1)."""
+        """Add the product with the rows of one workgroup (algorithm 1)."""
         held = self._buffer(phase, acc.shape[1]) if phase else source
         own = self._own[phase]
         if not phase or len(own.indices):

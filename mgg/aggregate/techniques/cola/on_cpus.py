@@ -1,4 +1,4 @@
-"""Technique ``cola`` on CPU ranks: a PE fetches rows a batch at a time, then spreads them (CoLa algorithm 1)."""
+"""Technique ``cola`` on CPU ranks: a PE fetches rows in batches, then spreads them (CoLa algorithm 1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr
 
-#: Fetched rows are kept on chip (line 18): what fits the second-level cache of a core.
+#: Size of the buffer for fetched rows, which stay on chip (line 18): it fits a core's second-level cache.
 BUFFER_BYTES = 256 * 1024
 
 
@@ -22,7 +22,7 @@ class FetchedColumns:
     Args:
         world: the PEs.
         columns: transpose of the PE's remote arcs, in host memory.
-        parts: which of them, by who holds their rows.
+        parts: the ranges of these columns by the PE that has their rows.
     """
 
     def __init__(self, world: World, columns: Csr, parts: Sequence[Held]) -> None:
@@ -30,7 +30,7 @@ class FetchedColumns:
         self._ends, self._columns = columns.indptr, uploaded_csr(world, columns)
 
     def __call__(self, world: World, held: SymmetricArray, acc: Array) -> None:
-        """Add the product with the rows that the mates' ``held`` [*, D] have to ``acc`` [rows, D]."""
+        """Add the product with the rows of the mates' ``held`` [*, D] to ``acc`` [rows, D]."""
         for part, rows in self._parts:
             self._spread_part(world, part, rows, held, acc)
 
@@ -46,7 +46,7 @@ class FetchedColumns:
             self._spread(world, start, stop, fetched, acc)
 
     def _spread(self, world: World, start: int, stop: int, fetched: Array, acc: Array) -> None:
-        """Add the columns start..stop, whose rows have been fetched, to the output rows that need them."""
+        """Add the fetched rows of columns start..stop to the output rows that need them."""
         columns = self._columns
         arcs = slice(int(self._ends[start]), int(self._ends[stop]))
         weights = None if columns.weights is None else columns.weights[arcs]

@@ -21,8 +21,8 @@ class PulledColumns:
     Args:
         world: the PEs.
         columns: transpose of the PE's remote arcs, in host memory.
-        parts: which of them, by who holds their rows.
-        matrix: the symmetric array of the rows, which the mates' copies of any width begin with.
+        parts: the ranges of these columns by the PE that has their rows.
+        matrix: the symmetric array of the rows; views of any width start at its beginning.
     """
 
     def __init__(self, world: World, columns: Csr, parts: Sequence[Held], matrix: SymmetricArray) -> None:
@@ -31,15 +31,15 @@ class PulledColumns:
         sources = [np.uint64(i << 48) | part.rows.astype(np.uint64) for i, part in enumerate(parts)]
         schedule = column_schedule(columns, chosen, np.concatenate([none.astype(np.uint64), *sources]))
         fetched = np.bincount((schedule.sources >> np.uint64(48)).astype(np.int64), minlength=len(parts))
-        self._fetched: Counter[str] = Counter()  # rows of a launch, by what they count as
+        self._fetched: Counter[str] = Counter()  # rows per launch, by counter name
         for part, rows in zip(parts, fetched.tolist(), strict=True):
             self._fetched[part.operation] += rows
         holders = np.array([matrix.copy_of(part.mate).data.ptr for part in parts], np.uint64)
-        operators: Any = world.operators  # a GPU's have the kernel beside the table of operators
+        operators: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._kernel = operators.cola_kernel(schedule, world.upload(holders))
 
     def __call__(self, world: World, held: SymmetricArray, acc: Array) -> None:
-        """Add the product with the rows that the mates' ``held`` [*, D] have to ``acc`` [rows, D]."""
+        """Add the product with the rows of the mates' ``held`` [*, D] to ``acc`` [rows, D]."""
         self._kernel(held.local, acc)
         for operation, rows in self._fetched.items():
             world.counters.add(operation, 4 * rows * acc.shape[1])

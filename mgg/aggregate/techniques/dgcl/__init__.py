@@ -1,4 +1,4 @@
-"""Technique ``dgcl``: all rows that a PE needs are gathered along planned trees, then multiplied (DGCL, EuroSys'21)."""
+"""Technique ``dgcl``: planned trees gather all rows that a PE needs, then one product follows (DGCL, EuroSys'21)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mgg.layout import PeLayout
 
 
 class DgclOptions(WorkgroupOptions):
-    """The topology that trees are planned for: workgroups of PEs, and what a link between these costs."""
+    """The topology for planning the trees: workgroups of PEs, and the cost of a link between workgroups."""
 
     batch: int = Field(64, ge=1, description="rows, needed by the same PEs, that take one tree; 1 is the paper's")
     slow: float = Field(
@@ -33,7 +33,7 @@ class DgclOptions(WorkgroupOptions):
 
 @dataclass(frozen=True)
 class _Transfers:
-    """What a PE moves in a stage: rows of mates that it pulls, to where, and rows that it puts."""
+    """One PE's transfers in a stage: rows to pull from mates and their targets, and rows to put."""
 
     pulls: list[tuple[int, Array, slice]]
     outbox: Outbox | None
@@ -41,53 +41,53 @@ class _Transfers:
 
 
 class Dgcl(Plan):
-    """PEs that got a row forward it, stage by stage, until all that need it have it behind their own rows.
+    """PEs forward received rows, stage by stage, until every PE that needs a row has it behind its own rows.
 
-    Within a workgroup rows are pulled, between workgroups put, a message for each pair of PEs and stage. Then one
-    product adds a row's arcs in the order of one PE's, so results have the same bits on any number of PEs.
+    Rows are pulled within a workgroup and put between workgroups, with one message per pair of PEs and stage. Then one
+    product adds each row's arcs in the order of a single PE, so results have the same bits on any number of PEs.
     """
 
     name = "dgcl"
     least_volume = True
-    sums_apart = False  # one product makes a sum
+    sums_apart = False  # a single product computes each sum
     Options = DgclOptions
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """One matrix of rows and halo, one CSR, and what is packed: about what goes straight from its owner."""
+        """Return the memory of one matrix, one CSR and the packed rows, estimated without forwarded rows."""
         product, members = case.product, members_of(case.options, case.layout)
         held = int((case.heights + np.array(case.counts.halo_rows)).max())
         if makes_groups(case.size, members):
             held += room(case, members).sent
         arcs = case.pointers(case.rows) + case.arc * (product.local.arcs + product.remote.arcs)
-        lists = case.ids * product.halo  # of rows that are pulled; those of rows that are put are as many or fewer
+        lists = case.ids * product.halo  # of pulled rows; lists of put rows are no longer
         lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
         columns = case.embeddings(held) + case.matrix(case.rows)
         return Need(0, columns, arcs + lists, case.cut(lengths))
 
     @classmethod
     def told(cls, case: Case) -> Told | None:
-        """With several workgroups, what of symmetric memory the PE needs."""
+        """Return the symmetric memory that this PE needs, if there are several workgroups."""
         members = members_of(case.options, case.layout)
         return told(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
     def least(cls, case: Case) -> int:
-        """The halo as a whole besides."""
+        """Return the least host memory, including the whole halo."""
         return super().least(case) + case.embeddings(case.product.halo)
 
     @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
-        """The workgroup."""
+        """Return the workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """The PEs make whole workgroups."""
+        """Check that the PEs form whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
-        """With room for the halo behind the rows, so that both are one matrix."""
+        """Allocate room for the halo behind the rows, so that both are one matrix."""
         self._max_rows = max(self.world.gather(self.layout.rows + self.host.halo))
         return super()._allocate_input(self._floats(self._max_rows))
 
@@ -109,15 +109,15 @@ class Dgcl(Plan):
             outbox = Outbox(world, lists, memory, self._embeddings) if memory is not None and lists else None
             firsts = {pe: first for pe, (_, first) in stage.puts.items()}
             self._transfers.append(_Transfers(pulls, outbox, firsts))
-        # What is put is there once all have met; what is pulled, and not passed on, is there at once.
+        # Put rows need a barrier before use; pulled rows that are not passed on are there at once.
         self._met = [True] * (len(plan.stages) - 1) + plan.crosses[-1:]
 
     def _in_turn(self, pulls: dict[int, tuple[np.ndarray, int]]) -> list[tuple[int, tuple[np.ndarray, int]]]:
-        """The mates, each PE's right neighbor first, so that no PE is everyone's first source."""
+        """Return the mates from this PE's right neighbor on, so that no PE is everyone's first source."""
         return sorted(pulls.items(), key=lambda each: (each[0] - self.world.rank) % self.world.size)
 
     def _in_place(self, places: np.ndarray) -> Csr:
-        """All arcs of this PE's rows, those of a row by node; columns are rows of its matrix."""
+        """Return all arcs of this PE's rows, ordered by node in each row; columns are rows of its matrix."""
         whole, layout, host = global_columns(self.host, self.layout), self.layout, self.host
         kind = index_dtype(self._max_rows)
         where = np.empty(whole.columns, kind)

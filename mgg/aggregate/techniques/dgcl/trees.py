@@ -1,4 +1,4 @@
-"""Which rows a PE gets from whom and when, where rows are forwarded along trees (DGCL): the plan of an all-gather."""
+"""The plan of an all-gather along trees (DGCL): which rows a PE gets, from which PE, and in which stage."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mgg.graph.csr import index_dtype
 from mgg.kernel.trees import grow
 from mgg.layout import PeLayout, Product
 
-#: Stage -> rows of a PE's matrix, in the order in which they arrive.
+#: Stage -> rows of a PE's matrix, in order of arrival.
 Leaving = dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one PE moves between two meetings of all PEs.
+    """One PE's transfers between two barriers.
 
     Attributes:
-        pulls: mate -> rows of its matrix, and the first row of this PE's matrix that they go to.
-        puts: PE of another workgroup -> rows of this PE's matrix, and the first row of that PE's that they go to.
+        pulls: mate -> rows of its matrix, and the first row of this PE's matrix that receives them.
+        puts: PE of another workgroup -> rows of this PE's matrix, and the first row of that PE's that receives them.
     """
 
     pulls: dict[int, tuple[np.ndarray, int]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def sent(self) -> int:
-        """Rows that are put."""
+        """Number of rows that are put."""
         return sum(len(rows) for rows, _ in self.puts.values())
 
 
@@ -39,9 +39,9 @@ class Forwarding:
     """One PE's part of an all-gather.
 
     Attributes:
-        stages: what it moves, in as many stages as on every PE.
-        places: int64 [H], the row of its matrix, behind its own, where each halo row arrives.
-        crosses: of each stage, whether any PE puts rows then.
+        stages: its transfers, in the same number of stages on every PE.
+        places: int64 [H], the row of its matrix, behind its own rows, where each halo row arrives.
+        crosses: for each stage, whether any PE puts rows in it.
     """
 
     stages: list[Stage]
@@ -50,15 +50,15 @@ class Forwarding:
 
 
 def planned(world: World, layout: PeLayout, product: Product, members: int, batch: int, slow: float) -> Forwarding:
-    """The trees of all rows, the same on every PE, and this PE's part of them (collective).
+    """Plan the trees of all rows, the same on every PE; return this PE's part of them (collective).
 
     Args:
         world: the PEs.
-        layout: what this PE holds.
+        layout: this PE's part of the graph.
         product: one direction of it, in host memory.
-        members: PEs of a workgroup.
-        batch: rows that take one tree.
-        slow: time of a row between workgroups over that between mates.
+        members: PEs per workgroup.
+        batch: rows that share one tree.
+        slow: time of a row between workgroups, relative to the time between mates.
     """
     rank, pes = world.rank, range(world.size)
     classes = _Classes(world, product, layout.rows)
@@ -75,7 +75,7 @@ def planned(world: World, layout: PeLayout, product: Product, members: int, batc
     halo = np.concatenate(world.exchange([mine[product.sends_to(pe)] for pe in pes]))
     giver, arrives = parents[halo, rank], stages[halo, rank]
     places = np.empty(len(halo), np.int64)
-    # What one PE sends in a stage lies together, by owner and row.
+    # Rows that one PE sends in a stage are adjacent, ordered by owner and row.
     places[np.lexsort((np.arange(len(halo)), giver, arrives))] = layout.rows + np.arange(len(halo))
     firsts = [
         {int(stage): int(places[(giver == pe) & (arrives == stage)].min()) for stage in set(arrives[giver == pe])}
@@ -84,7 +84,7 @@ def planned(world: World, layout: PeLayout, product: Product, members: int, batc
     held, chunk = _held(rank, product, mine, halo, places)
     leaving = [_leaving(held, stages[chunk, pe], parents[chunk, pe] == rank) for pe in pes]
 
-    # Mates are told which rows to pull; a PE of another workgroup tells where it wants what is put.
+    # Mates learn which rows to pull; a PE of another workgroup learns where to put its rows.
     mates, made = mates_of(rank, members), [Stage() for _ in range(count)]
     pulled: list[Leaving] = world.exchange([rows if pe in mates else {} for pe, rows in enumerate(leaving)])
     wanted: list[dict[int, int]] = world.exchange([{} if pe in mates else each for pe, each in enumerate(firsts)])
@@ -99,7 +99,7 @@ def planned(world: World, layout: PeLayout, product: Product, members: int, batc
 def _held(
     rank: int, product: Product, mine: np.ndarray, halo: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of this PE's matrix that others need, too, by owner and row, and their chunks."""
+    """Return the rows of this PE's matrix that other PEs also need, by owner and row, and their chunks."""
     own, before = np.flatnonzero(mine >= 0), int(product.halo_ptr[rank])
     held = np.concatenate([places[:before], own, places[before:]])
     held = held.astype(index_dtype(int(held.max(initial=0)) + 1))
@@ -107,24 +107,24 @@ def _held(
 
 
 def _leaving(held: np.ndarray, stages: np.ndarray, taken: np.ndarray) -> Leaving:
-    """Those of ``held`` that are ``taken``, by stage."""
+    """Return the rows of ``held`` that are ``taken``, by stage."""
     return {int(stage): held[taken & (stages == stage)] for stage in sorted(set(stages[taken]))}
 
 
 class _Classes:
-    """Rows of all PEs by the set of PEs that need them (collective).
+    """Rows of all PEs, grouped by the set of PEs that need them (collective).
 
-    Those that the fewest need come first: they leave no choice, and the others take the links that are left.
+    Classes needed by the fewest PEs come first: they leave no choice, so the others can use the remaining links.
 
     Args:
         world: the PEs.
-        product: what this PE sends to whom.
-        rows: that this PE owns.
+        product: lists which rows this PE sends to which PEs.
+        rows: number of rows that this PE owns.
 
     Attributes:
-        owners: int64 [C], the PE that has the rows of a class.
-        needed: bool [C, P], those that need them.
-        counts: int64 [C], how many they are.
+        owners: int64 [C], the PE that owns the rows of a class.
+        needed: bool [C, P], the PEs that need them.
+        counts: int64 [C], rows per class.
     """
 
     def __init__(self, world: World, product: Product, rows: int) -> None:
@@ -141,15 +141,15 @@ class _Classes:
         order = np.argsort(everyone.sum(axis=1), kind="stable")
         self.owners, self.needed = owners[order], everyone[order]
         self.counts = np.concatenate([each for _, each in told])[order]
-        # This PE's classes keep their order among all.
+        # The classes of this PE keep their order among all classes.
         self._mine = np.argsort(order)[owners == world.rank]
 
     def chunks_of_rows(self, chunks: np.ndarray, batch: int) -> np.ndarray:
-        """The chunk of each row of this PE, int64 [rows]; -1: nobody needs it.
+        """Return the chunk of each row of this PE, int64 [rows]; -1 if no PE needs the row.
 
         Args:
             chunks: int64 [C + 1], first chunk of each class.
-            batch: rows of a chunk.
+            batch: rows per chunk.
         """
         found = np.full(self._all, -1, np.int64)
         order = np.argsort(self._class, kind="stable")

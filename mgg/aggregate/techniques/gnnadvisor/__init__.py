@@ -1,7 +1,7 @@
-"""Technique ``gnnadvisor``: GNNAdvisor's kernel (OSDI'21, sections 4 to 6) on one PE, each of its ideas switchable.
+"""Technique ``gnnadvisor``: GNNAdvisor's kernel (OSDI'21, sections 4 to 6) on one PE, each optimization switchable.
 
-On CPUs groups are summed one after the other in float64; dimension workers, threads, their mapping and the leader are a
-GPU's alone, but what they say of atomics is counted there, too.
+CPUs sum the groups one after the other in float64. Dimension workers, threads, their mapping and the leader affect GPUs
+only, but the count of atomics covers them on CPUs, too.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mgg.kernel.groups import Groups, Setting, count, groups_of
 from mgg.layout import PeLayout
 from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
 
-#: What ``ngs``, ``dw`` and ``tpb`` are where neither the user nor ``decide`` says.
+#: Defaults of ``ngs``, ``dw`` and ``tpb`` if neither the user nor ``decide`` sets them.
 NGS, DW, TPB = 16, 32, 128
-#: Bytes of the ids that a group has: its row and where its sum goes.
+#: Bytes of each id of a group: of its row and of the place of its sum.
 _ID = 4
 
 
 class GnnAdvisorOptions(TechniqueOptions):
-    """The kernel's parameters (section 6), and which ideas are on."""
+    """The kernel's parameters (section 6), and switches for its optimizations."""
 
     ngs: int | None = Field(
         None, ge=1, le=1024, description=f"arcs of a neighbor group (4.1); none: {NGS}, or as decided"
@@ -60,19 +60,19 @@ class GnnAdvisorOptions(TechniqueOptions):
 
     @model_validator(mode="after")
     def _decided_once(self) -> Self:
-        """What the Decider chooses is not given as well."""
+        """Reject values for parameters that the Decider chooses."""
         given = [name for name in decider.CHOOSES.get(self.decide, ()) if getattr(self, name) is not None]
         if given:
             raise ValueError(f"{given[0]}: decide: {self.decide} chooses it: leave one of the two out")
         return self
 
     def settings(self, lengths: np.ndarray, dim: int, gpu: str | None) -> Setting:
-        """What the kernel is launched with for a product of ``dim`` columns.
+        """Return the launch parameters for a product of ``dim`` columns.
 
         Args:
             lengths: int64 [rows], arcs of each row.
             dim: embedding columns.
-            gpu: model of the GPU; None: whichever ``fitted`` knows and needs most memory on.
+            gpu: model of the GPU; None: of the models that ``fitted`` knows, the one that needs most memory.
         """
         given = Setting(
             self.ngs or NGS, self.dw or DW, self.tpb or TPB,
@@ -92,18 +92,18 @@ class GnnAdvisorOptions(TechniqueOptions):
 
 
 class GnnAdvisor(Plan):
-    """Neighbor groups, dimension workers and a leader a row and block, in one launch."""
+    """Neighbor groups, dimension workers, and one leader per row and block, in one launch."""
 
     name = "gnnadvisor"
     kernels = ("gnnadvisor",)
     single_pe = True
-    reads_inputs = False  # there are no others
+    reads_inputs = False  # there is only one PE
     sums_apart = False
     Options = GnnAdvisorOptions
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """There are constants for the GPU where ``fitted`` decides."""
+        """Check that ``fitted`` has constants for this GPU."""
         assert isinstance(options, GnnAdvisorOptions)
         if options.decide == "fitted":
             try:
@@ -113,7 +113,7 @@ class GnnAdvisor(Plan):
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """Arcs without their rows' pointers, groups, and sums of rows that have several."""
+        """Return the memory of arcs without row pointers, of groups, and of the partial sums of split rows."""
         assert isinstance(case.options, GnnAdvisorOptions)
         lengths = np.diff(case.product.local.indptr)
         setting = case.options.settings(lengths, case.dim, None)
@@ -128,7 +128,7 @@ class GnnAdvisor(Plan):
 
     @classmethod
     def least(cls, case: Case) -> int:
-        """And the float64 sums, which are apart from the result."""
+        """Return the least host memory, including the float64 sums, which are separate from the result."""
         return super().least(case) + DOUBLE * case.rows * case.dim
 
     def _build(self) -> None:
@@ -144,19 +144,19 @@ class GnnAdvisor(Plan):
 
     @property
     def repeats(self) -> bool:
-        """Not with atomics."""
+        """Whether results repeat bit by bit, which atomics prevent."""
         assert isinstance(self.options, GnnAdvisorOptions)
         return self.options.sums == "ordered"
 
     def setting(self, dim: int) -> Setting:
-        """What the kernel is launched with for ``dim`` columns."""
+        """Return the launch parameters for ``dim`` columns."""
         assert isinstance(self.options, GnnAdvisorOptions)
         if dim not in self._settings:
             self._settings[dim] = self.options.settings(self._lengths, dim, self.world.gpu)
         return self._settings[dim]
 
     def facts(self, dim: int) -> dict[str, Any]:
-        """The atomics that the kernel issues on a GPU, and what was decided."""
+        """Return the number of atomics that the kernel issues on a GPU, and the chosen parameters."""
         setting = self.setting(dim)
         chosen = {"ngs": setting.ngs, "dw": setting.dw, "tpb": setting.tpb}
         return {"atomics": count(self._lengths, setting).atomics(setting, dim), "decided": chosen}
@@ -164,7 +164,7 @@ class GnnAdvisor(Plan):
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         dim = out.shape[1]
         setting = self.setting(dim)
-        operators: Any = self.world.operators  # a GPU's have the kernel beside the table of operators
+        operators: Any = self.world.operators  # on GPUs they have the kernel besides the table of operators
         if self.world.gpu:
             groups = self._groups_for(setting)
             operators.gnnadvisor(groups, self._indices, self._weights, source.local, out, setting)
@@ -179,13 +179,13 @@ class GnnAdvisor(Plan):
         operators.finish(acc, out)
 
     def forget(self, dim: int) -> None:
-        """Groups that other widths do not share."""
+        """Free the groups that no other width shares."""
         gone = self._settings.pop(dim, None)
         if gone is not None and gone not in self._settings.values() and gone != self.setting(self.max_dim):
             self._groups.pop(gone, None)
 
     def _groups_for(self, setting: Setting) -> Groups:
-        """The groups on the device; a new setting's are made at its first product."""
+        """Return the groups on the device; they are built at the first product with this setting."""
         if setting not in self._groups:
             made, up = groups_of(self.host.local.indptr, setting), self.world.upload
             targets = up(made.targets)

@@ -13,31 +13,31 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.kernel.groups import WARP, Setting
 
-#: What each of them chooses.
+#: The parameters that each variant chooses.
 CHOOSES = {"paper": ("ngs", "dw"), "artifact": ("ngs", "dw", "tpb"), "fitted": ("ngs", "dw", "tpb")}
-#: Work of a thread that the paper aims at: arcs times columns (equation 5, WPT).
+#: The paper's target for the work of a thread: arcs times columns (equation 5, WPT).
 WORK = 1024
-#: The ends of ngs.
+#: The bounds of ngs.
 LEAST, MOST = 1, 1024
-#: Of the released Decider: most warps a block, shared memory in KB as its driver assumes unless told, what share of it
-#: a block may take, and words a warp that its estimate adds.
+#: Constants of the released Decider: most warps per block, its driver's default shared memory in KB, the share of it
+#: that a block may take, and the extra words per warp in its estimate.
 _WARPS, _SHARED_KB, _SHARE, _GAP = 8, 100, 0.4, 100
 
 
 def as_printed(dim: int) -> tuple[int, int]:
-    """ngs and dw by equations 5 and 6: 32 workers from 32 columns on, else 16, and about ``WORK`` a thread.
+    """Return ngs and dw by equations 5 and 6: 32 workers from 32 columns on, else 16, and about ``WORK`` per thread.
 
-    The paper's bound on shared memory, tpb / 32 * 4 D bytes, binds tpb alone, and the kernel here has tiles of columns.
+    The paper's bound on shared memory, tpb / 32 * 4 D bytes, limits only tpb, and this kernel tiles the columns.
     """
     dw = WARP if dim >= WARP else WARP // 2
     return _within(round(WORK * dw / dim)), dw
 
 
 def as_released(lengths: np.ndarray, dim: int) -> tuple[int, int, int]:
-    """ngs, dw and tpb as the artifact's ``param.py`` computes them for its first layer.
+    """Return ngs, dw and tpb as the artifact's ``param.py`` computes them for its first layer.
 
-    The mean degree is the group's size; a block has as many warps as their neighbors' ids and rows fit into its part of
-    shared memory, at most 8. Where that is less than one, which the artifact cannot launch, it is one here.
+    The group size is the mean degree. A block has at most 8 warps, limited by how many warps' neighbor ids and rows fit
+    its share of shared memory. If not even one fits, the artifact cannot launch; here the block has one warp.
     """
     ngs = int(lengths.sum() / max(len(lengths), 1))
     estimate = _WARPS * 4 * (ngs + dim + _GAP) / 1e3
@@ -49,7 +49,7 @@ def _within(ngs: int) -> int:
     return min(max(ngs, LEAST), MOST)
 
 
-#: The settings that the fit chooses among.
+#: The settings that the fit chooses from.
 GRID = {
     "ngs": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
     "dw": (1, 2, 4, 8, 16, 32),
@@ -58,35 +58,36 @@ GRID = {
 
 
 def grid(like: Setting) -> list[Setting]:
-    """``like`` with every combination of ``GRID``."""
+    """Return ``like`` with every combination of ``GRID``."""
     return [replace(like, ngs=ngs, dw=dw, tpb=tpb) for ngs, dw, tpb in product(*GRID.values())]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The settings that were best on a GPU: what benchmarks/gpu_gnnadvisor.py fits to a sweep of several graphs.
+    """The best settings on a GPU; benchmarks/gpu_gnnadvisor.py fits them to a sweep over several graphs.
 
     Attributes:
-        picks: by embedding columns, the ngs, dw and tpb whose times over each graph's best are least on the average.
+        picks: for each number of embedding columns, the ngs, dw and tpb with the lowest average time relative to each
+            graph's best.
     """
 
     picks: Mapping[int, tuple[int, int, int]]
 
     def choose(self, dim: int, like: Setting) -> Setting:
-        """``like`` with the ngs, dw and tpb of the width that ``dim`` columns are nearest to, by their ratio."""
+        """Return ``like`` with the ngs, dw and tpb of the swept width that is nearest to ``dim``, by ratio."""
         nearest = min(self.picks, key=lambda swept: abs(math.log(swept / dim)))
         ngs, dw, tpb = self.picks[nearest]
         return replace(like, ngs=ngs, dw=dw, tpb=tpb)
 
 
-#: Fits by a word of the driver's name of a GPU: what ``benchmarks/gpu_gnnadvisor.py`` prints there.
+#: Fits by a word in the driver's name of a GPU; ``benchmarks/gpu_gnnadvisor.py`` prints them.
 FITTED: dict[str, Fit] = {
     "h200": Fit({16: (128, 32, 64), 64: (512, 32, 32), 128: (128, 32, 64)}),
 }
 
 
 def fit_for(gpu: str) -> Fit:
-    """The fit for ``gpu``, the driver's name of a model, empty on CPUs; raises InputError where there is none."""
+    """Return the fit for ``gpu``, the driver's model name (empty on CPUs); raise InputError if there is none."""
     words: Iterable[str] = re.split(r"\W+", gpu.lower())
     found = next((made for name, made in FITTED.items() if name in words), None)
     if found is None:

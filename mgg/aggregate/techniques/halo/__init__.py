@@ -1,4 +1,4 @@
-"""Technique ``halo``, ours: each needed remote row crosses once, while the PE works on what is there."""
+"""Technique ``halo``, MGG's own: each needed remote row crosses once, while the PE works on the rows it has."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from mgg.layout import PeLayout
 
 
 class Halo(Plan):
-    """PEs fetch the rows that they need into a halo of their own; no float atomics, so the same bits every time.
+    """PEs fetch the rows that they need into their own halo; without float atomics, so results repeat bit by bit.
 
-    On GPUs a launch pulls the halo beside one that works and hides the transfer. CPU ranks fetch, then work. With
-    several workgroups that is the near part; rows of other workgroups are put into mailboxes meanwhile, each once a
-    workgroup (CoLa 4.2), and then the far part is added, whose rows mates pull from each other's mailboxes. With option
-    ``split`` sums of rows are among what crosses (``covered.py``). With ``wire`` it is packed (``wire.py``); who gets
-    it unpacks it, so that mates find embeddings in mailboxes.
+    On GPUs one launch pulls the halo while another computes, which hides the transfer. CPU ranks fetch, then compute.
+    With several workgroups this is the near part. Meanwhile, rows of other workgroups are put into mailboxes, each row
+    once per workgroup (CoLa 4.2). The far part then adds them; mates pull its rows from each other's mailboxes. With
+    option ``split``, sums of rows may cross instead of rows (``cover.py``). With ``wire``, rows cross packed
+    (``wire.py``); the receiver unpacks them, so mates find embeddings in mailboxes.
     """
 
     name = "halo"
@@ -53,7 +53,7 @@ class Halo(Plan):
 
     @classmethod
     def need(cls, case: Case) -> Need:
-        """See ``need_of_halo``; on one PE, one row-wise product."""
+        """See ``need_of_halo``; on one PE, the memory of one row-wise product."""
         if case.size == 1:
             return super().need(case)
         sent = cls._leaves(case)
@@ -61,7 +61,7 @@ class Halo(Plan):
         assert isinstance(case.options, HaloOptions)
         if case.options.boundary == 1:
             return found
-        base = case.base()  # the product over the sample has the arcs as they are, too
+        base = case.base()  # the product over the sample also has the arcs in the layout's order
         return replace(
             found, layout=base.layout, columns=found.columns + boundary_bytes(case, sent),
             schedules=found.schedules + case.local_cut(),
@@ -69,7 +69,7 @@ class Halo(Plan):
 
     @classmethod
     def told(cls, case: Case) -> Told | Sent | None:
-        """What of symmetric memory the PE needs, with several workgroups, sums or samples."""
+        """Return the symmetric memory that this PE needs, if there are several workgroups, sums or samples."""
         members, sent = members_of(case.options, case.layout), cls._leaves(case)
         assert isinstance(case.options, HaloOptions)
         if sent is None and case.options.boundary < 1:
@@ -78,7 +78,7 @@ class Halo(Plan):
 
     @classmethod
     def _leaves(cls, case: Case) -> Leaving | None:
-        """What leaves the PE, where sums may."""
+        """Return the rows and sums that leave the PE, if sums may."""
         assert isinstance(case.options, HaloOptions)
         way = case.options.way(case.direction)
         if not gains(case.layout, way):
@@ -87,12 +87,12 @@ class Halo(Plan):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """On GPUs a pull beside a launch that works, and the same for the far part; on CPU ranks fetches, then passes.
+        """Return the time of the pull and the launches on GPUs, of fetches and then passes on CPU ranks.
 
-        None for an option ``workgroup`` other than the split's, whose halos are not known, for a ``split`` whose sums
-        were not counted, for ``stale``, as what crosses beside an epoch is no product's, and for ``boundary``, whose
-        products are not those of the graph. Where it was not measured, packing a row is taken for a product with an
-        arc, and so is unpacking.
+        None for a ``workgroup`` other than the split's, whose halos are unknown; for a ``split`` whose sums were not
+        counted; for ``stale``, because its transfers overlap an epoch and not a product; and for ``boundary``, whose
+        products are not those of the graph. Unless measured, packing a row is assumed to take as long as a product
+        with one arc, and so is unpacking.
         """
         options, split = work.options, work.split
         assert isinstance(options, HaloOptions)
@@ -108,41 +108,41 @@ class Halo(Plan):
             cost += slowest(_packed(work, machine, split.fused_rows_a_pe, packed), 0, 0)
         if split.sums is None:
             return cost
-        # Sums are made before anything crosses.
+        # Sums are computed before anything crosses.
         return slowest(machine.rates["rows"].seconds(split.sum_arcs, split.sums, work.moved, work.summed), 0, 0) + cost
 
     @classmethod
     def choices(cls) -> list[TechniqueOptions]:
-        """Rows, or the least of rows and sums."""
+        """Return the options that send rows, or the smaller cover of rows and sums."""
         return [HaloOptions(), HaloOptions(split="cover")]
 
     @classmethod
     def least(cls, case: Case) -> int:
-        """The halo as a whole besides, where it is known."""
+        """Return the least host memory, including the whole halo if its size is known."""
         assert isinstance(case.options, HaloOptions)
         known = not gains(case.layout, case.options.way(case.direction))
         return super().least(case) + (case.embeddings(case.product.halo) if known else 0)
 
     @classmethod
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
-        """The workgroup."""
+        """Return the workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """The PEs make whole workgroups."""
+        """Check that the PEs form whole workgroups."""
         check_members(cls.name, members_of(options, layout), world.size)
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
-        """Rows of one workgroup, whose arcs are one part: sums are made with the weights of the layout."""
+        """Return True for rows within one workgroup, where arcs are one part; sums use the layout's weights."""
         assert isinstance(options, HaloOptions)
         plain = options.split == "rows" and options.boundary == 1
         return members_of(options, layout) >= layout.size and (plain or layout.size == 1)
 
     @classmethod
     def builds(cls, options: TechniqueOptions, dtype: str, shmem: bool) -> list[Build]:
-        """And those that pack."""
+        """Return the kernels, including those that pack."""
         made = super().builds(options, dtype, shmem)
         packs = bits_of(options, dtype) is not None
         return [*made, build_of("wire", 32, bf16=dtype == "bf16")] if packs else made
@@ -174,7 +174,7 @@ class Halo(Plan):
         return self.options.way(self.direction)
 
     def _rows_of_input(self) -> int:
-        """With room for sums behind the rows; from here on the product is that over the rows and sums of others."""
+        """Reserve room for sums behind the rows; from now on, ``host`` is the product over received rows and sums."""
         rows, world = super()._rows_of_input(), self.world
         self._sent: Leaving | None = None
         if not gains(self.layout, self._way):
@@ -220,36 +220,36 @@ class Halo(Plan):
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
 
     def _sender(self, memory: SymmetricArray) -> Outbox:
-        """What sends rows to other workgroups, from ``memory``."""
+        """Return the sender of rows to other workgroups, which packs them in ``memory``."""
         assert self._groups is not None
         if self._wire is not None:
             return self._wire.outbox(self._groups.asked, memory)
         return Outbox(self.world, self._groups.asked, memory, self._embeddings)
 
     def close(self) -> None:
-        """Free the symmetric arrays, when nothing is on its way to them (collective)."""
+        """Free the symmetric arrays once no transfer to them is pending (collective)."""
         if self._stale is not None:
             self._stale.settle()
         super().close()
 
     def _alone(self, floats: int) -> SymmetricArray:
-        """Symmetric memory that this PE alone addresses, freed with the plan (collective)."""
+        """Allocate symmetric memory that only this PE addresses; ``close`` frees it (collective)."""
         made = self.world.symmetric(floats, [self.world.rank])
         self._symmetric.append(made)
         return made
 
     @property
     def stale(self) -> Stale | None:
-        """Where the option ``stale`` is set and there are several workgroups."""
+        """State for option ``stale``, if it is set and there are several workgroups."""
         return self._stale
 
     @property
     def sample(self) -> Sample | None:
-        """Where the option ``boundary`` is below 1 and there are several PEs."""
+        """Sampler for option ``boundary``, if it is below 1 and there are several PEs."""
         return self._sample
 
     def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
-        """What fetches the halo of ``part`` and computes it (collective); ``rows`` of ``matrix`` are not its halo."""
+        """Return the operator of ``part`` (collective); ``matrix`` has ``rows`` rows before the halo."""
         if not self._pulls:
             return FetchedHalo(self.world, part, matrix, rows, self._embeddings, self.max_dim, accumulate)
         flags = None
@@ -259,7 +259,7 @@ class Halo(Plan):
         return PulledHalo(self.world, part, matrix, rows, self._embeddings, flags, accumulate)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
-        """With room for the halo behind the rows, so that both are one matrix."""
+        """Allocate room for the halo behind the rows, so that both are one matrix."""
         if self.world.gpu and self.world.size > 1:
             mates = mates_of(self.world.rank, self._members)
             halo = int(self.host.halo_ptr[mates.stop] - self.host.halo_ptr[mates.start])
@@ -271,13 +271,13 @@ class Halo(Plan):
             self._sums_of_rows(source.local)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
-        # GPUs add in the output itself: a row's sums are made in registers.
+        # GPUs add in the output itself, because they accumulate a row in registers.
         sums = self.accumulator(out.shape[1]) if self.host.halo and not self._pulls else out
         self._step("all", source, sums)
         self.world.operators.finish(sums, out)
 
     def part(self, name: str, dim: int, out: Array) -> bool:
-        """The halo pulled alone, or all work with the halo as it is; GPUs do both side by side."""
+        """Pull the halo alone, or compute with the present halo; only GPUs can separate the two."""
         if not self._pulls or (self._sample is not None and self._sample.drawn):
             return False
         source = self._input_view(dim)
@@ -287,12 +287,12 @@ class Halo(Plan):
         return True
 
     def _step(self, step: str, source: SymmetricArray, sums: Array) -> None:
-        """``all``, ``transfer`` or ``compute``."""
+        """Run the step ``all``, ``transfer`` or ``compute``."""
         groups, crosses = self._groups, step != "compute"
         if self._sample is not None and self._sample.drawn:
             self._sample(self.world, source, sums)
             if self.meets:
-                self.world.barrier()  # others may write into this PE's mailbox again
+                self.world.barrier()  # after it, others may write into this PE's mailbox again
             return
         if groups is None:
             self._near(self.world, sums, step)
@@ -309,10 +309,10 @@ class Halo(Plan):
                 self._open(self._letters_of(source.local.shape[1]).local, source.local.shape[1])
         self._far(self.world, sums, step)
         if self.meets and crosses:
-            self.world.barrier()  # mates have read this PE's mailbox, so that others may write into it
+            self.world.barrier()  # mates have read this PE's mailbox, so others may write into it again
 
     def _late(self, stale: Stale, source: SymmetricArray, sums: Array) -> None:
-        """A product with what other workgroups sent an epoch ago, beside which they get what is for the next one."""
+        """Compute with rows that other workgroups sent an epoch ago, while sending them the rows for the next epoch."""
         world = self.world
         arrived, coming = stale.turn(source.local)
         self._near(world, sums, "all")
@@ -323,23 +323,23 @@ class Halo(Plan):
         self._far(world, sums, "all")
 
     def _open(self, arrived: Array, dim: int) -> None:
-        """Have what ``arrived`` in the mailbox, as embeddings."""
+        """Turn the rows that ``arrived`` in the mailbox into embeddings."""
         mail = self._view(self._mail, self._mailbox.rows, dim).local
         if self._wire is not None:
             self._wire.unpack(arrived, mail[: self._mailbox.filled])
         else:
             mail[...] = arrived
         if not self.meets:
-            self.world.barrier()  # mates read each other's
+            self.world.barrier()  # mates read each other's mailboxes
 
     def _letters_of(self, dim: int) -> SymmetricArray:
-        """The mailbox, its rows as they cross."""
+        """Return the mailbox in the format in which rows cross."""
         if self._wire is None:
             return self._view(self._mail, self._mailbox.rows, dim)
         return self._form.matrix(self._letters, self._mailbox.rows, dim)
 
     def _send(self, groups: Workgroups, source: SymmetricArray) -> Work:
-        """Put this PE's rows into the mailboxes of the other workgroups, one message each, beside other work."""
+        """Put this PE's rows into the mailboxes of other workgroups, one message each, overlapped with other work."""
         world, letters = self.world, self._letters_of(source.local.shape[1])
         with world.aside() as work:
             self._outbox.send(world, source.local, letters, self._mailbox.slots)
@@ -348,7 +348,7 @@ class Halo(Plan):
         return work
 
     def _arrive(self, groups: Workgroups) -> None:
-        """Wait until the mailboxes are filled: this PE's, where mates meet before they read each other's; else all."""
+        """Wait until mailboxes are filled: only this PE's if the launch waits for mates, else all mailboxes."""
         if self.meets:
             for owner in groups.wanted:
                 self.world.wait_signal(owner)
@@ -357,7 +357,7 @@ class Halo(Plan):
 
 
 def _packed(work: Workload, machine: Machine, rows: np.ndarray, crossing: int) -> np.ndarray:
-    """Seconds in which each PE packs as many rows as it gets, and unpacks these."""
+    """Return the seconds in which each PE packs and unpacks as many rows as it receives."""
     if "packed" in machine.rates:
         return np.asarray(machine.rates["packed"].seconds(0, rows, 0, work.summed))
     rate = machine.rates["rows"]
@@ -366,13 +366,13 @@ def _packed(work: Workload, machine: Machine, rows: np.ndarray, crossing: int) -
 
 
 def _cost(work: Workload, machine: Machine) -> Cost:
-    """What follows once the sums are made."""
+    """Return the cost of the product once the sums are made."""
     split, moved, summed = work.split, work.moved, work.summed
     if split.pes == 1:
         return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, moved, summed), 0, 0)
     if machine.gpu:
         return _launches(work, machine)
-    rate, passes = machine.rates["rows"], 1 if split.groups == 1 else 3  # mates'; own mailbox's, other mailboxes'
+    rate, passes = machine.rates["rows"], 1 if split.groups == 1 else 3  # mates; own mailbox; mates' mailboxes
     touched = np.minimum(passes * split.rows, split.remote_arcs)
     local = rate.seconds(split.local_arcs, split.rows, moved, summed)
     remote = rate.seconds(split.remote_arcs, touched, moved, summed, passes)
@@ -381,16 +381,16 @@ def _cost(work: Workload, machine: Machine) -> Cost:
 
 
 def _launches(work: Workload, machine: Machine) -> Cost:
-    """On GPUs a pull beside a launch that works for the near part, while messages cross, then for the far part.
+    """Return the cost on GPUs: a near launch beside its pull and the messages, then a far launch beside its pull.
 
-    That waits for messages and mates, and reads and writes the sums of the rows that it adds to.
+    The far launch waits for messages and mates, and reads and writes the sums of the rows that it adds to.
     """
     split, moved, summed = work.split, work.moved, work.summed
     rate, link = machine.rates["pulled"], machine.links[machine.links.rows]
     far_arcs = split.remote_arcs * split.outside_share_of_arcs
     far_rows = split.halo_rows * split.outside_share_of_rows
     near = rate.seconds(split.arcs - far_arcs, split.rows, moved, summed)
-    pulls = min(1, split.members - 1)  # a PE without mates has nobody to pull from
+    pulls = min(1, split.members - 1)  # a PE without mates pulls nothing
     fetched, fixed = link.seconds(split.halo_rows - far_rows, moved, pulls), meetings(split, machine)
     if split.groups == 1:
         return slowest(near, fetched, fixed, machine.exposed)

@@ -1,4 +1,4 @@
-"""What technique halo takes of a GPU's memory."""
+"""GPU memory of technique ``halo``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mgg.aggregate.workgroups.wire import crossing_bytes
 
 
 def told_of_halo(case: Case, members: int, sent: Leaving | None) -> Told | Sent | None:
-    """What the other PEs have to know of this one; ``sent``: what leaves it where sums may."""
+    """Return what the other PEs must know about this PE; ``sent``: what leaves the PE, if sums may cross."""
     if sent is not None:
         return sent.told()
     return told(case, members) if makes_groups(case.size, members) else None
 
 
 def need_of_halo(case: Case, members: int, sent: Leaving | None) -> Need:
-    """One matrix of rows and halo and the arcs in the order of the work, nothing of the layout as it is; with several
-    workgroups the near part's matrix, mailbox, all messages, the order of both parts; and what makes the sums.
+    """Return the GPU memory: one matrix of rows and halo, and reordered arcs, but not the layout's own arcs.
 
-    Where sums may cross and the PEs have told nothing, what arrives is taken to be the rows; of ``columns`` it is known
-    how many sums arrive.
+    Several workgroups add the near part's matrix, the mailbox, all messages and the arc order of both parts. Sums add
+    the operator that computes them. If sums may cross and the PEs have exchanged nothing yet, the received rows are
+    estimated as the halo rows; only for ``columns`` is the number of received sums known.
     """
     product, remote_arcs, halo = case.product, case.product.remote.arcs, case.product.halo
     groups, height = makes_groups(case.size, members), int(case.heights.max())
@@ -71,7 +71,7 @@ def _room_of_sums(everyone: Sequence[Sent], members: int) -> Room:
 
 
 def _near_and_far(case: Case, members: int) -> list[np.ndarray]:
-    """Remote arcs of each row, to rows of mates and of others."""
+    """Return the remote arcs of each row: those to rows of mates, and those to other rows."""
     product, owners, mates = case.product, np.arange(case.size), mates_of(case.rank, members)
     near = (owners >= mates.start) & (owners < mates.stop)
     is_near = np.repeat(near, np.diff(product.halo_ptr))[product.remote.indices]

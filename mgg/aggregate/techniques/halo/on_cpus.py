@@ -1,4 +1,4 @@
-"""Technique ``halo`` on CPU ranks: a PE fetches the rows that its mates hold, then works."""
+"""Technique ``halo`` on CPU ranks: a PE fetches the rows that it needs from its mates, then computes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mgg.backend.api import Array, SymmetricArray
 
 
 class FetchedHalo:
-    """One part of one PE's product, whose callers see to it that all rows are there before and stay until the end.
+    """One part of one PE's product; callers ensure that all rows are written before and stay valid until the end.
 
     Args:
         world: the PEs.
-        part: its arcs, in host memory.
-        matrix: the symmetric matrix of the rows that they multiply.
-        rows: of that matrix.
-        embeddings: how its rows lie.
-        max_dim: most embedding columns.
+        part: the part's arcs, in host memory.
+        matrix: the symmetric matrix of the rows to multiply.
+        rows: height of that matrix.
+        embeddings: memory layout of its rows.
+        max_dim: largest number of embedding columns.
         accumulate: add to the output.
     """
 
@@ -39,12 +39,12 @@ class FetchedHalo:
             weights[...] = given
 
     def __call__(self, world: World, sums: Array, step: str = "all") -> None:
-        """``sums`` [rows, D] (=|+=) the product of all PEs' matrices [*, D]; ``step``: these do both steps alone."""
+        """Write or add the product with all PEs' matrices [*, D] to ``sums`` [rows, D]; ``step`` is always ``all``."""
         assert step == "all"
         part, dim, local, remote = self._part, sums.shape[1], self._local, self._remote
         source = self._embeddings.matrix(self._matrix, self._height, dim)
         halo = self._halo[: part.halo * dim].reshape(part.halo, dim)
-        # Each PE starts with its right neighbour, so that no PE is everyone's first source.
+        # Each PE starts with its right neighbor, so that no PE is everyone's first source.
         me, count = part.pes.index(world.rank), len(part.pes)
         for other in ((me + step) % count for step in range(1, count)):
             span = slice(*(int(position) for position in part.halo_ptr[other : other + 2]))

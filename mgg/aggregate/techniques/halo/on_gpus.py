@@ -1,4 +1,4 @@
-"""Technique ``halo`` on GPUs: one launch pulls the halo, another works on what has arrived (kernels/aggregate)."""
+"""Technique ``halo`` on GPUs: one launch pulls the halo, another computes with arrived rows (kernels/aggregate)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PulledHalo:
 
     Args:
         world: the PEs.
-        part: its arcs, in host memory.
-        matrix: the symmetric matrix of the rows that they multiply, with room for the halo from ``halo_first`` on.
-        halo_first: rows of that matrix.
-        embeddings: how its rows lie.
-        flags: symmetric zeros that the PEs of the part tell each other with that rows are there and have been read:
-            2 floats for each of them. None: the callers see to that.
+        part: the part's arcs, in host memory.
+        matrix: the symmetric matrix of the rows to multiply, with room for the halo from row ``halo_first`` on.
+        halo_first: rows of that matrix before the halo.
+        embeddings: memory layout of its rows.
+        flags: symmetric zeros, 2 floats per PE of the part, in which these PEs signal that rows are written and have
+            been read. None: the callers synchronize.
         accumulate: add to the output.
     """
 
@@ -43,7 +43,7 @@ class PulledHalo:
         sources = remote_sources(schedule.pulled, part.halo_ptr, part.halo_rows)
         told = None if flags is None else self._addresses(world, flags)
         peers = HaloPeers(self._addresses(world, matrix), told, part.pes.index(world.rank), len(part.pes))
-        operators: Any = world.operators  # a GPU's have the kernel beside the table of operators
+        operators: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._kernel = operators.halo_kernel(schedule, sources, halo_first, part.local.rows, peers)
 
     def _addresses(self, world: World, array: SymmetricArray) -> Array:
@@ -59,13 +59,13 @@ class PulledHalo:
         self._reordered(local, remote, self._kernel.weights)
 
     def __call__(self, world: World, out: Array, step: str = "all") -> None:
-        """``out`` [rows, D] (=|+=) the product of all PEs' matrices [*, D].
+        """Write or add the product with all PEs' matrices [*, D] to ``out`` [rows, D].
 
-        ``step``: ``transfer`` or ``compute`` does that alone, for timing.
+        ``step``: ``transfer`` or ``compute`` runs that step alone, for timing.
         """
         dim = out.shape[1]
         if dim not in self._views:
-            # PEs have halos of different lengths, so this view is for this PE alone.
+            # Halo lengths differ between PEs, so this view fits this PE alone.
             self._views[dim] = self._embeddings.matrix(self._matrix, self._height, dim).local
         matrix = self._views[dim]
         self._kernel(matrix, out, accumulate=self._accumulate, part=step)
