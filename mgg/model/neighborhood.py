@@ -31,7 +31,7 @@ class Neighborhood:
 
     Attributes:
         nodes: number of nodes over all PEs.
-        node_ids: int64 [rows] on the device, the graph source's ids of this PE's nodes: the same for any order and
+        node_ids: int64 [rows] on the device, the original ids of this PE's nodes: the same for any order and
             partition.
         degrees: float64 [rows] on the host, row sums of A: weighted in-degrees, without self-loops added.
         plan: aggregation with A (collective); None if nothing uses it.

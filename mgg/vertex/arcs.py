@@ -35,7 +35,7 @@ class ArcTables:
         out_ptr: int64 [sources + 1], where the arcs of each source begin.
         out_ends: int32 [arcs], the target of each arc by source, a row of D.
         out_arcs: int64 [arcs], the number by target of each arc by source.
-        ids: int64 [sources], the graph source's ids of the vertices.
+        ids: int64 [sources], the original ids of the vertices.
         type_count: number of arc types; 1 if arcs have no types.
     """
 

@@ -37,7 +37,7 @@ class Room:
         return sum(map(self._size, self.arrays(values)))
 
     def most(self, work: Work | Turned, given: Collection[Value] = ()) -> int:
-        """Return the peak of what ``work`` makes plus the values ``given`` to it alone, in entries of 4 bytes."""
+        """Return the peak of what ``work`` makes plus ``given`` values that only it uses, in entries of 4 bytes."""
         if isinstance(work, Turned):
             stays = self.floats(v for v in work.before.wanted if v not in work.before.known)
             fetched = self.floats((*work.fetched, *work.steady, *work.crossing))

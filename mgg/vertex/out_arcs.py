@@ -47,7 +47,7 @@ def out_arcs(tables: ArcTables, transpose: Product | None, ids: np.ndarray) -> A
     Args:
         tables: the arcs that end at this PE's rows.
         transpose: the transpose of the layout; None: there is one PE.
-        ids: int64 [rows of D], the graph source's ids of these rows.
+        ids: int64 [rows of D], the original ids of these rows.
     """
     rows, count = tables.rows, len(tables.ends)
     inside = np.flatnonzero(tables.ends < rows)

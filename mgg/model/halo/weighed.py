@@ -79,7 +79,7 @@ class WeighedArcs:
         plan: the technique's plan.
         halo: fetches rows of few columns.
         tables: the arcs, for programs.
-        ids: int64 [rows] on the device, the graph source's ids of this PE's nodes.
+        ids: int64 [rows] on the device, the original ids of this PE's nodes.
         places: int64 on the device, the positions in ``tables`` of the plan's local and of its remote arcs.
         on_device: ``tables`` on the device; None on a host.
         works: programs in the form that this device runs.
@@ -100,7 +100,7 @@ class WeighedArcs:
         Args:
             plan, halo: see the attributes.
             product: a product of a ``looped`` layout.
-            ids: int64 [rows + halo], the graph source's ids of the nodes at the arcs' ends.
+            ids: int64 [rows + halo], the original ids of the nodes at the arcs' ends.
             arrays: operations of the PE's device.
         """
         local, remote = product.local, product.remote

@@ -314,7 +314,7 @@ class _Writer:
         worker = "(blockIdx.x * blockDim.x + threadIdx.x) / L::GROUP"
         if how.groups == "block":
             worker = number
-        elif how != DEFAULT:  # the thread number may overflow an int
+        elif how != DEFAULT:  # with many blocks, the number of a thread would overflow
             worker = f"{number} * (blockDim.x / L::GROUP) + threadIdx.x / L::GROUP"
         return [
             f'extern "C" __global__ void __launch_bounds__({THREADS}, {RESIDENT}) {name}(',
