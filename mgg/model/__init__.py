@@ -1,8 +1,8 @@
-"""Models: one file each, found by name.
+"""Models: one file each, found by file name.
 
-A model's file defines ``Settings`` (its hyperparameters, published values as defaults) and ``build(settings, sizes)``,
-which returns its modules in the order of its formula; ``FEATURELESS`` if it takes graphs without features. Adding a
-model is adding such a file; its name is the file's. A file of the user's own, which its path names, has the same.
+A model's file defines ``Settings`` (its hyperparameters, with the published values as defaults) and
+``build(settings, sizes)``, which returns its modules in the order of its formula; also ``FEATURELESS`` if it accepts
+graphs without features. To add a model, add such a file. A user's own file, given by its path, has the same contents.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def _model_of(module: ModuleType) -> Mapping[str, Any]:
-    """The model of a file, if it is one; raises InputError for half of one."""
+    """Return the model of a file, if it is one; raise InputError for an incomplete one."""
     parts = [name for name in ("Settings", "build") if hasattr(module, name)]
     if not parts:
         return {}
@@ -58,25 +58,25 @@ def _model_of(module: ModuleType) -> Mapping[str, Any]:
     return {module.__name__.rpartition(".")[2]: module}
 
 
-#: The files that are models.
+#: The model files.
 MODELS: Registry[Any] = Registry(
     "mgg.model.zoo", "model", "class Settings and no function build", _model_of, "{what} {name!r} is unknown"
 )
 
 
 def models() -> list[str]:
-    """Names of the models, sorted."""
+    """Return the names of the models, sorted."""
     return list(MODELS.all())
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that was found.
+    """A model found by ``find``.
 
     Attributes:
-        name: what records and results call it.
+        name: its name in records and results.
         file: the module of its file.
-        content: of a file of the user's own what is in it; None: the model is MGG's.
+        content: the bytes of a user's own file; None: the model is MGG's.
     """
 
     name: str
@@ -85,16 +85,16 @@ class Model:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of ``content``, if there is any."""
+        """The hash of ``content``, or None."""
         return None if self.content is None else hashlib.sha256(self.content).hexdigest()
 
     @contextmanager
     def blamed(self, *, passing: bool = False) -> Iterator[None]:
-        """What the model's file raises inside is an InputError with file, line and exception.
+        """Turn exceptions of the model's file into an InputError with file, line and exception.
 
         Args:
-            passing: it is a pass over the layers, where all but what a line of the user's own file itself raises goes
-                on as it is: it may be MGG's own, or what ends a recording.
+            passing: the code inside is a pass over the layers. Then only exceptions raised by a line of the user's own
+                file are changed; others may be MGG's own, or end a recording.
         """
         try:
             yield
@@ -108,15 +108,15 @@ class Model:
 
 
 def find(model: str | Model, sha256: str | None = None) -> Model:
-    """The model of that name, or of the file of the user's own at that path, which is run.
+    """Return the model of that name, or the model in the user's own file at that path, which is executed.
 
     Args:
-        model: as said; one that was found is returned as it is.
-        sha256: the only content that the user's own file may have; None: any.
+        model: a name or path; a model that was found already is returned unchanged.
+        sha256: the hash that the user's own file must have; None: any.
 
     Raises:
-        InputError: unknown model, or a file that cannot be read, is another one, or is no model (file, line and
-            exception).
+        InputError: the model is unknown, or the file cannot be read, has another hash, or is no model (with file, line
+            and exception).
     """
     if isinstance(model, Model):
         return model
@@ -138,7 +138,7 @@ def find(model: str | Model, sha256: str | None = None) -> Model:
 
 
 def check_names(models: list[str]) -> None:
-    """Raise InputError for files of the user's own that cannot be read, or be called by their names; none is run."""
+    """Raise InputError for user files that cannot be read or whose names are not allowed; no file is executed."""
     user_models.check_names(models, _taken())
 
 
@@ -147,10 +147,10 @@ def _taken() -> list[str]:
 
 
 def settings_of(model: str | Model, values: dict[str, Any] | None = None) -> ModelSettings:
-    """The hyperparameters of ``model``: the published ones, replaced by ``values``.
+    """Return the hyperparameters of ``model``: the published values, overridden by ``values``.
 
     Raises:
-        InputError: unknown model, unknown setting (both with the nearest names) or a value out of its limits.
+        InputError: unknown model or setting (both with the nearest names), or a value out of range.
     """
     found = find(model)
     settings: type[ModelSettings] = found.file.Settings
@@ -161,17 +161,17 @@ def settings_of(model: str | Model, values: dict[str, Any] | None = None) -> Mod
 def build(
     model: str | Model, settings: ModelSettings, features: int, classes: int, nodes: int = 0, relations: int = 0
 ) -> Chain:
-    """The modules of ``model`` for ``features`` input columns and ``classes`` output columns.
+    """Return the modules of ``model`` for ``features`` input columns and ``classes`` output columns.
 
     Args:
-        model: its name, its path, or what ``find`` has found.
+        model: its name, its path, or a model returned by ``find``.
         settings: its hyperparameters.
         features, classes: columns of the input and of the output.
-        nodes, relations: of the graph: its nodes and its arc types.
+        nodes, relations: numbers of nodes and arc types of the graph.
 
     Raises:
-        InputError: the model needs what the graph lacks, its file cannot make it (file, line and exception), or two of
-            its layers have the same name.
+        InputError: the model needs something that the graph lacks, its file cannot build it (with file, line and
+            exception), or two of its layers have the same name.
     """
     found = find(model)
     name, file = found.name, found.file
@@ -193,9 +193,9 @@ def build(
 
 
 def _names(module: Module, shared: dict[str, Parameter]) -> list[str]:
-    """Of all parameters and running statistics; those of a module that stands in two places come twice.
+    """Return the names of all parameters and running statistics; a module used twice contributes its names twice.
 
-    Parameters that layers share are left out, and put into ``shared``.
+    Parameters shared by layers go into ``shared`` instead.
     """
     if isinstance(module, Composite):
         return [name for each in module.modules for name in _names(each, shared)]

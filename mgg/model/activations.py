@@ -1,9 +1,9 @@
-"""What layers keep for their backward pass, layer by layer: kept, made again, or held beside the device's memory.
+"""Activations saved for the backward pass, layer by layer: kept, recomputed, or moved out of the device's memory.
 
-A layer here is a *stage* of a model: modules that follow one another, of which one has neighbors. Made again are the
-outputs of its modules, by a second forward pass from its input: the same operations on the same numbers, random ones
-included, so they have the same bits. What is held elsewhere goes there while the next module works, and comes back
-while the stage behind it goes back. On CPU PEs it stays where it went: a mapped file is read in place.
+A layer here is a *stage* of a model: consecutive modules, one of which has neighbors. Recomputing runs a stage's
+forward pass a second time: the same operations on the same numbers, random ones included, so the outputs have the same
+bits. Activations that are moved out leave while the next module works, and return while the stage behind theirs runs
+backward. On CPU PEs they do not return: a mapped file is read in place.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from mgg.model.layers import Dropout
 from mgg.model.module import Chain, Composite, Features, Module, Pass
 
 Mode = Literal["keep", "recompute", "host"]
-#: Smaller arrays, bytes, stay where they are: a transfer of them takes longer than it saves.
+#: Arrays of fewer bytes are not moved: their transfer takes longer than it saves.
 LEAST = 2**14
 
 
 @dataclass
 class Stage:
-    """Modules that follow one another.
+    """Consecutive modules.
 
     Attributes:
-        modules: they.
-        mode: what becomes of what they save.
+        modules: the modules.
+        mode: what happens to the arrays that they save.
     """
 
     modules: list[Module]
@@ -39,25 +39,25 @@ class Stage:
 
     @property
     def spared(self) -> bool:
-        """Whether it may be in another mode than ``keep``."""
+        """Whether the stage may have another mode than ``keep``."""
         return all(module.spared for module in self.modules)
 
     @property
     def name(self) -> str:
-        """Of its first parameter, without its last part; empty where it has none."""
+        """The name of its first parameter up to the first dot; empty without parameters."""
         named = [parameter.name for module in self.modules for parameter in module.parameters]
         return named[0].split(".")[0] if named else ""
 
     def forget(self) -> None:
-        """Let go of what they save."""
+        """Drop the arrays that the modules save."""
         for module in self.modules:
             module.forget()
 
 
 def stages_of(chain: Chain) -> list[Stage]:
-    """The stages of ``chain``: each begins with a dropout or with a module that has neighbors.
+    """Split ``chain`` into stages, each of which begins with a dropout or with a module that has neighbors.
 
-    So no module that works in place comes first, and the input of a stage stays as it is.
+    So no module that works in place comes first, and the input of a stage is never changed.
     """
     stages: list[Stage] = []
     for module in chain.modules:
@@ -74,38 +74,38 @@ def _has_neighbors(module: Module) -> bool:
 
 @dataclass(frozen=True)
 class _Away:
-    """An array in memory of ``outside``: where, and how it lay on the device."""
+    """An array in memory outside the device: its place, and its layout on the device."""
 
     number: int
     shape: tuple[int, ...]
     dtype: Any
-    pitch: int  # elements from row to row
+    pitch: int  # distance of rows in entries
 
     @property
     def bytes(self) -> int:
-        """From the first number to the last."""
+        """Bytes from the first entry to the last."""
         return ((self.shape[0] - 1) * self.pitch + prod(self.shape[1:])) * int(self.dtype.itemsize)
 
 
 class Staged:
-    """The modules of a model, whose stages keep what their modes say.
+    """The modules of a model, whose stages keep activations according to their modes.
 
     Args:
-        world: the PE's.
-        stages: they, in order.
+        world: the PE's world.
+        stages: the stages, in order.
     """
 
     def __init__(self, world: World, stages: Sequence[Stage]) -> None:
         self._world, self._stages = world, stages
         self._pieces: list[Outside] = []
         self._given: dict[int, tuple[Any, dict[str, Array]]] = {}
-        self._gone: dict[tuple[int, int], tuple[Any, Any]] = {}  # what has gone in this pass, and where to
+        self._gone: dict[tuple[int, int], tuple[Any, Any]] = {}  # arrays moved out in this pass, and their places
         self._count = 0
         self._leaving: tuple[Any, list[Array]] | None = None
         self._coming: dict[int, tuple[Any, dict[_Away, Array]]] = {}
 
     def forward(self, x: Features, run: Pass) -> Array:
-        """The output of a training pass."""
+        """Return the output of a training pass."""
         self._gone, self._count = {}, 0
         for place, stage in enumerate(self._stages):
             if stage.mode == "recompute":
@@ -121,13 +121,13 @@ class Staged:
         return x
 
     def backward(self, gradient: Array, run: Pass) -> None:
-        """Leaves the gradients by all parameters in ``run.gradients``."""
+        """Compute the gradients by all parameters into ``run.gradients``."""
         trained = (module for stage in self._stages for module in stage.modules if module.parameters)
         first = next(trained, None)
         result: Array | None = gradient
         del gradient
         for place in range(len(self._stages) - 1, -1, -1):
-            if first is None:  # nobody asks for gradients any more
+            if first is None:  # no earlier module has parameters
                 break
             stage = self._stages[place]
             self._bring(place)
@@ -143,7 +143,7 @@ class Staged:
                 stage.forget()
 
     def _again(self, place: int, run: Pass) -> None:
-        """Make again what a stage saves; the running statistics have moved on already."""
+        """Recompute what a stage saves, with the running statistics from before its first forward pass."""
         (x, state), moved = self._given.pop(place), run.state
         run.state = state
         for module in self._stages[place].modules:
@@ -151,25 +151,25 @@ class Staged:
         run.state = moved
 
     def _send(self, module: Module, run: Pass) -> None:
-        """Let what ``module`` saves go; it is there until the next one is through."""
+        """Start to move out what ``module`` saves; the arrays stay valid until the next module is done."""
         leaving: list[Array] = []
         with self._world.aside() as work:
             module.each_saved(lambda array: self._put(array, run, leaving))
         self._leaving = work, leaving
 
     def _settle(self) -> None:
-        """From here on what has gone last may be written over."""
+        """Wait for the last transfer; its arrays may be overwritten from now on."""
         if self._leaving is not None:
             self._leaving[0].wait()
             self._leaving = None
 
     def _put(self, array: Any, run: Pass, leaving: list[Array]) -> Any:
-        """Where ``array`` is from now on; itself where it stays."""
+        """Move ``array`` out and return its new place, or ``array`` itself if it stays."""
         if array is run.constant or not hasattr(array, "strides") or array.nbytes < LEAST:
             return array
         if not _whole_rows(array):
             return array
-        # Modules save the same array one after the other: the output of one is the input of the next.
+        # Several modules may save the same array: the output of one is the input of the next.
         at = _address(array), array.nbytes
         known = self._gone.get(at)
         if known is not None and known[0]() is not None:
@@ -187,7 +187,7 @@ class Staged:
         return away
 
     def _memory(self, number: int, size: int) -> np.ndarray:
-        """uint8 [size] of the piece of memory ``number``, which every pass writes anew."""
+        """Return uint8 [size] of memory piece ``number``; every pass overwrites it."""
         if number == len(self._pieces):
             self._pieces.append(self._world.outside(size))
         elif len(self._pieces[number].bytes) < size:
@@ -196,7 +196,7 @@ class Staged:
         return self._pieces[number].bytes[:size]
 
     def _bring(self, place: int) -> None:
-        """Have what stage ``place`` saves back, and that of the stage before it on its way."""
+        """Wait for the arrays of stage ``place``, and start to bring back those of the stage before it."""
         if not self._world.gpu:
             return
         self._order(place)
@@ -217,7 +217,7 @@ class Staged:
                 found[array] = self._world.xp.empty(array.shape[0] * array.pitch, array.dtype)
             return array
 
-        # Memory is the current stream's: what that has done with it so far comes before the transfers.
+        # The memory comes from the current stream: the transfers must wait for its earlier work.
         for module in self._stages[place].modules:
             module.each_saved(made)
         with self._world.aside() as work:
@@ -229,7 +229,7 @@ class Staged:
         self._coming[place] = work, found
 
     def close(self) -> None:
-        """Give the memory outside back."""
+        """Release the memory outside the device."""
         for stage in self._stages:
             stage.forget()
         self._settle()
@@ -240,7 +240,7 @@ class Staged:
 
 
 def _whole_rows(array: Any) -> bool:
-    """Whether the numbers of each row follow each other."""
+    """Return whether each row is contiguous and no rows overlap."""
     step = array.itemsize
     for length, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
         if length > 1 and stride != step:

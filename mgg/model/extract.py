@@ -1,7 +1,7 @@
-"""The layers of a model that look at neighbors: their widths, and whether they reduce columns before they do.
+"""The layers of a model that have neighbors: their widths, and whether they reduce columns before they aggregate.
 
-GNNAdvisor (OSDI'21), section 3.1, has two types: those that project a node's columns before they aggregate (I, as GCN),
-and those that aggregate all columns first (II, as GIN).
+GNNAdvisor (OSDI'21), section 3.1, has two types: layers that project a node's columns before they aggregate (I, like
+GCN), and layers that aggregate all columns first (II, like GIN).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ _NOTHING = Given(0, 0, 0)
 
 
 def layers_of(module: Module, columns: int) -> list[dict[str, Any]]:
-    """Each module that aggregates, in the order of the forward pass.
+    """Return a description of each module that aggregates, in the order of the forward pass.
 
-    ``inputs`` are the columns that its layer begins with, linear maps just before it included, ``outputs`` its own;
-    ``aggregated`` the columns of what neighbors give, one entry a product with A, or the widest row that it fetches of
-    a neighbor where it goes arc by arc; ``type`` is I where all of them are fewer than the inputs, else II.
+    ``inputs`` are the columns at the start of the layer, including linear maps just before it; ``outputs`` are its own.
+    ``aggregated`` has the columns of each product with A, or of the widest row that it fetches of a neighbor if it
+    works arc by arc. ``type`` is I if all of these are fewer than the inputs, else II.
 
     Args:
         module: a model.
-        columns: of its input.
+        columns: columns of its input.
     """
     return _Walk(columns).through(module, columns)
 
 
 class _Walk:
-    """Modules in order; ``begin`` are the columns that the layer at hand begins with."""
+    """Walks modules in order; ``begin`` has the columns at the start of the current layer."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
 
     def through(self, module: Module, columns: int) -> list[dict[str, Any]]:
-        """What ``layers_of`` finds in a module whose input has ``columns``."""
+        """Return ``layers_of`` a module whose input has ``columns``."""
         if isinstance(module, Composite):
             found = []
             for each in module.modules:

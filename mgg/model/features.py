@@ -1,4 +1,4 @@
-"""Input features as the first layer takes them."""
+"""Input features in the form that the first layer takes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mgg.backend.api import Array, World
 from mgg.kernel.operators import Operators
 from mgg.model.module import Features
 
-#: Features with a smaller share of entries set, such as bags of words, are held as CSR: there the sparse product costs
-#: less than the dense one, and dropout draws far fewer numbers. The largest published case is Pubmed's 10 %.
+#: Features with a smaller share of nonzero entries, such as bags of words, are stored as CSR: then the sparse product
+#: costs less than the dense one, and dropout draws far fewer numbers. The largest published case is Pubmed's 10 %.
 SPARSE_BELOW = 0.25
-#: Numbers of an array that CuPy writes to by an array of places: its kernel counts them in int32, that of ``put`` not.
+#: Most entries of an array that CuPy can write by an index array: its kernel counts them in int32, ``put`` does not.
 INDEXED = 2**31 - 1
 
 
 def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bool) -> Features:
-    """``features`` [rows, columns] as CSR or as they are, row-normalized if asked for.
+    """Return ``features`` [rows, columns], as CSR if ``as_sparse``, and row-normalized if ``row_normalize``.
 
-    Row normalization divides each row by the sum of its absolute values; a row of zeros stays.
+    Row normalization divides each row by the sum of its absolute values; a zero row stays.
     """
     x: Any = sparse.csr_array(features) if as_sparse else np.ascontiguousarray(features)
     if not row_normalize:
@@ -36,15 +36,15 @@ def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bo
 
 @dataclass(frozen=True)
 class DeviceCsr:
-    """Sparse features on a GPU, both ways round, so that each product is row-wise.
+    """Sparse features on a GPU, stored in both orientations, so that each product is row-wise.
 
     Attributes:
         shape: rows and columns.
         indptr, indices, values: CSR, int64, int32 and float32.
         node_ids: int64, the node id of each entry's row.
         transposed: indptr and indices of the transpose.
-        order: int64, which entry each entry of the transpose is.
-        operators: the device's.
+        order: int64, the position in ``values`` of each entry of the transpose.
+        operators: the device's operators.
         xp: the device's array module.
     """
 
@@ -59,23 +59,23 @@ class DeviceCsr:
     xp: Any
 
     def product(self, weight: Array) -> Array:
-        """X W, float32 [rows, columns of weight]."""
+        """Return X W, float32 [rows, columns of weight]."""
         out = self.xp.empty((self.shape[0], weight.shape[1]), np.float32)
         self.operators.spmm_rows(self.indptr, self.indices, self.values, weight, out, False)
         return out
 
     def transposed_product(self, gradient: Array) -> Array:
-        """X^T G, float32 [columns, columns of gradient]."""
+        """Return X^T G, float32 [columns, columns of gradient]."""
         out = self.xp.empty((self.shape[1], gradient.shape[1]), np.float32)
         self.operators.spmm_rows(*self.transposed, self.values[self.order], gradient, out, False)
         return out
 
     def with_values(self, values: Array) -> DeviceCsr:
-        """The same entries with other values."""
+        """Return the same entries with other values."""
         return replace(self, values=values)
 
     def toarray(self) -> Array:
-        """X as a dense array, float32 [rows, columns]."""
+        """Return X as a dense array, float32 [rows, columns]."""
         places = self.xp.searchsorted(self.indptr[1:], self.xp.arange(len(self.values)), side="right")  # rows
         places *= self.shape[1]
         places += self.indices
@@ -89,23 +89,23 @@ class DeviceCsr:
 
 
 def dense_bytes(entries: int) -> int:
-    """What ``DeviceCsr.toarray`` takes beside its result, in bytes: int64 numbers and places of the entries."""
+    """Return the bytes that ``DeviceCsr.toarray`` needs besides its result: int64 numbers and places of the entries."""
     return 2 * 8 * entries
 
 
 def on_device(world: World, x: Features, node_ids: np.ndarray) -> Features:
-    """``x`` of ``prepare_features`` where this PE computes: SciPy's CSR stays on CPUs, ``DeviceCsr`` on GPUs.
+    """Move ``x`` of ``prepare_features`` to this PE's device: SciPy's CSR stays on CPUs, GPUs get a ``DeviceCsr``.
 
     Args:
         world: the PEs.
         x: the features of this PE's nodes.
-        node_ids: int64 [rows], what dropout calls these nodes.
+        node_ids: int64 [rows], the ids of these nodes for dropout.
     """
     if not sparse.issparse(x):
         return world.upload(x)
     if world.xp is np:
         return x
-    # Numbering the entries and transposing the numbers tells where each entry goes.
+    # Number the entries and transpose the numbers, to see where each entry goes.
     numbered = sparse.csr_array((np.arange(x.nnz), x.indices, x.indptr), shape=x.shape)
     transposed = sparse.csr_array(numbered.T)
     upload = world.upload

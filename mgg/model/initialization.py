@@ -1,4 +1,4 @@
-"""First values of the weights."""
+"""Initial values of the weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mgg.model.module import Array, Parameter
 
 
 def initial_weights(parameters: Sequence[Parameter], seed: int) -> dict[str, Array]:
-    """float32 weights by name; the same on every PE, whatever their number.
+    """Return float32 weights by name; the same on every PE, for any number of PEs.
 
-    "glorot" draws from U(-a, a) with a = sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16), which are
-    the last two lengths; each parameter has its own stream, by its place in the model.
+    "glorot" draws from U(-a, a) with a = sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16), where
+    inputs and outputs are the last two lengths. Each parameter has its own stream, by its place in the model.
     """
     return {parameter.name: _values(parameter, [seed, place]) for place, parameter in enumerate(parameters)}
 

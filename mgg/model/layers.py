@@ -1,4 +1,4 @@
-"""Modules that look at one node at a time: dropout, linear, bias, ReLU, normalization of rows or over all nodes."""
+"""Modules that process each node by itself, and normalizations over rows or over all nodes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mgg.model.settings import Sizes
 
 
 def _masking(columns: int, given: Given) -> int:
-    """Gradients, and a byte an entry of what tells which of them pass."""
+    """Return the entries of the gradients, plus a byte per entry of a mask."""
     return passing(columns, columns, given) + given.rows * -(-columns // 4)
 
 
 class Dropout(Module):
     """Zero each entry with probability ``rate`` and scale the others by 1 / (1 - rate), in training only.
 
-    The mask depends on seed, epoch, ``place`` (which dropout of the model this is), node id and column alone. On a
-    sparse input the numbers are drawn for the stored entries only, and are those that the dense input would get there.
+    The mask depends only on seed, epoch, ``place`` (the dropout's index in the model), node id and column. For a sparse
+    input, numbers are drawn for the stored entries only; they equal those that the dense input would get there.
     """
 
     saved = ("_mask",)
@@ -31,7 +31,7 @@ class Dropout(Module):
         self._mask: Any = None
 
     def forward(self, x: Features, run: Pass) -> Features:
-        """Masked input, of the type of the input."""
+        """Return the masked input, dense or sparse as the input."""
         self._mask = None
         if not run.training or self.rate == 0:
             return x
@@ -39,22 +39,22 @@ class Dropout(Module):
         return y
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The mask and the masked input; a sparse copy is among the features."""
+        """Return the memory of the mask and the masked input; a sparse copy counts as features."""
         if not self.rate or given.sparse:
             return Held(columns)
         return Held(columns, 2 * given.rows * columns, 0, _masking(columns, given))
 
     def handed_on(self, given: Given) -> Given:
-        """What is sparse stays so, and what it drops nothing of remains what it is."""
+        """Return the input's properties: sparse inputs stay sparse, and constant ones stay so if nothing is dropped."""
         return replace(given, constant=given.constant and not self.rate)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """The same mask on the gradient."""
+        """Apply the same mask to the gradient."""
         return gradient if self._mask is None else run.arrays.masked(gradient, self._mask)
 
 
 class Linear(Module):
-    """X W, with W [inputs, outputs] called ``name``.weight."""
+    """X W, with W [inputs, outputs] named ``name``.weight."""
 
     takes_sparse = True
     saved = ("_x",)
@@ -64,25 +64,25 @@ class Linear(Module):
         self.parameters = [Parameter(self.name, (inputs, outputs), "glorot", decay)]
 
     def forward(self, x: Features, run: Pass) -> Array:
-        """X W [rows, outputs]."""
+        """Return X W, [rows, outputs]."""
         if run.training:
             self._x = x
         return run.arrays.product(x, run.weights[self.name])
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The input is kept by whoever made it."""
+        """Return the memory of the gradients; the input belongs to the module that made it."""
         return Held(self.outputs, 0, 0, passing(columns, self.outputs, given))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """dW = X^T G, dX = G W^T."""
+        """Compute dW = X^T G and dX = G W^T."""
         run.gradients[self.name] = run.arrays.transposed_product(self._x, gradient)
         return run.arrays.product(gradient, run.weights[self.name].T) if inputs else None
 
 
 class Embedding(Module):
-    """A trained row a node, [nodes, columns] called ``name``.weight, for graphs without features.
+    """A trained row per node, [nodes, columns] named ``name``.weight, for graphs without features.
 
-    Every PE holds the rows of all nodes, as it does all weights.
+    Like all weights, the rows of all nodes are on every PE.
     """
 
     saved = ()
@@ -93,22 +93,22 @@ class Embedding(Module):
         self._known: tuple[Any, Array] | None = None
 
     def forward(self, x: Features, run: Pass) -> Array:
-        """The rows of this PE's nodes, [rows, columns]; there is no input."""
+        """Return the rows of this PE's nodes, [rows, columns]; there is no input."""
         return run.arrays.rows(run.weights[self.name], self._places(run))
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Its output; the gradient of a row of each node is the weights' own."""
+        """Return the memory of the output; the gradient's rows count with the weights."""
         return Held(self.columns, given.rows * self.columns, 0, given.rows * self.columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """A row of the gradient for each of this PE's nodes, 0 for all others."""
+        """Put a gradient row per node of this PE into ``run.gradients``; all other rows are 0."""
         found = run.arrays.zeros(run.weights[self.name].shape, np.float64)
         run.arrays.add_to_rows(found, self._places(run), gradient)
         run.gradients[self.name] = found
         return None
 
     def _places(self, run: Pass) -> Array:
-        """Which rows are those of this PE's nodes, on the device; always the same array."""
+        """Return the rows of this PE's nodes on the device, always the same array."""
         if self._known is None or self._known[0] is not run.graph:
             assert run.graph.numbers is not None
             self._known = run.graph, run.arrays.upload(run.graph.numbers)
@@ -116,7 +116,7 @@ class Embedding(Module):
 
 
 class Bias(Module):
-    """X + b, with b [columns] called ``name``.bias."""
+    """X + b, with b [columns] named ``name``.bias."""
 
     saved = ()
 
@@ -125,54 +125,54 @@ class Bias(Module):
         self.parameters = [Parameter(self.name, (columns,), "zeros", decay)]
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """X + b, in place: the module before it made X and keeps no use for it."""
+        """Return X + b, in place: the module that made X does not need it any more."""
         return run.arrays.add_bias(x, run.weights[self.name])
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Nothing."""
+        """Return no memory besides the output."""
         return Held(columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """db = sum of the rows of G."""
+        """Compute db, the sum of the rows of G."""
         run.gradients[self.name] = run.arrays.column_sums(gradient)
         return gradient
 
 
 class Relu(Module):
-    """max(X, 0), in place on GPUs: the module before it made X and keeps no use for it."""
+    """max(X, 0), in place on GPUs: the module that made X does not need it any more."""
 
     saved = ("_y",)
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """max(X, 0)."""
+        """Return max(X, 0)."""
         y = run.arrays.relu(x)
         if run.training:
             self._y = y
         return y
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Its output."""
+        """Return the memory of the output."""
         return Held(columns, given.rows * columns, 0, _masking(columns, given))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """G where X > 0."""
+        """Return G where X > 0, else 0."""
         return run.arrays.where_positive(gradient, self._y)
 
 
 class Elu(Module):
-    """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, as ReLU."""
+    """X where X > 0, else exp(X) - 1 (Clevert et al., ICLR 2016); in place on GPUs, like ReLU."""
 
     saved = ("_y",)
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """ELU(X)."""
+        """Return ELU(X)."""
         y = run.arrays.elu(x)
         if run.training:
             self._y = y
         return y
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """G where X > 0, else G exp(X)."""
+        """Return G where X > 0, else G exp(X)."""
         return run.arrays.elu_backward(gradient, self._y)
 
 
@@ -185,32 +185,32 @@ class MeanOfHeads(Module):
         self.heads = heads
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """[rows, columns / heads]."""
+        """Return the mean, [rows, columns / heads]."""
         return x if self.heads == 1 else run.arrays.mean_of_heads(x, self.heads)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """G / heads for each head."""
+        """Return G / heads for each head."""
         if not inputs or self.heads == 1:
             return gradient if inputs else None
         return run.arrays.mean_of_heads_backward(gradient, self.heads)
 
 
 class UnitRows(Module):
-    """Each row over its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a row of zeros stays."""
+    """Each row divided by its Euclidean norm (Hamilton et al. 2017, algorithm 1, line 7); a zero row stays."""
 
-    #: Norms below this count as this.
+    #: Lower bound of the norms.
     LEAST = 1e-12
     saved = ("_y", "_norms")
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """X / |X|, row by row."""
+        """Return X / |X|, row by row."""
         y, norms = run.arrays.normalize_rows(x, self.LEAST)
         if run.training:
             self._y, self._norms = y, norms
         return y
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """What of G is across each row, over the row's norm."""
+        """Return the part of G orthogonal to each row, divided by the row's norm."""
         return run.arrays.normalize_rows_backward(gradient, self._y, self._norms) if inputs else None
 
 
@@ -218,7 +218,7 @@ class BatchNorm(Module):
     """Batch normalization (Ioffe and Szegedy 2015, algorithm 1) over the nodes of all PEs.
 
     Training uses the statistics of the pass and moves the running averages towards them by ``MOMENTUM`` (the running
-    variance is the unbiased one, as in PyTorch); evaluation uses the running averages. Sums are taken in float64.
+    variance is unbiased, as in PyTorch). Evaluation uses the running averages. Sums are float64.
     """
 
     EPSILON = 1e-5
@@ -232,7 +232,7 @@ class BatchNorm(Module):
         self.state = {self.mean: np.zeros(columns), self.variance: np.ones(columns)}
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """(X - mean) / sqrt(variance + epsilon) * scale + shift."""
+        """Return (X - mean) / sqrt(variance + epsilon) * scale + shift."""
         scale, shift = run.weights[self.scale], run.weights[self.shift]
         running = run.state[self.mean], run.state[self.variance]
         if not run.training:
@@ -246,11 +246,11 @@ class BatchNorm(Module):
         return y
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The normalized input; sums of float64 are taken of a copy."""
+        """Return the memory of the normalized input; the peak includes a copy for the float64 sums."""
         return Held(columns, given.rows * columns, 0, 3 * given.rows * columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """The statistics depend on every row, so the gradient needs two sums over the nodes of all PEs."""
+        """Return the gradient, which needs two sums over the nodes of all PEs: the statistics depend on every row."""
         sums = run.arrays.column_moments(gradient, self._normal)
         run.gradients[self.shift], run.gradients[self.scale] = sums[0], sums[1]
         if not inputs:
@@ -261,17 +261,17 @@ class BatchNorm(Module):
         )  # fmt: skip
 
     def _count(self, x: Array, run: Pass) -> int:
-        """Of what the statistics are, over all PEs."""
+        """Return the number of rows that the statistics cover, over all PEs."""
         return run.graph.nodes
 
 
 class ArcBatchNorm(BatchNorm):
-    """``BatchNorm`` of what an earlier layer keeps of arcs, over the arcs of all PEs; rows of nodes pass as they are.
+    """``BatchNorm`` of values that an earlier layer keeps of arcs, over the arcs of all PEs; node rows pass unchanged.
 
     Args:
-        name: of the parameters.
-        columns: of what is kept.
-        of: what it is called.
+        name: prefix of the parameters.
+        columns: columns of the kept values.
+        of: name of the kept values.
     """
 
     saved = None
@@ -282,24 +282,25 @@ class ArcBatchNorm(BatchNorm):
         self._counted: tuple[Any, int] | None = None
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """The input; the values of arcs are replaced by the normalized ones."""
+        """Return the input; replace the values of arcs by the normalized ones."""
         given = run.arcs[self.of]
         run.arcs[self.of] = super().forward(given, run)
         if run.training:
-            # The layer that made them has them for its own backward pass: normalized, they are made again.
+            # The layer that made the values keeps them for its own backward pass, so recompute the normalized ones.
             self._given = given
             del self._normal
         return x
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Nothing of nodes; of arcs the normalized values with scale and shift. On the way back there are gradients by
-        these and by what else layers keep, and both of what is normalized again in place of the one that was kept.
+        """Return the memory per arc: the normalized values, scaled and shifted. The peak of the backward pass adds the
+        gradients by these and by other kept values, and both arrays of the recomputed normalization, without the kept
+        one.
         """
         of_arcs = given.arcs * self.columns
         return Held(columns, 0, of_arcs, 4 * of_arcs)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """That by the values of arcs; the gradient by rows is the one that it is given."""
+        """Compute the gradient by the values of arcs; return the gradient by rows unchanged."""
         scale, shift = run.weights[self.scale], run.weights[self.shift]
         self._normal, _ = run.arrays.normalize(self._given, self._mean, self._inverse, scale, shift)
         del self._given, _
@@ -314,7 +315,7 @@ class ArcBatchNorm(BatchNorm):
 
 
 class LayerNorm(Module):
-    """Layer normalization (Ba, Kiros and Hinton 2016, section 3): every row by its own mean and deviation."""
+    """Layer normalization (Ba, Kiros and Hinton 2016, section 3): each row by its own mean and standard deviation."""
 
     EPSILON = 1e-5
     saved = ("_normal", "_inverse")
@@ -324,7 +325,7 @@ class LayerNorm(Module):
         self.parameters = [Parameter(self.scale, (columns,), "ones"), Parameter(self.shift, (columns,), "zeros")]
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """(X - mean) / sqrt(variance + epsilon) * scale + shift, row by row."""
+        """Return (X - mean) / sqrt(variance + epsilon) * scale + shift, row by row."""
         scale, shift = run.weights[self.scale], run.weights[self.shift]
         normal, inverse, y = run.arrays.layer_norm(x, scale, shift, self.EPSILON)
         if run.training:
@@ -332,7 +333,7 @@ class LayerNorm(Module):
         return y
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """A row's statistics depend on the row alone."""
+        """Return the gradient; a row's statistics depend on that row alone."""
         sums = run.arrays.column_moments(gradient, self._normal)
         run.gradients[self.shift], run.gradients[self.scale] = sums[0], sums[1]
         if not inputs:
@@ -340,19 +341,19 @@ class LayerNorm(Module):
         return run.arrays.layer_norm_backward(gradient, self._normal, self._inverse, run.weights[self.scale])
 
 
-#: What stands between a hidden layer's sum and its activation: settings value -> module.
+#: Modules between a hidden layer's sum and its activation, by setting.
 NORMALIZATIONS = {"batch": BatchNorm, "layer": LayerNorm}
 
 
 def normalized_or_shifted(name: str, columns: int, normalization: str, decay: float = 0.0) -> Module:
-    """The normalization called ``normalization``, which shifts, too; for ``none`` a bias with the penalty ``decay``."""
+    """Return the normalization called ``normalization``, which also shifts; for ``none`` a bias with L2 ``decay``."""
     if normalization == "none":
         return Bias(name, columns, decay)
     return NORMALIZATIONS[normalization](f"{name}.norm", columns)
 
 
 def between_linear(sizes: Sizes, hidden: int, decay: float, layers: Iterable[Module]) -> Chain:
-    """A linear layer to ``hidden`` columns, ``layers`` of that width, and a linear layer that classifies."""
+    """Return a linear layer to ``hidden`` columns, ``layers`` of that width, and a linear classifier."""
     return Chain(
         Linear("embedding", sizes.features, hidden, decay),
         Bias("embedding", hidden),

@@ -11,16 +11,17 @@ STEP_EPOCHS, STEP_FACTOR = 50, 0.5
 
 
 def learning_rate(settings: ModelSettings, epoch: int, epochs: int) -> float:
-    """The step size of an epoch.
+    """Return the step size of an epoch.
 
-    In the first ``warmup`` epochs it grows in equal steps, epoch ``warmup`` has all of it (Goyal et al. 2017, section
-    2.2). From then on "cosine" is SGDR's equation 5 without restarts, from the full step size towards 0 (Loshchilov and
-    Hutter, ICLR 2017), and "step" halves it every 50 epochs, counted from the first, those of the warm-up included.
+    In the first ``warmup`` epochs it grows in equal steps and reaches its full value in epoch ``warmup`` (Goyal et al.
+    2017, section 2.2). After that, "cosine" follows SGDR's equation 5 without restarts, from the full step size towards
+    0 (Loshchilov and Hutter, ICLR 2017), and "step" halves it every 50 epochs, counted from the first epoch, warm-up
+    included.
 
     Args:
         settings: learning_rate, schedule and warmup.
         epoch: from 1.
-        epochs: in all; "cosine" alone depends on it.
+        epochs: total number; only "cosine" depends on it.
     """
     full = settings.learning_rate
     if epoch < settings.warmup:

@@ -1,4 +1,4 @@
-"""The seam between models and training: parameters, modules with a forward and a backward, and one pass over them."""
+"""The interface between models and training: parameters, modules with a forward and a backward pass, and passes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mgg.model.halo.weighed import NOTHING_WEIGHED, Weighing
 from mgg.model.neighborhood import Neighborhood
 from mgg.vertex.liveness import Room
 
-#: Input of a module: dense [rows, columns], or sparse of that shape (``mgg.model.features``) where few entries are set.
+#: Input of a module: dense [rows, columns], or sparse of that shape (``mgg.model.features``) if few entries are set.
 Features = Any
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trainable array: its name (unique in the model, but where modules share it), shape, first values, penalty.
+    """A trainable array: its name, shape, initialization and L2 penalty.
 
-    Modules that share one add what they find to its gradient.
+    Names are unique within a model, except that modules may share a parameter; each then adds to its gradient.
     """
 
     name: str
@@ -34,15 +34,14 @@ class Parameter:
 
 @dataclass
 class Pass:
-    """One pass over the graph on one PE: what modules read, and the gradients that they leave.
+    """One pass over the graph on one PE: what modules read, and the gradients that they compute.
 
     ``weights`` and ``state`` (running statistics, which training passes replace) are the same on every PE;
-    ``gradients`` are float64 sums over this PE's nodes alone: the trainer adds them up over the PEs.
-    ``arcs`` are values of this PE's arcs that layers keep for later ones, [arcs, columns] by name, and
-    ``arc_gradients`` the gradients by them, on the way back.
-    ``epoch`` and ``seed`` choose the dropout masks: the epoch is a number, or float64 [1] on the device, as GPUs take
-    it. ``constant`` is the input of every pass, which never changes: what a module computes of this object alone it may
-    keep.
+    ``gradients`` are float64 sums over this PE's nodes alone, which the trainer sums over the PEs.
+    ``arcs`` are values of this PE's arcs that layers keep for later layers, [arcs, columns] by name;
+    ``arc_gradients`` are the gradients by them, during the backward pass.
+    ``epoch`` and ``seed`` select the dropout masks. The epoch is a number, or float64 [1] on the device, as GPUs need
+    it. ``constant`` is the input of every pass and never changes; modules may cache what depends on this object alone.
     """
 
     graph: Neighborhood
@@ -58,22 +57,22 @@ class Pass:
 
     @property
     def arrays(self) -> Arrays:
-        """What this PE's device computes row by row."""
+        """Row-wise operations of this PE's device."""
         return self.graph.arrays
 
     def draws(self, place: int) -> Draws:
-        """The random numbers of the model's dropout ``place``."""
+        """Return the random numbers of the model's dropout ``place``."""
         return Draws(self.seed, self.epoch, place)
 
 
 @dataclass(frozen=True)
 class Given(Room):
-    """What ``Module.memory`` is asked about: this PE's part, and what the module is given there.
+    """The argument of ``Module.memory``: this PE's part, and properties of the module's input.
 
     Attributes:
-        constant: its input never changes.
-        sparse: its input is sparse.
-        inputs: somebody needs the gradient by it.
+        constant: whether the input never changes.
+        sparse: whether the input is sparse.
+        inputs: whether the gradient by the input is needed.
     """
 
     constant: bool = False
@@ -82,9 +81,10 @@ class Given(Room):
 
 
 class Held(NamedTuple):
-    """What a module holds in training: columns of its output; and numbers of 4 bytes: that stay from pass to pass, that
-    it keeps from its forward to its backward pass, and the most that it holds at once in either, the latter included.
-    ``lasting`` are those of ``stays`` that are made once for all passes, not anew in each.
+    """Memory of a module in training, in numbers of 4 bytes (``columns`` apart, the columns of its output).
+
+    ``stays``: kept from pass to pass; ``kept``: kept from its forward to its backward pass; ``peak``: the most in use
+    at once in either, ``kept`` included; ``lasting``: the part of ``stays`` that is made once, not in every pass.
     """
 
     columns: int
@@ -95,79 +95,79 @@ class Held(NamedTuple):
 
 
 class Module(ABC):
-    """A differentiable function of this PE's rows. Some modules communicate: every PE calls all in the same order.
+    """A differentiable function of this PE's rows. Some modules communicate, so every PE calls all in the same order.
 
-    A gradient belongs to the module that is given it, which may change it in place.
+    A module owns the gradient passed to it and may change it in place.
     """
 
     #: Trainable arrays.
     parameters: Sequence[Parameter] = ()
-    #: Running statistics, not trained: name -> first value.
+    #: Running statistics, which are not trained: name -> initial value.
     state: dict[str, Array] = {}  # noqa: RUF012 - an empty default that nobody writes to
-    #: The widest array that it aggregates over neighbors, columns.
+    #: Columns of the widest array that it aggregates over neighbors.
     width: int = 0
-    #: The widest array whose halo rows it fetches, columns.
+    #: Columns of the widest array whose halo rows it fetches.
     fetched: int = 0
-    #: What it sums over neighbors with weights that arcs get anew.
+    #: What it sums over neighbors with new arc weights in each pass.
     weighed: Weighing = NOTHING_WEIGHED
-    #: Sparse features are not made dense by it.
+    #: Whether it accepts sparse features without making them dense.
     takes_sparse: bool = False
-    #: Its attributes that ``backward`` reads of the training pass, and nothing else does, arrays in tuples and
-    #: dictionaries included; None: it does not say, so that they stay where they are.
+    #: Attributes set by ``forward`` that only ``backward`` reads, arrays in tuples and dictionaries included; they may
+    #: be moved elsewhere in between. None: unknown, so nothing is moved.
     saved: tuple[str, ...] | None = None
 
     @property
     def products(self) -> list[int]:
-        """Columns of each product with A that it takes, in the order of the forward pass."""
+        """Columns of each of its products with A, in the order of the forward pass."""
         return [self.width] if self.width else []
 
     @abstractmethod
     def forward(self, x: Any, run: Pass) -> Any:
-        """Output [rows, columns] for input ``x`` [rows, columns]; in training it keeps what ``backward`` needs."""
+        """Return the output [rows, columns] for ``x`` [rows, columns]; in training, save what ``backward`` needs."""
 
     @abstractmethod
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """Gradient by the input for the gradient by the output; leaves those by the parameters in ``run.gradients``.
+        """Return the gradient by the input, given that by the output; put parameter gradients into ``run.gradients``.
 
-        Returns None when ``inputs`` is False: nobody needs the gradient by the input.
+        Returns None if ``inputs`` is False: the gradient by the input is not needed.
         """
 
     def memory(self, columns: int, given: Given) -> Held:
-        """An estimate for an input of ``columns``; by default each matrix of weights keeps its input and its output."""
+        """Estimate the memory for an input of ``columns``; by default each weight matrix keeps its input and output."""
         shapes = [parameter.shape for parameter in self.parameters if len(parameter.shape) > 1]
         outputs = shapes[-1][-1] if shapes else columns
         stays = sum(sum(shape[-2:]) for shape in shapes) or columns
         return Held(outputs, given.rows * stays, 0, given.rows * (2 * outputs + columns))
 
     def handed_on(self, given: Given) -> Given:
-        """What the module after it is given."""
+        """Return the properties of the next module's input."""
         return replace(given, constant=False, sparse=False, inputs=given.inputs or bool(self.parameters))
 
     @property
     def spared(self) -> bool:
-        """Whether what it saves may go elsewhere, or be made again by another ``forward``."""
+        """Whether its saved arrays may be moved elsewhere, or recomputed by another ``forward``."""
         return self.saved is not None
 
     def each_saved(self, change: Callable[[Array], Array]) -> None:
-        """Put what ``change`` makes of each of its saved arrays, and of what else it saves, in their place."""
+        """Replace each saved array by the result of ``change``."""
         mine = vars(self)
         for name in self.saved or ():
             if name in mine:
                 mine[name] = changed(mine[name], change)
 
     def forget(self) -> None:
-        """Let go of what it saves."""
+        """Drop the saved arrays."""
         for name in self.saved or ():
             vars(self).pop(name, None)
 
 
 def passing(columns: int, outputs: int, given: Given) -> int:
-    """Numbers of the gradients by an output and, where it is asked for, by the input."""
+    """Return the number of entries of the gradients by the output and, if needed, by the input."""
     return given.rows * (outputs + columns * given.inputs)
 
 
 def changed(value: Any, change: Callable[[Array], Array]) -> Any:
-    """``value`` with what ``change`` makes of the arrays in it."""
+    """Return ``value`` with the arrays in it replaced by the results of ``change``."""
     if isinstance(value, tuple):
         return tuple(changed(each, change) for each in value)
     if isinstance(value, dict):
@@ -176,12 +176,12 @@ def changed(value: Any, change: Callable[[Array], Array]) -> Any:
 
 
 def copied(gradient: Array) -> Array:
-    """A copy for a module that may change what it is given."""
+    """Return a copy for a module that may change it in place."""
     return gradient.copy()
 
 
 class Composite(Module):
-    """A module made of modules."""
+    """A module that consists of other modules."""
 
     def __init__(self, *modules: Module) -> None:
         self.modules = modules
@@ -196,24 +196,24 @@ class Composite(Module):
 
     @property
     def spared(self) -> bool:
-        """Of all of them."""
+        """Whether this holds for all its modules."""
         return self.saved is not None and all(module.spared for module in self.modules)
 
     def each_saved(self, change: Callable[[Array], Array]) -> None:
-        """Of all of them."""
+        """Replace the saved arrays of all modules."""
         super().each_saved(change)
         for module in self.modules:
             module.each_saved(change)
 
     def forget(self) -> None:
-        """All of them."""
+        """Drop the saved arrays of all modules."""
         super().forget()
         for module in self.modules:
             module.forget()
 
 
 def in_order(modules: Iterable[Held], columns: int) -> Held:
-    """Of modules that follow one another; ``columns`` of the input of the first."""
+    """Return the memory of a sequence of modules; ``columns`` are those of the first module's input."""
     stays = kept = peak = lasting = 0
     for held in modules:
         columns, lasting = held.columns, lasting + held.lasting
@@ -222,33 +222,33 @@ def in_order(modules: Iterable[Held], columns: int) -> Held:
 
 
 class Chain(Composite):
-    """Modules one after the other; ``modules`` are none of them chains."""
+    """A sequence of modules; nested chains are flattened."""
 
     saved = ()
 
     def __init__(self, *modules: Module) -> None:
-        # What is handed on within a chain in a chain would stay in memory until the inner one is through.
+        # Arrays passed on within an inner chain would stay in memory until that chain is done.
         super().__init__(*(each for one in modules for each in (one.modules if isinstance(one, Chain) else (one,))))
 
     def memory(self, columns: int, given: Given) -> Held:
-        """All that they keep, and the most that one holds beside what those before it keep."""
+        """Return the sum over its modules; the peak counts what earlier modules keep."""
         return in_order(self.each_held(columns, given), columns)
 
     def each_held(self, columns: int, given: Given) -> Iterator[Held]:
-        """What each module holds."""
+        """Yield the memory of each module."""
         for module in self.modules:
             held = module.memory(columns, given)
             yield held
             columns, given = held.columns, module.handed_on(given)
 
     def forward(self, x: Any, run: Pass) -> Any:
-        """The last module's output."""
+        """Return the last module's output."""
         for module in self.modules:
             x = module.forward(x, run)
         return x
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """As in ``Module``; without ``inputs`` it stops at the first module that has parameters."""
+        """See ``Module``; without ``inputs`` it stops at the first module that has parameters."""
         trainable = [place for place, module in enumerate(self.modules) if module.parameters]
         last = 0 if inputs else min(trainable, default=len(self.modules))
         result: Array | None = gradient
@@ -269,16 +269,16 @@ class Residual(Composite):
         self.module = module
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The module's, and the sum, which is the next module's input: that module does not count it."""
+        """Return the module's memory plus the sum, which is the next module's input and not counted there."""
         held, total = self.module.memory(columns, replace(given, inputs=True)), given.rows * columns
         return held._replace(kept=held.kept + total, peak=held.peak + total)
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """X + f(X), a new array: activations keep their output."""
+        """Return X + f(X) as a new array, because activations keep their output."""
         return run.arrays.combined(self.module.forward(x, run).copy(), 1, x, 1)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """G + f'(X) G."""
+        """Return G + f'(X) G."""
         if not inputs:
             return self.module.backward(gradient, run, False)
         inner = self.module.backward(copied(gradient), run)
@@ -287,7 +287,7 @@ class Residual(Composite):
 
 
 class Kept(Composite):
-    """What a module without parameters makes of an input that is the same in every pass, worked out once."""
+    """The output of a module without parameters whose input is the same in every pass, computed once."""
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)
@@ -295,18 +295,18 @@ class Kept(Composite):
         self._x: Any = None
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Its output."""
+        """Return the memory of its output, which lasts."""
         held = self.module.memory(columns, replace(given, constant=False))
         output = given.rows * held.columns
         return Held(held.columns, output, 0, held.peak, output)
 
     def forward(self, x: Any, run: Pass) -> Any:
-        """The output for ``x``; for another ``x`` than last time it is worked out anew."""
+        """Return the output for ``x``; recompute it if ``x`` is another object than last time."""
         if self._x is not x:
-            # Steps on the way need not be kept as well.
+            # The module need not cache intermediate results as well.
             self._x, self._y = x, self.module.forward(x, replace(run, constant=None))
         return self._y
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """As the module's own."""
+        """Return the module's own gradient."""
         return self.module.backward(gradient, run, inputs)

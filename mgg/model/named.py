@@ -1,4 +1,4 @@
-"""Arrays by name that are parts of one vector: what is done to all of them is one operation on the vector."""
+"""Named arrays that are parts of one vector, so that one operation on the vector changes them all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Named(dict[str, Array]):
 
     Attributes:
         flat: the vector, on any device.
-        shapes: of the views, by name.
+        shapes: shapes of the views, by name.
     """
 
     def __init__(self, flat: Array, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -25,6 +25,6 @@ class Named(dict[str, Array]):
 
 
 def joined(arrays: Mapping[str, np.ndarray]) -> Named:
-    """Host ``arrays`` of one dtype, copied into one vector."""
+    """Copy host ``arrays`` of one dtype into one vector."""
     shapes = {name: array.shape for name, array in arrays.items()}
     return Named(np.concatenate([array.ravel() for array in arrays.values()]), shapes)

@@ -1,4 +1,4 @@
-"""The graph as models see it: products with the bare A and its transpose, arcs, degrees, ids, and sums over all PEs."""
+"""The graph as models see it: products with A and its transpose, arcs, degrees, ids, and sums over all PEs."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Neighborhood:
     """One PE's part of the graph.
 
     Attributes:
-        nodes: number of nodes of all PEs.
-        node_ids: int64 [rows] on the device, what the source calls this PE's nodes: the same for any order and
+        nodes: number of nodes over all PEs.
+        node_ids: int64 [rows] on the device, the original ids of this PE's nodes: the same for any order and
             partition.
         degrees: float64 [rows] on the host, row sums of A: weighted in-degrees, without self-loops added.
-        plan: aggregation with A (collective); None where nothing asks for it.
-        transposed: aggregation with the transpose of A (collective); None likewise.
-        total: sum of an array over the PEs in rank order, on every PE (collective).
-        arrays: what the PE's device computes row by row.
+        plan: aggregation with A (collective); None if nothing uses it.
+        transposed: aggregation with the transpose of A (collective); None if nothing uses it.
+        total: returns the sum of an array over the PEs in rank order, on every PE (collective).
+        arrays: row-wise operations of the PE's device.
         product: the forward arcs, on the host.
         ids: ``node_ids`` on the host.
-        gathered: of every PE what it gives, in rank order (collective).
+        gathered: returns the arguments of all PEs in rank order (collective).
         halo: other PEs' rows, for models that work arc by arc.
         numbers: int64 [rows] on the host, this PE's nodes in 0..nodes-1, the same for any partition.
-        arc_types: number of types of arcs.
-        dtype: of the embeddings that plans and halo take: ``fp32``, or ``bf16``, to which they round.
-        real: NumPy type of what is computed.
-        outward: what turned layers need of other PEs.
-        weighed: sums with weights that arcs get anew; None where nothing asks for any.
-        plans: all plans, by what they are for: ``forward``, ``transpose``, ``halo``.
+        arc_types: number of arc types.
+        dtype: type of the embeddings in plans and halo: ``fp32``, or ``bf16``, to which they round.
+        real: NumPy type of the computation.
+        outward: state shared by turned layers.
+        weighed: sums with new arc weights; None if nothing uses them.
+        plans: all plans by purpose: ``forward``, ``transpose``, ``halo``.
     """
 
     nodes: int
@@ -85,18 +85,18 @@ class Neighborhood:
         """Prepare both directions of ``technique`` and the halo (collective).
 
         Args:
-            world, layout: the PEs and what this one holds.
+            world, layout: the PEs and this PE's part.
             technique, options: how products are computed.
-            width: the most columns of a product; 0: there are none.
-            fetched: the most columns of rows that are fetched; 0: none are.
-            dtype: of the embeddings that products take and halos bring.
-            turned: what turned layers fetch.
-            weighing: what is summed with weights that arcs get anew.
-            real: type of what is computed; float64 rows come by technique halo alone, and products take none.
+            width: the most columns of a product; 0: there are no products.
+            fetched: the most columns of fetched rows; 0: none are fetched.
+            dtype: type of the embeddings in products and halos.
+            turned: the most that turned layers fetch.
+            weighing: the most that is summed with new arc weights.
+            real: type of the computation; float64 rows need technique halo, and products do not support them.
 
         Raises:
-            InputError: what ``aggregate.prepare`` refuses, float64 and another technique, or what ``weighed.able``
-                refuses.
+            InputError: ``aggregate.prepare`` or ``weighed.able`` refuses the arguments, or the rows are float64 with
+                another technique than halo.
             MachineError: a GPU has too little memory left.
         """
         several, arrays = world.size > 1, arrays_of(world)
@@ -119,7 +119,7 @@ class Neighborhood:
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
             plan=plans[0],
             transposed=plans[1],
-            # One PE's sum is the total.
+            # The sum of a single PE is the total.
             total=world.all_reduce if several else lambda values: values,
             arrays=arrays,
             dtype=dtype,
@@ -136,7 +136,7 @@ class Neighborhood:
         )
 
     def begin(self, seed: int, epoch: Array | None) -> None:
-        """A pass begins: of a training in ``epoch``, float64 [1] on the device, or of none (collective)."""
+        """Begin a pass: a training pass of ``epoch``, float64 [1] on the device, or another one (collective)."""
         for plans in self.plans.values():
             for plan in plans:
                 plan.begin(seed, epoch)
@@ -145,29 +145,29 @@ class Neighborhood:
 
     @property
     def stale(self) -> dict[str, Stale]:
-        """What plans keep from one training pass to the next, by what they are for; none: they keep nothing."""
+        """State that plans keep between training passes, by purpose; empty if they keep none."""
         plans = {name: self.plans[name][0].stale for name in ("forward", "transpose") if name in self.plans}
         return {name: found for name, found in plans.items() if found is not None}
 
     def tables(self, *, loops: bool, typed: bool = False) -> ArcTables:
-        """The arcs for vertex programs, put together when they are first asked for (collective).
+        """Return the arcs for vertex programs, built on first use (collective).
 
         Args:
-            loops: with an arc from every row to itself.
-            typed: by their types; else these do not count.
+            loops: add an arc from every row to itself.
+            typed: sort the arcs by type; otherwise types are ignored.
 
         Raises:
-            InputError: ``loops`` of a graph whose arcs have types.
+            InputError: ``loops`` for a graph whose arcs have types.
         """
         if (loops, typed) not in self._tables:
             assert self.product is not None and self.ids is not None
             types = self.arc_types if typed else 0
-            # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
+            # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other here.
             self._tables[loops, typed] = ArcTables.of(self.product, self.halo.host(self.ids), types, loops=loops)
         return self._tables[loops, typed]
 
     def device_tables(self, *, loops: bool, typed: bool = False) -> DeviceTables | None:
-        """``tables`` on the device, likewise; None on a host."""
+        """Return ``tables`` on the device; None on a host."""
         if self.arrays.operators is None:
             return None
         if (loops, typed) not in self._device_tables:
@@ -177,7 +177,7 @@ class Neighborhood:
         return self._device_tables[loops, typed]
 
     def out_arcs(self, *, loops: bool, typed: bool = False) -> OutArcs:
-        """The arcs that begin here, for turned layers, likewise."""
+        """Return the arcs that begin at this PE's rows, for turned layers, built on first use (collective)."""
         if (loops, typed) not in self._out_arcs:
             assert self.product is not None and self.ids is not None
             tables = self.tables(loops=loops, typed=typed)
@@ -185,15 +185,15 @@ class Neighborhood:
         return self._out_arcs[loops, typed]
 
     def norm(self, *, loops: bool) -> np.ndarray:
-        """D^-1/2 on the host, [rows]: D has the row sums of A, of A + I with ``loops``, or is 0 where they are not
-        positive.
+        """Return D^-1/2 on the host, [rows]. D has the row sums of A, or of A + I with ``loops``; entries are 0 where
+        these are not positive.
         """
         sums = self.degrees + loops
         positive = sums > 0
         return np.where(positive, 1 / np.sqrt(np.where(positive, sums, 1)), 0).astype(self.real)
 
     def arc_weights(self, *, loops: bool, typed: bool = False) -> Array:
-        """The weight of each arc of ``tables`` on the device, always the same array."""
+        """Return the weight of each arc of ``tables`` on the device, always the same array."""
         if (loops, typed) not in self._weights:
             tables = self.tables(loops=loops, typed=typed)
             weights = np.ones(len(tables.ends), self.real) if tables.weights is None else tables.weights
@@ -201,14 +201,15 @@ class Neighborhood:
         return self._weights[loops, typed]
 
     def norm_on_device(self, *, loops: bool) -> Array:
-        """``norm`` on the device, always the same array."""
+        """Return ``norm`` on the device, always the same array."""
         if loops not in self._norms:
             self._norms[loops] = self.arrays.upload(self.norm(loops=loops))
         return self._norms[loops]
 
     def scaler(self, *, loops: bool) -> Array:
-        """log(d + 1) over its mean over all nodes, on the device, [rows]: d is how many arcs end at a node, its own
-        with ``loops`` among them; zeros where the graph has no arcs (collective when it is first asked for).
+        """Return log(d + 1) divided by its mean over all nodes, on the device, [rows] (the first call is collective).
+
+        d is the number of arcs that end at a node, its loop included with ``loops``. All 0 if the graph has no arcs.
         """
         if loops not in self._scalers:
             logs = np.log1p(np.diff(self.tables(loops=loops).ptr))
@@ -233,8 +234,9 @@ def halo_by(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str, arrays: Arrays,
     real: type, *, returns: bool = True,
 ) -> Halo:  # fmt: skip
-    """What brings up to ``width`` columns of other PEs' rows by ``technique``, and unless it never ``returns`` any,
-    their gradients back (collective); see ``prepare``.
+    """Return a halo for up to ``width`` columns of other PEs' rows by ``technique`` (collective); see ``prepare``.
+
+    Without ``returns``, no gradients are given back.
     """
     parsed = accepted(technique, world, layout, options, dtype)
     if not any(layout.manifest.forward.halo_rows):
@@ -251,7 +253,7 @@ def halo_by(
 def outward_by(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], turned: Turning, arrays: Arrays, real: type
 ) -> Outward:
-    """What turned layers share (collective); see ``prepare``. What they fetch is never rounded."""
+    """Return the state shared by turned layers (collective); see ``prepare``. Fetched values are never rounded."""
     halo: Halo = NoHalo(world)
     if turned.rows and any(layout.manifest.transpose.halo_rows):
         halo = halo_by(world, flipped(layout), technique, options, turned.rows, "fp32", arrays, real, returns=False)
@@ -262,7 +264,7 @@ def weighed_by(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], weighing: Weighing, arrays: Arrays,
     dtype: str, real: type,
 ) -> Weighed | None:  # fmt: skip
-    """What sums with weights that arcs get anew (collective); see ``prepare``."""
+    """Return the sums with new arc weights, or None (collective); see ``prepare``."""
     columns, heads = weighing
     if not columns:
         return None
@@ -275,7 +277,7 @@ def weighed_by(
 
 
 def _row_sums(csr: Csr) -> np.ndarray:
-    """float64 [rows]."""
+    """Return the row sums, float64 [rows]."""
     if csr.weights is None:
         return np.diff(csr.indptr).astype(np.float64)
     return np.asarray(csr.to_scipy(np.float64).sum(axis=1)).ravel()

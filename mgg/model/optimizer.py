@@ -16,11 +16,11 @@ RATES = 6
 
 
 class Adam:
-    """Weights change in place; ``first`` and ``second`` are the moments, of the weights' names, dtype and device.
+    """Adam on ``weights``, in place; ``first`` and ``second`` are the moments, with names, dtype and device of these.
 
-    A parameter's ``decay`` times its value is added to its gradient: the gradient of an L2 penalty decay / 2 * |w|^2,
-    which is what the GCN paper means by weight decay. With ``decoupled`` (AdamW) the value shrinks by step size times
-    ``decay`` instead, and the moments see nothing of it.
+    The gradient of an L2 penalty decay / 2 * |w|^2, a parameter's ``decay`` times its value, is added to its gradient;
+    this is what the GCN paper means by weight decay. With ``decoupled`` (AdamW), the value shrinks by step size times
+    ``decay`` instead, which does not enter the moments.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Adam:
 
     @staticmethod
     def rates(number: int, learning_rate: float) -> np.ndarray:
-        """What tells the ``number``-th step (from 1) of the size ``learning_rate`` from others, for ``step``."""
+        """Return the rates of the ``number``-th step (from 1) with step size ``learning_rate``, for ``step``."""
         correction = learning_rate / (1 - BETA1**number), 1 - BETA2**number
         return np.array([1 - BETA1, 1 - BETA2, *correction, EPSILON, learning_rate])
 
@@ -46,8 +46,8 @@ class Adam:
         """Apply a step: every PE calls it with the same gradients and gets the same bits.
 
         Args:
-            gradients: float64, one vector in the order of the weights' own.
-            rates: those of ``rates``, on the device.
+            gradients: float64, one vector in the order of the weights.
+            rates: the result of ``rates``, on the device.
             allowed: float64 [1] on the device; 0: nothing changes.
         """
         if self._decoupled:

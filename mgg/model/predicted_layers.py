@@ -1,4 +1,4 @@
-"""What the cost model says of a model's layers that are vertex programs, forward and backward (docs/costs.md)."""
+"""Predict by the cost model the passes of a model's vertex program layers, forward and backward (docs/costs.md)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mgg.vertex.units import Unit
 
 @dataclass(frozen=True)
 class Foretold:
-    """One pass of a layer.
+    """The predicted cost of one pass of a layer.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         way: forward or backward.
-        schedule: of the gradients; None: there is no choice.
-        spent: by each PE. Matrices' products and what is done row by row are not among it.
-        chosen: what ``backward=auto`` would pick; true where there is no choice.
+        schedule: schedule of the gradients; None: there is no choice.
+        spent: cost on each PE, without matrix products and row-wise work.
+        chosen: whether ``backward=auto`` would choose this schedule; True if there is no choice.
     """
 
     layer: str
@@ -46,7 +46,7 @@ class Foretold:
 
 
 def foretold(chain: Chain, forward: Split, transpose: Split, machine: Machine) -> Iterator[Foretold]:
-    """What a training of ``chain`` takes, layer by layer, on a graph that is split so in both directions."""
+    """Yield the predicted costs of training ``chain`` by layer, on a graph with these splits of both directions."""
     ways: dict[Name, Split] = {"return": forward, "turned": transpose}
     turnable = can_turn(chain)
     for layer in programs_of(chain):
@@ -63,7 +63,7 @@ def foretold(chain: Chain, forward: Split, transpose: Split, machine: Machine) -
 
 
 def _on_in_arcs(work: Work, forward: Split, transpose: Split, machine: Machine) -> Spent:
-    """What is summed over in-arcs, what these need of other PEs, and products that a plan does."""
+    """Return the cost of sums over in-arcs, of the transfers that these need, and of products that a plan computes."""
     units = [step for step in work.steps if isinstance(step, Unit) and step.rows is not S]
     gathered = sum(map(gathered_by, units))
     found = summed(forward, forward.rows, gathered, sum(v.size for unit in units for v in unit.results), machine)
@@ -71,7 +71,7 @@ def _on_in_arcs(work: Work, forward: Split, transpose: Split, machine: Machine) 
     found += brought(forward, sum(fetched), len(fetched), machine)
     for product in (step.product for step in work.steps if isinstance(step, Scaled)):
         if product["back"] and len(product.inputs) == 1:
-            continue  # whose schedule is a choice
+            continue  # its schedule is a choice
         split = transpose if product["back"] else forward
         found += summed(split, split.rows, product.size, product.size, machine) + brought(
             split, product.size, 1, machine

@@ -1,4 +1,4 @@
-"""What models make of a node's neighbors, as vertex programs whose sums are the products A X and A^T X."""
+"""Propagation steps of models, as vertex programs whose sums are the products A X and A^T X."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mgg.model.program import VertexLayer, Weight
 
 @V.program(loops=True)
 def normalized(v: Any) -> Any:
-    """D^-1/2 (A + I) D^-1/2 X, the propagation of the GCN (Kipf and Welling 2017, equation 2).
+    """Return D^-1/2 (A + I) D^-1/2 X, the propagation of the GCN (Kipf and Welling 2017, equation 2).
 
-    D holds the row sums of A + I: weighted in-degrees, for the rows and for the columns, also in directed graphs, as
-    PyTorch Geometric's gcn_norm does. A node whose sum is not positive (negative weights) is scaled by 0. A self-loop
-    that the graph has stays and I comes on top, as published (gcn_norm would replace it).
+    D holds the row sums of A + I: weighted in-degrees, for both rows and columns, also in directed graphs, as in
+    PyTorch Geometric's gcn_norm. A node whose sum is not positive (negative weights) is scaled by 0. Self-loops of the
+    graph stay and I is added, as published (gcn_norm would replace them).
     """
     return v.norm * V.sum(e.weight * e.src.norm * e.src.x for e in v.inedges)
 
 
 @V.program
 def mean(v: Any) -> Any:
-    """D^-1 A X, the mean of each node's in-neighbors, weighted where arcs are (Hamilton et al. 2017, algorithm 1).
+    """Return D^-1 A X, the mean of each node's in-neighbors, weighted if arcs are (Hamilton et al. 2017, algorithm 1).
 
-    A node without in-neighbors, or whose weights have no positive sum, gets zeros.
+    Nodes without in-neighbors, or whose weights have no positive sum, get zeros.
     """
     total = V.sum(e.weight for e in v.inedges)
     inverse = V.where(total > 0, 1 / V.where(total > 0, total, 1), 0)
@@ -34,7 +34,7 @@ def mean(v: Any) -> Any:
 
 @V.program
 def sum_with_self(v: Any, epsilon: Any) -> Any:
-    """(1 + epsilon) X + A X with a trainable epsilon (GIN: Xu et al. 2019, equation 4.1)."""
+    """Return (1 + epsilon) X + A X with a trainable epsilon (GIN: Xu et al. 2019, equation 4.1)."""
     return (1 + epsilon) * v.x + V.sum(e.weight * e.src.x for e in v.inedges)
 
 
@@ -44,7 +44,7 @@ def _convolution(v: Any, W: Any) -> Any:
 
 
 def convolution(name: str, inputs: int, outputs: int, decay: float = 0.0) -> VertexLayer:
-    """``normalized`` X W, with W [inputs, outputs] called ``name``.weight."""
+    """Return a layer ``normalized`` X W, with W [inputs, outputs] named ``name``.weight."""
     return VertexLayer(name, _convolution, inputs, {"W": Weight((inputs, outputs), decay=decay, name="weight")})
 
 
@@ -54,7 +54,7 @@ class PowerSteps(Composite):
         Z_0 = H,    Z_k+1 = (1 - alpha) P_k Z_k + alpha H
 
     Args:
-        steps: the propagations P_0, P_1, ... in their order.
+        steps: the propagations P_0, P_1, ... in order.
         teleport: alpha.
     """
 
@@ -65,18 +65,18 @@ class PowerSteps(Composite):
         self.steps, self.teleport = steps, teleport
 
     def memory(self, columns: int, given: Given) -> Held:
-        """H, two steps and their sum."""
+        """Return the memory of H, two steps and their sum."""
         return Held(columns, 0, 0, 3 * given.rows * columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """Z after the last step."""
+        """Return Z after the last step."""
         z = x
         for step in self.steps:
             z = run.arrays.combined(step.forward(z, run), 1 - self.teleport, x, self.teleport)
         return z
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """Every step gives H alpha of its output's gradient; Z_0 is H."""
+        """Return the gradient by H: each step contributes alpha times its output's gradient, and Z_0 is H."""
         total, scale, factor = copied(gradient), self.teleport, 1.0
         for place in range(len(self.steps) - 1, -1, -1):
             following = self.steps[place].backward(gradient, run)

@@ -1,4 +1,4 @@
-"""The relational layer of graphs without features: one product with a sparse matrix of all types' arcs."""
+"""The relational layer for graphs without features: one product with a sparse matrix of the arcs of all types."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class _Matrix(NamedTuple):
 
 
 class RelationalRows(Module):
-    """Sum over arc types of the mean of the in-neighbors' rows of the type's weights.
+    """The sum over arc types of the mean of the type's weight rows of the in-neighbors.
 
         h'_v = sum over r of (1 / |N_v^r|) sum over u in N_v^r of W_r[u] + W_0[v],    W_r = sum over b of a_rb V_b
 
     (Schlichtkrull et al., ESWC 2018, equations 2 and 3, for X = I). The node itself is one more type, as in the paper's
-    text, so W_0 has coefficients, too. It is one product: of [rows, types * nodes] with the weights below each other.
+    text, so W_0 has coefficients, too. It is one product: [rows, types * nodes] times the stacked weights.
 
     Args:
-        name: of the parameters: ``name.weight`` [relations + 1, nodes, outputs]; with bases ``name.bases`` [bases,
-            nodes, outputs] and ``name.coefficients`` [relations + 1, bases].
-        nodes, outputs: of the graph, and columns.
+        name: prefix of the parameters: ``name.weight`` [relations + 1, nodes, outputs]; with bases ``name.bases``
+            [bases, nodes, outputs] and ``name.coefficients`` [relations + 1, bases].
+        nodes, outputs: number of nodes of the graph, and output columns.
         relations: number of types.
-        bases: B; 0: every type has weights of its own.
-        decay: L2 penalty of the parameters.
+        bases: B; 0: every type has its own weights.
+        decay: L2 penalty on the parameters.
     """
 
     saved = ()
@@ -48,13 +48,13 @@ class RelationalRows(Module):
         if bases:
             shapes = {self.bases: (bases, nodes, outputs), self.coefficients: (relations + 1, bases)}
         self.parameters = [Parameter(each, shape, "glorot", decay) for each, shape in shapes.items()]
-        # Even without rows to fetch, the ends of arcs have to be known.
+        # The ids at the ends of arcs are needed even without rows to fetch.
         self.fetched = 1
         self._known: tuple[Neighborhood, _Matrix, _Matrix] | None = None
 
     def memory(self, columns: int, given: Given) -> Held:
-        """The 64-bit pointers of the transposed matrix, which has a row for each of the weights; its output and the
-        gradient by it, that by all weights, and that by the parameters before it is float64.
+        """Return the memory of the 64-bit pointers of the transposed matrix, which has a row per weight row; the output
+        and the gradient by it, the gradient by all weights, and that by the parameters before it is float64.
         """
         kinds, nodes, outputs = self.shape
         numbers = kinds * nodes * outputs + (prod(self.parameters[0].shape) if self._few else 0)
@@ -62,12 +62,12 @@ class RelationalRows(Module):
         return Held(outputs, pointers, 0, 2 * given.rows * outputs + numbers, pointers)
 
     def forward(self, x: None, run: Pass) -> Array:
-        """The sum, [rows, outputs]."""
+        """Return the sum, [rows, outputs]."""
         weights = self._weights(run)
         return run.arrays.arc_sums(*self._matrices(run.graph)[0], weights.reshape(-1, weights.shape[2]))
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """By the product with the transposed matrix; there is no input."""
+        """Compute the gradients by the product with the transposed matrix; there is no input."""
         flat = run.arrays.arc_sums(*self._matrices(run.graph)[1], gradient).reshape(self.shape[0], -1)
         if not self._few:
             run.gradients[self.weight] = flat.astype(np.float64).reshape(self.shape)
@@ -79,14 +79,14 @@ class RelationalRows(Module):
         return None
 
     def _weights(self, run: Pass) -> Array:
-        """Every type's weights, of ``shape``."""
+        """Return the weights of all types, of shape ``shape``."""
         if not self._few:
             return run.weights[self.weight]
         bases = run.weights[self.bases]
         return run.arrays.product(run.weights[self.coefficients], bases.reshape(len(bases), -1)).reshape(*self.shape)
 
     def _matrices(self, graph: Neighborhood) -> tuple[_Matrix, _Matrix]:
-        """The matrix and its transpose; those of the last graph are known (collective for another one)."""
+        """Return the matrix and its transpose, cached for the last graph (collective for another graph)."""
         if self._known is None or self._known[0] is not graph:
             assert graph.product is not None and graph.numbers is not None
             kinds, nodes, _ = self.shape
@@ -102,16 +102,16 @@ class RelationalRows(Module):
 
 
 def typed_matrix(product: Product, numbers: np.ndarray, relations: int, nodes: int) -> sparse.csr_array:
-    """The arcs of all types side by side, float64 [rows, (relations + 1) * nodes].
+    """Return the arcs of all types side by side, float64 [rows, (relations + 1) * nodes].
 
-    An arc of type t from node u is in column t * nodes + u, and weighs 1 / (number of the type's arcs that end at its
-    row); arcs that come several times add up. An arc from each row to itself is one of type ``relations``.
+    An arc of type t from node u is in column t * nodes + u and has the weight 1 / (number of arcs of that type that end
+    at its row); equal arcs add up. An arc from each row to itself has type ``relations``.
 
     Args:
-        product: the forward one, with types.
-        numbers: int64 [rows + halo], which node is at each position.
+        product: the forward product, with types.
+        numbers: int64 [rows + halo], the node at each position.
         relations: number of types.
-        nodes: of the graph.
+        nodes: number of nodes of the graph.
     """
     count = product.rows
     parts = [(product.local, 0), (product.remote, count)]

@@ -1,4 +1,4 @@
-"""What a model is built from: its hyperparameters, to which its file adds its own, and the sizes of the graph."""
+"""Arguments of a model's ``build``: its hyperparameters, to which its file adds its own, and the graph's sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgg.vertex.cuda.execution import Execution
 Selection = Literal["validation", "validation_loss", "last"]
 
 
-#: For ``row_normalize`` of models whose papers scale bags of words, and leave dense features as they are.
+#: ``row_normalize`` of models whose papers scale bags of words but leave dense features unchanged.
 WhereSparse = Annotated[
     bool | None, Field(description="scale every node's features to an absolute sum of 1; none: where they are sparse")
 ]
@@ -22,7 +22,7 @@ WhereSparse = Annotated[
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the graph: columns of the features, classes, nodes and arc types; 0 where it has none."""
+    """Sizes of the graph: columns of the features, classes, nodes and arc types; 0 if it has none."""
 
     features: int
     classes: int
@@ -31,7 +31,7 @@ class Sizes:
 
 
 class ModelSettings(Assigned):
-    """Hyperparameters of one model, the published values as defaults; a name that it does not know is an error."""
+    """Hyperparameters of a model, with the published values as defaults; an unknown name is an error."""
 
     learning_rate: float = Field(0.01, gt=0, le=10, description="largest step size of the optimizer")
     row_normalize: bool | None = Field(False, description="scale every node's features to an absolute sum of 1")
@@ -86,14 +86,14 @@ class ModelSettings(Assigned):
 
 
 class LayeredSettings(ModelSettings):
-    """Those of a model with hidden layers."""
+    """Hyperparameters of a model with hidden layers."""
 
     hidden: int = Field(16, ge=1, le=65536, description="columns of the hidden layers")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of the values that dropout sets to zero")
 
 
 class DeepSettings(LayeredSettings):
-    """Those of a model of any number of layers, with what deep ones need."""
+    """Hyperparameters of a model of any number of layers, with options that deep models need."""
 
     layers: int = Field(2, ge=1, le=64, description="number of layers that aggregate")
     normalization: Literal["none", "batch", "layer"] = Field(
@@ -103,7 +103,7 @@ class DeepSettings(LayeredSettings):
 
 
 class TypedSettings(LayeredSettings):
-    """Those of a model for arcs of types, as of graphs whose few labeled nodes are all trained on or tested."""
+    """Hyperparameters of a model for typed arcs; such graphs have few labeled nodes, all used to train or to test."""
 
     selection: Selection = Field(
         "last",

@@ -1,4 +1,4 @@
-"""Models of the user's own: files that have what a file of this package has, known by their path."""
+"""Users' own models: files with the same contents as a file of this package, given by path."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from mgg.errors import InputError
 from mgg.naming import is_own_model, model_name
 from mgg.record import INFERENCE_FILE, MODEL_FOLDER, RUN_FILE, run_file
 
-#: Without dots: in MODEL.KEY=VALUE the first one ends the name.
+#: Names have no dots, because in MODEL.KEY=VALUE the first dot ends the name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-#: By path and sha256: PEs that are threads share what a file made, and a file that has changed is read anew.
+#: Modules by path and sha256: PEs that are threads share them, and a file that changed is loaded again.
 _MADE: dict[tuple[Path, str], ModuleType] = {}
 _LOCK = threading.RLock()
 
 
 def read(model: str, taken: Collection[str]) -> tuple[Path, bytes]:
-    """Path and content of the file that ``model`` names; nothing of it is run.
+    """Return the path and content of the file that ``model`` names, without executing it.
 
     Args:
-        model: the path, from the working folder.
-        taken: names that it may not have.
+        model: the path, relative to the working folder.
+        taken: names that are not allowed.
 
     Raises:
-        InputError: it is no ``.py`` file, cannot be read, has a name that it cannot have, or is what is left of a copy
-            in a run's folder that was altered.
+        InputError: the file is no ``.py`` file, cannot be read, has a name that is not allowed, or is an altered copy
+            in a run's folder.
     """
     path, name = Path(model).expanduser(), model_name(model)
     if path.suffix != ".py":
@@ -53,11 +53,11 @@ def read(model: str, taken: Collection[str]) -> tuple[Path, bytes]:
 
 
 def module_of(path: Path, content: bytes) -> ModuleType:
-    """The module that ``content`` of the file ``path`` makes; whatever it raises goes to the caller."""
+    """Return the module made by executing ``content`` of the file ``path``; exceptions propagate."""
     digest = hashlib.sha256(content).hexdigest()
     with _LOCK:
         if (path, digest) not in _MADE:
-            # Never from __pycache__, which goes by time and size: what runs is what the hash is of.
+            # Never load from __pycache__, which goes by time and size: the executed code must be what was hashed.
             module = ModuleType(f"mgg_own_{path.stem}_{digest[:16]}")
             module.__file__ = str(path)
             sys.modules[module.__name__] = module  # pydantic and inspect look there
@@ -67,7 +67,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
 
 
 def check_names(models: Iterable[str], taken: Collection[str]) -> None:
-    """Raise InputError as ``read`` for files among ``models``, and where two of them would have one name."""
+    """Raise InputError like ``read`` for the files among ``models``, and if two of them would have the same name."""
     files: dict[str, str] = {}
     for model in filter(is_own_model, models):
         read(model, taken)

@@ -1,6 +1,6 @@
-"""Vertex programs: what one vertex does, written once, worked off on any number of PEs.
+"""Vertex programs: the work of one vertex, written once, run on any number of PEs.
 
-``from mgg import vertex as V`` has all that a program needs.
+``from mgg import vertex as V`` imports everything a program needs.
 """
 
 import difflib

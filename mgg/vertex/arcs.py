@@ -1,4 +1,4 @@
-"""A PE's arcs as vertex programs work them off: row by row by their targets, and by their sources."""
+"""A PE's arcs in the form that vertex programs use: by target row, and by source."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from mgg.vertex.ir import D, E, R, S, Space, T
 
 @dataclass(frozen=True, eq=False)
 class ArcTables:
-    """The arcs that end at one PE's rows; those of a row by (type, id of the source), whatever the partition.
+    """The arcs that end at one PE's rows; each row's are sorted by (type, id of the source), for any partition.
 
-    So sums over the arcs of a row are taken in the same order on any number of PEs, and of equal values the first is
-    the one with the lowest source id. Arrays are on the host.
+    So the arcs of a row are summed in the same order on any number of PEs, and of equal values the first has the lowest
+    source id. Arrays are on the host.
 
     Attributes:
-        rows: of D, this PE's vertices.
-        sources: of S: this PE's vertices, then its halo, in the layout's order.
+        rows: number of rows of D, this PE's vertices.
+        sources: number of rows of S: this PE's vertices, then its halo, in the layout's order.
         ptr: int64 [rows + 1], where the arcs of each row begin.
-        ends: int32 or int64 [arcs], the source of each, a row of S.
-        weights: float32 [arcs]; None where all are 1.
-        types: int32 [arcs]; None where arcs have none.
-        runs: int64 [runs + 1], where each run begins, arcs of one type that end at one row; without types a row with
-            arcs is one.
+        ends: int32 or int64 [arcs], the source of each arc, a row of S.
+        weights: float32 [arcs]; None if all are 1.
+        types: int32 [arcs]; None if arcs have no types.
+        runs: int64 [runs + 1], where each run begins: the arcs of one type that end at one row. Without types, each row
+            with arcs is one run.
         row_runs: int64 [rows + 1], where the runs of each row begin.
         out_ptr: int64 [sources + 1], where the arcs of each source begin.
-        out_ends: int32 [arcs], the target of each, a row of D.
-        out_arcs: int64 [arcs], which arc by target each of them is.
-        ids: int64 [sources], what the source of the graph calls the vertices.
-        type_count: how many types of arcs there are; 1 where arcs have none.
+        out_ends: int32 [arcs], the target of each arc by source, a row of D.
+        out_arcs: int64 [arcs], the number by target of each arc by source.
+        ids: int64 [sources], the original ids of the vertices.
+        type_count: number of arc types; 1 if arcs have no types.
     """
 
     rows: int
@@ -54,7 +54,7 @@ class ArcTables:
     type_count: int
 
     def rows_of(self, space: Space) -> int:
-        """How many rows ``space`` has, D, S, R or E."""
+        """Return the number of rows of ``space``: D, S, R or E."""
         return {D: self.rows, S: self.sources, R: len(self.runs) - 1, E: len(self.ends)}[space]
 
     @cached_property
@@ -64,7 +64,7 @@ class ArcTables:
 
     @cached_property
     def run_types(self) -> np.ndarray:
-        """int32 [runs], the type of each run; 0 where arcs have none."""
+        """int32 [runs], the type of each run; 0 if arcs have no types."""
         return np.zeros(len(self.runs) - 1, np.int32) if self.types is None else self.types[self.runs[:-1]]
 
     @cached_property
@@ -74,13 +74,11 @@ class ArcTables:
 
     @cached_property
     def arc_types(self) -> np.ndarray:
-        """int32 [arcs], the type of each arc; 0 where arcs have none."""
+        """int32 [arcs], the type of each arc; 0 if arcs have no types."""
         return np.zeros(len(self.ends), np.int32) if self.types is None else self.types
 
     def owners(self, finer: Space, coarser: Space) -> np.ndarray:
-        """Integers [rows of ``finer``], the row of ``coarser`` that each arc (E) or run (R) belongs to; one array every
-        time.
-        """
+        """Return integers [rows of ``finer``], the row of ``coarser`` of each arc (E) or run (R), always one array."""
         name = {
             (E, S): "ends", (E, D): "targets", (E, R): "arc_runs", (E, T): "arc_types",
             (R, D): "run_targets", (R, T): "run_types",
@@ -90,7 +88,7 @@ class ArcTables:
 
     @cached_property
     def by_type(self) -> dict[Space, list[tuple[int, np.ndarray]]]:
-        """Of arcs (E) and of runs (R) each type that there is, with those of it, int64."""
+        """The numbers, int64, of the arcs (E) and of the runs (R) of each type that occurs."""
         return {space: _by_value(self.owners(space, T)) for space in (E, R)}
 
     @cached_property
@@ -100,17 +98,17 @@ class ArcTables:
 
     @classmethod
     def of(cls, product: Product, ids: np.ndarray, types: int = 0, *, loops: bool = False) -> ArcTables:
-        """The arcs of ``product``.
+        """Return the arcs of ``product``.
 
         Args:
-            product: the forward one.
+            product: the forward product.
             ids: int64 [rows + halo].
-            types: how many types of arcs the graph has; 0: those that it may have do not count.
-            loops: whether every row has one arc from itself, its weight 1 and those of the loops that the graph has
-                there, so that the matrix is A + I.
+            types: number of arc types in the graph; 0: types are ignored.
+            loops: give every row exactly one arc from itself, whose weight is 1 plus the weights of the graph's own
+                loops there, so that the matrix is A + I.
 
         Raises:
-            InputError: ``loops`` of a graph whose arcs have types.
+            InputError: ``loops`` for a graph whose arcs have types.
         """
         rows = product.rows
         parts = [(product.local, 0), (product.remote, rows)]
@@ -130,7 +128,7 @@ class ArcTables:
                 of_loops = 1 + np.bincount(targets[own], weights[own], rows)
                 weights = np.concatenate([weights[~own], of_loops.astype(np.float32)])
             targets, ends = np.concatenate([targets[~own], everyone]), np.concatenate([ends[~own], everyone])
-        # By target, then each row by (type, id).
+        # Sort by target, then each row by (type, id).
         order = np.argsort(targets, kind="stable")
         rank = np.empty(len(ids), np.int64)
         rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
@@ -171,7 +169,7 @@ def sort_rows(ptr, keys, order):  # type: ignore[no-untyped-def]
 
 
 def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.generic) -> np.ndarray | None:
-    """What arcs have, local and remote ones; None where neither have any."""
+    """Join a property of local and remote arcs; None if neither have it."""
     if all(part is None for part in parts):
         return None
     return np.concatenate(
@@ -180,12 +178,12 @@ def _joined(parts: list[np.ndarray | None], counts: list[int], default: np.gener
 
 
 def pointers(rows: np.ndarray, count: int) -> np.ndarray:
-    """int64 [count + 1], where each of ``count`` rows begins in the ascending ``rows``."""
+    """Return int64 [count + 1], where each of ``count`` rows begins in the ascending ``rows``."""
     return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count)))).astype(np.int64)
 
 
 def _by_value(kinds: np.ndarray) -> list[tuple[int, np.ndarray]]:
     order = np.argsort(kinds, kind="stable")
     found, firsts = np.unique(kinds[order], return_index=True)
-    # Of none there is one part, and no value.
+    # Without items, there is one part and no value.
     return list(zip(found.tolist(), np.split(order, firsts[1:]), strict=False))

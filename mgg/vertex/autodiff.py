@@ -1,8 +1,8 @@
-"""Reverse mode on vertex programs (Seastar, EuroSys'21, section 5.3): gradients are values of the same representation.
+"""Reverse-mode autodiff of vertex programs (Seastar, EuroSys'21, section 5.3): gradients are values like any others.
 
-The space of an operand decides where its gradient goes, never the direction of the pass: ``cast`` and ``total`` are
-each other's adjoint, so what an arc read of its source comes back as a sum over out-arcs, what it read of its target
-as one over in-arcs, what it read of a parameter as one over all arcs.
+The space of an operand, never the direction of the pass, decides where its gradient goes: ``cast`` and ``total`` are
+adjoint. So the gradient of what an arc reads of its source is a sum over out-arcs, of its target a sum over in-arcs,
+and of a parameter a sum over all arcs.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from mgg.vertex.ir import E, P, ProgramError, S, Space, T, Value
 from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.trace import BUILT_IN, Trace
 
-#: What an operation adds to the gradients of values, mostly of its operands.
+#: Gradients that an operation adds to values, mostly to its operands.
 Parts = list[tuple[Value, Value]]
 
-#: No gradient goes through these: most are constant but for jumps.
+#: No gradient passes through these; most are piecewise constant.
 CONSTANT = frozenset({"input", "constant", "mask", "greater", "equal", "winner", "won", "stop"})
 
 
 def gradients(outputs: Sequence[Value], seeds: Sequence[Value], wrt: Sequence[Value]) -> list[Value]:
-    """The gradients of the sum of all <output, seed>.
+    """Return the gradients of the sum of all <output, seed>.
 
-    What has several is added up in the order of its uses, outputs last. Where there is no derivative: relu and abs
-    have 0 at 0, leaky_relu its slope, elu 1; ``maximum`` and ``minimum`` of equal numbers give half to each, as
-    PyTorch does; of a ``maximum_of`` or ``minimum_of`` the winner has all.
+    Several gradients by one value are added in the order of its uses, outputs last. Where there is no derivative: relu
+    and abs have 0 at 0, leaky_relu its slope, elu 1; ``maximum`` and ``minimum`` of equal numbers give half to each, as
+    in PyTorch; of a ``maximum_of`` or ``minimum_of``, the winner gets all.
 
     Args:
         outputs: values of a program.
-        seeds: for each the gradient of something by it, of its space and shape.
-        wrt: by which to derive, inputs or what was made of them.
+        seeds: the gradient by each output, of its space and shape.
+        wrt: values to differentiate by: inputs, or values that depend on them.
 
     Returns:
-        For each of ``wrt`` a value of its space and shape; zeros where nothing depends on it.
+        One value per entry of ``wrt``, of its space and shape; zeros if nothing depends on it.
 
     Raises:
-        ProgramError: a seed is not like its output.
+        ProgramError: a seed has another space or shape than its output.
     """
     wanted = frozenset(wrt)
     order = list(ir.walk(outputs))
-    moving: set[Value] = set()  # what depends on wrt
+    moving: set[Value] = set()  # values that depend on wrt
     for value in order:
         if value in wanted or (value.op not in CONSTANT and any(operand in moving for operand in value.inputs)):
             moving.add(value)
@@ -68,11 +68,11 @@ def gradients(outputs: Sequence[Value], seeds: Sequence[Value], wrt: Sequence[Va
 
 
 def differentiated(trace: Trace) -> tuple[list[Value], dict[str, Value], list[Value]]:
-    """A program with its gradients, rewritten together.
+    """Return a program with its gradients, optimized together.
 
     Returns:
-        Its outputs; their gradients by each feature that it reads and each parameter, by name; the inputs that stand
-        for the gradients by the outputs.
+        Its outputs; the gradients by each feature that it reads and each parameter, by name; the inputs that stand for
+        the gradients by the outputs.
     """
     forward = optimized(trace.outputs, differentiable=True)
     seeds = [ir.leaf(f"gradient of output {k}", value.space, value.shape) for k, value in enumerate(forward)]
@@ -90,7 +90,7 @@ def _zeros(space: Space, shape: tuple[int, ...]) -> Value:
 
 
 def _summed_to(gradient: Value, shape: tuple[int, ...]) -> Value:
-    """Adjoint of broadcasting ``shape``: sums over axes added at the end, and over those that had length 1."""
+    """Return the adjoint of broadcasting ``shape``: sum over axes added at the end, and over axes of length 1."""
     while len(gradient.shape) > len(shape):
         gradient = ir.sum_axis(gradient, len(gradient.shape) - 1)
     for axis in reversed(range(len(shape))):
@@ -135,7 +135,7 @@ def _abs(v: Value, g: Value) -> Value:
     return _times(g, _subtract(_positive(x), _positive(_minus(x))))
 
 
-#: Elementwise operations of one operand: the gradient by it.
+#: Gradients by the operand of elementwise operations.
 _UNARY: dict[str, Callable[[Value, Value], Value]] = {
     "negative": lambda v, g: _minus(g),
     "reciprocal": lambda v, g: _minus(_times(g, _times(v, v))),
@@ -162,7 +162,7 @@ def _sum(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
 
 
 def _product(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
-    # Of inner products, too: axes are aligned at the first ones, so g [...] meets the rows [..., k].
+    # Also for inner products: axes are aligned at the first, so g [...] meets the rows [..., k].
     x, y = v.inputs
     return [(x, _times(g, y)), (y, _times(g, x))]
 
@@ -199,10 +199,10 @@ def _matmul(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
     while root.op == "cast" and root not in wanted:
         root = root.inputs[0]
     if root.space in (P, T):
-        # Of a parameter the sum of all rows' outer products: none of a single row is made, as a cast's would be.
+        # For a parameter, sum all outer products directly; going through its cast would store one per row.
         turned = ir.transpose(ir.reshape(root, (inner, outer)))
         return [(x, ir.matmul(ir.reshape(g, (*lead, outer)), turned)), (root, ir.gram(x, g, root.space))]
-    # A matrix a row: the same products element by element, over the axes [*lead, inner, outer].
+    # A matrix per row: the same products elementwise, over the axes [*lead, inner, outer].
     column = ir.reshape(g, (*lead, 1, outer))
     by_x = _times(column, ir.reshape(w, (*(1 for _ in lead), inner, outer)))
     by_w = _summed_to(_times(ir.reshape(x, (*x.shape, 1)), column), (*(1 for _ in lead), inner, outer))
@@ -236,7 +236,7 @@ def _concat(v: Value, g: Value, wanted: frozenset[Value]) -> Parts:
 
 
 def _linear(adjoint: Callable[[Value, Value, Value], Value]) -> Callable[[Value, Value, frozenset[Value]], Parts]:
-    """The rule of a linear operation on x, from its adjoint (v, x, g)."""
+    """Return the rule of a linear operation on x, given its adjoint (v, x, g)."""
     return lambda v, g, wanted: [(v.inputs[0], adjoint(v, v.inputs[0], g))]
 
 

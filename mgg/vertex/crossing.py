@@ -1,6 +1,6 @@
-"""Which values to fetch, or to keep, so that all that is wanted can be made of them again: the fewest columns.
+"""Choose the values to fetch, or to keep, from which all wanted values can be computed, with the fewest columns.
 
-A minimum cut: values are vertices of a graph, cut at the cost of their columns.
+The choice is a minimum cut: values are vertices of a graph, and cutting one costs its columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from mgg.vertex import ir
 from mgg.vertex.ir import D, P, S, Value
 
-#: Operations that make a row of the rows of their operands, and of parameters.
+#: Operations that compute a row from the rows of their operands and from parameters.
 ROWWISE = frozenset({
     *ir.UNARY, *ir.BINARY, "stop", "where", "matmul", "dot", "sum_axis", "repeat_axis", "reshape", "transpose",
     "concat", "slice", "pad",
@@ -20,18 +20,18 @@ ROWWISE = frozenset({
 
 
 def least_cut(wanted: Collection[Value], costs: Mapping[Value, int], given: Collection[Value]) -> list[Value]:
-    """The cheapest values without which no path leads from ``given`` to ``wanted``; of equal ones the last.
+    """Return the cheapest values that cut all paths from ``given`` to ``wanted``; of equal cuts the last.
 
     Args:
-        wanted: what is to be had.
-        costs: by value; paths lead from operand to value along these alone, operands first.
-        given: what cannot be made of other values.
+        wanted: values to compute.
+        costs: cost per value, operands first; paths lead from operand to value and only through these.
+        given: values that cannot be computed from other values.
 
     Returns:
         The cut, operands first.
     """
     order = list(costs)
-    number = {value: 2 * k for k, value in enumerate(order)}  # its way in; its way out is one more
+    number = {value: 2 * k for k, value in enumerate(order)}  # node of its input; its output is the next node
     source, sink, endless = 2 * len(order), 2 * len(order) + 1, sum(costs.values()) + 1
     room: list[dict[int, int]] = [{} for _ in range(2 * len(order) + 2)]
 
@@ -50,7 +50,7 @@ def least_cut(wanted: Collection[Value], costs: Mapping[Value, int], given: Coll
             link(number[value] + 1, sink, endless)
 
     def reached(start: int, open_way: Callable[[int, int], int]) -> dict[int, int]:
-        """Where one gets from ``start``, and from where one came there."""
+        """Return the nodes reachable from ``start``, each with its predecessor."""
         came, queue = {start: start}, deque([start])
         while queue:
             here = queue.popleft()
@@ -70,7 +70,7 @@ def least_cut(wanted: Collection[Value], costs: Mapping[Value, int], given: Coll
             room[start][end] -= flow
             room[end][start] += flow
     after = reached(sink, lambda here, there: room[there][here])
-    below: dict[Value, None] = {}  # what is made of given values; the rest costs nothing
+    below: dict[Value, None] = {}  # values that depend on given ones; others cost nothing
     for value in order:
         if value in given or any(operand in below for operand in value.inputs):
             below[value] = None
@@ -78,10 +78,10 @@ def least_cut(wanted: Collection[Value], costs: Mapping[Value, int], given: Coll
 
 
 def crossing(outputs: Sequence[Value]) -> list[Value]:
-    """Values of vertices (D) to fetch for sources (S): of all that suffice, those of the fewest columns a row.
+    """Return the values of vertices (D) to fetch for sources (S): a sufficient set with the fewest columns per row.
 
-    What sources need of vertices is what is cast from D to S. It is made at the sources, of what is fetched, as far
-    as that takes fewer columns: work of each row is done again for the halo, sums over arcs are not.
+    Sources need the values cast from D to S. They compute these from fetched values where that saves columns: row-wise
+    work is repeated for the halo, sums over arcs are not.
     """
     wanted = {value.inputs[0] for value in ir.walk(outputs) if value.op == "cast" and _fetches(value)}
     rows = [value for value in ir.walk(wanted) if value.space is D]
@@ -91,13 +91,13 @@ def crossing(outputs: Sequence[Value]) -> list[Value]:
 
 
 def placed(outputs: Sequence[Value]) -> list[Value]:
-    """``outputs``, in which nothing but the values of ``crossing`` is cast from D to S."""
+    """Rewrite ``outputs`` so that only the values of ``crossing`` are cast from D to S."""
     fetched = set(crossing(outputs))
     sources: dict[Value, Value] = {}
     done: dict[Value, Value] = {}
     order = list(ir.walk(outputs))
     needed = {value.inputs[0] for value in order if _fetches(value)} - fetched
-    for value in reversed(order):  # what they are made of
+    for value in reversed(order):  # add their operands
         if value in needed:
             needed |= {operand for operand in value.inputs if operand.space is D} - fetched
     for value in order:
@@ -117,7 +117,7 @@ def placed(outputs: Sequence[Value]) -> list[Value]:
 
 
 def mirrors(values: Sequence[Value]) -> dict[Value, Value]:
-    """For values of sources the same of vertices, if these are made, too: then the halo's alone are left to make."""
+    """Map values of sources to equal values of vertices, if these exist: only the halo's rows are left to compute."""
     order = list(ir.walk(values))
     known = {(v.op, v.inputs, v.shape, v.attributes): v for v in order if v.space is D}
     found: dict[Value, Value] = {}
@@ -132,11 +132,10 @@ def mirrors(values: Sequence[Value]) -> dict[Value, Value]:
 
 
 def sent_home(outputs: Sequence[Value]) -> list[Value]:
-    """``outputs``, in which what sources give back to vertices (S to D) has the fewest columns: ``placed``, mirrored.
+    """Rewrite ``outputs`` so that sources give back to vertices (S to D) the fewest columns: the mirror of ``placed``.
 
-    Of what is added up over the copies of a row, and worked on linearly, each copy can be worked on before. So what is
-    given back is cut where it is narrowest. Of equal cuts it is the first: work of a vertex is not done again for each
-    copy.
+    Linear work on the sum over the copies of a row can be done on each copy before the sum. So the cut is where the
+    values given back are narrowest. Of equal cuts it is the first, which does not repeat a vertex's work for each copy.
     """
     outputs = _together(outputs)
     order = list(ir.walk(outputs))
@@ -155,12 +154,12 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
     made: dict[Value, Value] = {v: v.inputs[0] for v in given}
 
     def copied(v: Value) -> Value:
-        """``v`` made of the copies."""
+        """Return ``v`` computed from the copies."""
         if v not in made and v in copies.twins:
             made[v] = copies.twins[v]
         elif v not in made:
             operands = [_seen(x, v.op) if x.space is P else copied(x) for x in v.inputs]
-            if v.op == "cast":  # of a parameter
+            if v.op == "cast":  # of a parameter to D
                 new = operands[0]
             else:
                 inputs = tuple(known.setdefault(_key(x), x) for x in operands)
@@ -172,15 +171,15 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
 
 
 class _Copies:
-    """What can be made of the copies that sources have of vertices' rows."""
+    """Values that can be computed from the sources' copies of vertices' rows."""
 
     def __init__(self, order: Sequence[Value]) -> None:
-        #: Of values of vertices the same of sources.
+        #: The equal value of sources for values of vertices.
         self.twins = {vertex: source for source, vertex in mirrors(order).items()}
         self._there: dict[Value, bool] = {}
 
     def there(self, v: Value) -> bool:
-        """Whether sources can have ``v`` without another transfer."""
+        """Return whether sources can compute ``v`` without another transfer."""
         for x in ir.walk([v], lambda x: x in self._there or x in self.twins or x.space is not D):
             if x not in self._there:
                 known = x.space is P or x in self.twins
@@ -188,7 +187,7 @@ class _Copies:
         return self._there[v]
 
     def carries(self, v: Value, linear: Container[Value]) -> bool:
-        """Whether ``v`` is linear in its operands among ``linear``, and sources can have the others."""
+        """Return whether ``v`` is linear in its operands among ``linear``, and sources can compute the others."""
         of = [x in linear and x.space is D for x in v.inputs]
         if not any(of) or v.op not in _LINEAR:
             return False
@@ -198,7 +197,7 @@ class _Copies:
         return all(of) or (one_of_two and all(self.there(x) for x in v.inputs if x not in linear))
 
 
-#: Linear in an operand.
+#: Operations that are linear in an operand.
 _LINEAR = frozenset({
     "negative", "add", "subtract", "multiply", "divide", "dot", "matmul", "gram", "total", "sum_axis", "repeat_axis",
     "reshape", "slice", "pad", "concat",
@@ -206,11 +205,11 @@ _LINEAR = frozenset({
 
 
 def _together(outputs: Sequence[Value]) -> list[Value]:
-    """``outputs``, with terms that come from copies next to each other in sums."""
+    """Rewrite ``outputs`` so that sums add the terms that come from copies to each other first."""
     order = list(ir.walk(outputs))
     uses = Counter([*outputs, *(x for v in order for x in v.inputs)])
     copies, linear, by = _Copies(order), set[Value](), dict[Value, Value]()
-    terms: dict[Value, list[tuple[Value, bool]]] = {}  # and whether they are added
+    terms: dict[Value, list[tuple[Value, bool]]] = {}  # each with whether it is added
     for v in order:
         if _gives_back(v) or copies.carries(v, linear):
             linear.add(v)
@@ -228,7 +227,7 @@ def _together(outputs: Sequence[Value]) -> list[Value]:
 
 
 def _sum(terms: Sequence[tuple[Value, bool]]) -> tuple[Value, bool]:
-    """The sum of ``terms``, each of which is added or else subtracted, and which of both it is."""
+    """Return the sum of ``terms``, each with its sign (True: plus), and the sign of the result."""
     (result, plus), *others = sorted(terms, key=lambda term: not term[1])
     for x, added in others:
         result = ir.binary("add" if added is plus else "subtract", result, x, x.where)
@@ -236,7 +235,7 @@ def _sum(terms: Sequence[tuple[Value, bool]]) -> tuple[Value, bool]:
 
 
 def _replaced(outputs: Sequence[Value], by: Mapping[Value, Value]) -> list[Value]:
-    """``outputs``, in which others stand ``by`` values, which may be made of these."""
+    """Replace values in ``outputs`` by those in ``by``, which may depend on the replaced values."""
     done: dict[Value, Value] = {}
     stack = list(reversed(outputs))
     while stack:
@@ -258,7 +257,7 @@ def _gives_back(value: Value) -> bool:
 
 
 def _seen(x: Value, op: str) -> Value:
-    """A parameter as an operand at the sources."""
+    """Return a parameter as an operand at the sources."""
     return x if op == "matmul" and x.space is P else ir.cast(x, S)
 
 
@@ -267,6 +266,6 @@ def _fetches(value: Value) -> bool:
 
 
 def _again(value: Value) -> bool:
-    """Whether a value of D can be made at a source: of values of D and of parameters."""
+    """Return whether sources can compute a value of D from values of D and parameters."""
     parameters = value.op == "cast" and value.inputs[0].space is P
     return value.op in ROWWISE or value.op == "mask" or parameters

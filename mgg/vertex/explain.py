@@ -1,4 +1,4 @@
-"""Vertex programs told to their users: values, passes over arcs, what crosses and what is kept."""
+"""Describe vertex programs to their users: values, passes over arcs, transfers and kept values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def explain(
     program: Trace | Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = (),
     by: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """What is done for a program, in lines.
+    """Return a description of the work of a program, in lines.
 
     Args:
-        program: a trace, told with its gradients and without the rest; or values that ``optimized`` gave.
-        gradients: values that it gave together with these.
+        program: a trace, described with all its gradients (the other arguments are ignored); or values returned by
+            ``optimized``.
+        gradients: values optimized together with these.
         seeds: inputs of ``gradients`` that are known only after ``program``.
-        by: what each of ``gradients`` is the gradient by; none: they are listed without names.
+        by: the name of the input that each of ``gradients`` belongs to; if empty, they are listed without names.
     """
     if isinstance(program, Trace):
         program, named, seeds = autodiff.differentiated(program)

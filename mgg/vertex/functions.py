@@ -1,6 +1,6 @@
-"""What vertex programs call: aggregations over neighbours, and functions of values.
+"""Functions for vertex programs: aggregations over neighbours, and functions of values.
 
-Elementwise functions of one value take lists, too: the values of a comprehension over neighbours.
+Elementwise functions of one value also accept the values of a comprehension over neighbours.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from mgg.vertex.symbols import (
 
 OURS.add((lambda: None).__code__.co_filename)
 
-#: PyTorch Geometric's StdAggregation: variances up to this count as 0.
+#: PyTorch Geometric's StdAggregation treats variances up to this as 0.
 LEAST_VARIANCE = 1e-5
-#: torch.nn.functional.normalize's, squared: rows that are shorter are divided by its root.
+#: Square of the lower bound of torch.nn.functional.normalize: shorter rows are divided by the bound.
 LEAST_SQUARE = 1e-24
 
 
 class Values:
-    """What a function makes of a list: values of the same neighbours, to zip, loop over and aggregate."""
+    """Results of a function of a list: values of the same neighbours, to zip, iterate over and aggregate."""
 
     __slots__ = ("_items",)
 
@@ -63,7 +63,7 @@ def _is_list(x: object) -> bool:
 
 
 def _listwise(function: Callable[..., Symbol]) -> Callable[..., Any]:
-    """``function``, of a list value by value."""
+    """Return ``function`` extended to lists, to which it applies value by value."""
 
     @functools.wraps(function)
     def of_any(x: Any, *arguments: Any, **named: Any) -> Any:
@@ -78,7 +78,7 @@ def _listwise(function: Callable[..., Symbol]) -> Callable[..., Any]:
 
 
 def _neighbours(name: str, values: object) -> tuple[list[Symbol], Loop]:
-    """The values of a comprehension, and the loop that it is."""
+    """Return the values of a comprehension, and its loop."""
     example = f"write V.{name}(u.x for u in v.innbs)"
     if isinstance(values, Neighbours | Types):
         raise mistake(f"V.{name} of neighbours themselves: {example}")
@@ -102,7 +102,7 @@ def _neighbours(name: str, values: object) -> tuple[list[Symbol], Loop]:
 
 
 def _loop(name: str, symbols: list[Symbol]) -> Loop:
-    """The loop of whose elements these are values, one of each, made in the same way."""
+    """Return the loop over whose elements ``symbols`` has one value each, all made in the same way."""
     loops = {loop for symbol in symbols for loop in symbol.at}
     if not loops:
         raise mistake(
@@ -136,7 +136,7 @@ def _reduced(constructor: Callable[..., Value], x: Symbol, loop: Loop) -> Symbol
 
 
 def sum(values: Any) -> Symbol:
-    """The sum over neighbours, 0 of none."""
+    """Sum over neighbours; 0 without neighbours."""
     symbols, loop = _neighbours("sum", values)
     return _reduced(ir.total, symbols[0], loop)
 
@@ -147,37 +147,37 @@ def _mean(x: Symbol, loop: Loop) -> Symbol:
 
 
 def mean(values: Any) -> Symbol:
-    """The mean over neighbours, 0 of none."""
+    """Mean over neighbours; 0 without neighbours."""
     symbols, loop = _neighbours("mean", values)
     return _mean(symbols[0], loop)
 
 
 def max(values: Any) -> Symbol:
-    """The largest over neighbours, entry by entry, 0 of none; the gradient goes to the lowest of equal sources."""
+    """Maximum over neighbours, per entry; 0 without any. Of equal values, the lowest source gets the gradient."""
     symbols, loop = _neighbours("max", values)
     return _reduced(ir.maximum_of, symbols[0], loop)
 
 
 def min(values: Any) -> Symbol:
-    """The smallest over neighbours, entry by entry, 0 of none; the gradient goes to the lowest of equal sources."""
+    """Minimum over neighbours, per entry; 0 without any. Of equal values, the lowest source gets the gradient."""
     symbols, loop = _neighbours("min", values)
     return _reduced(ir.minimum_of, symbols[0], loop)
 
 
 def std(values: Any) -> Symbol:
-    """The standard deviation over neighbours, of their number: 0 where the variance is at most 1e-5, or of none."""
+    """Population standard deviation over neighbours; 0 where the variance is at most 1e-5, or without neighbours."""
     symbols, loop = _neighbours("std", values)
     middle = _mean(symbols[0], loop)
     variance = _mean(symbols[0] * symbols[0], loop) - middle * middle
     spread = variance > LEAST_VARIANCE
-    # The root is taken of 1 where it is not wanted: at 0 its gradient has no number.
+    # Where the result is 0, take the root of 1: the gradient of the root is undefined at 0.
     return where(spread, sqrt(where(spread, variance, 1)), 0)
 
 
 def softmax(values: Any) -> Values:
-    """exp(x) over its sum over neighbours: a share for each, to zip with them."""
+    """Softmax over neighbours: exp(x) divided by its sum, one value per neighbour, to zip with them."""
     symbols, loop = _neighbours("softmax", values)
-    # The shares do not depend on what is subtracted, which only keeps exp finite: no gradient.
+    # The result does not depend on the subtracted maximum, which only keeps exp finite: no gradient.
     top = apply(ir.stop, _reduced(ir.maximum_of, symbols[0], loop))
     parts: list[Symbol] = [exp(x - top) for x in symbols]
     whole = _reduced(ir.total, parts[0], loop)
@@ -185,7 +185,7 @@ def softmax(values: Any) -> Values:
 
 
 def keep(values: Any) -> Kept:
-    """Makes the values of all arcs an output, to be returned behind those of the vertex."""
+    """Make the values of all arcs an output, to be returned after those of the vertex."""
     if isinstance(values, Symbol):
         raise mistake(
             f"V.keep of a value {ir.per(values.value.space)}: it keeps a list over v.inedges; return others as they are"
@@ -203,64 +203,64 @@ def keep(values: Any) -> Kept:
 
 @_listwise
 def exp(x: Symbol) -> Symbol:
-    """Elementwise."""
+    """Exponential, elementwise."""
     return unary("exp", x)
 
 
 @_listwise
 def log(x: Symbol) -> Symbol:
-    """The natural logarithm, elementwise."""
+    """Natural logarithm, elementwise."""
     return unary("log", x)
 
 
 @_listwise
 def sqrt(x: Symbol) -> Symbol:
-    """Elementwise; at 0 its gradient is infinite."""
+    """Square root, elementwise; its gradient at 0 is infinite."""
     return unary("sqrt", x)
 
 
 @_listwise
 def tanh(x: Symbol) -> Symbol:
-    """Elementwise."""
+    """Hyperbolic tangent, elementwise."""
     return unary("tanh", x)
 
 
 @_listwise
 def sigmoid(x: Symbol) -> Symbol:
-    """1 / (1 + exp(-x)), elementwise."""
+    """Sigmoid 1 / (1 + exp(-x)), elementwise."""
     return unary("sigmoid", x)
 
 
 @_listwise
 def relu(x: Symbol) -> Symbol:
-    """x where it is positive, else 0."""
+    """ReLU: x where it is positive, else 0."""
     return unary("relu", x)
 
 
 @_listwise
 def leaky_relu(x: Symbol, slope: float = 0.01) -> Symbol:
-    """x where it is positive, else slope x."""
+    """Leaky ReLU: x where it is positive, else slope x."""
     return unary("leaky_relu", x, slope=_number("leaky_relu's slope", slope))
 
 
 @_listwise
 def elu(x: Symbol) -> Symbol:
-    """x where it is positive, else exp(x) - 1."""
+    """ELU: x where it is positive, else exp(x) - 1."""
     return unary("elu", x)
 
 
 @_listwise
 def abs(x: Symbol) -> Symbol:
-    """Elementwise."""
+    """Absolute value, elementwise."""
     return unary("abs", x)
 
 
 @_listwise
 def dropout(x: Symbol, rate: float, *, flipped: bool = False) -> Symbol:
-    """0 with probability ``rate``, else x / (1 - rate); x as it is where nothing trains.
+    """Dropout: 0 with probability ``rate``, else x / (1 - rate); x itself outside of training.
 
-    Every call draws its own entries, those of a source once for all of its arcs. ``flipped``: an arc's are those that
-    it has where all arcs are turned round.
+    Every call draws its own mask. The mask of a source is the same on all its arcs. ``flipped`` gives each arc the mask
+    that it has when all arcs are reversed.
     """
     if not 0 <= _number("dropout's rate", rate) < 1:
         raise mistake(f"dropout's rate {rate}: it is at least 0 and less than 1")
@@ -272,17 +272,17 @@ def dropout(x: Symbol, rate: float, *, flipped: bool = False) -> Symbol:
 
 
 def maximum(x: Any, y: Any) -> Symbol:
-    """The larger, elementwise."""
+    """Maximum of two values, elementwise."""
     return binary("maximum", x, y)
 
 
 def minimum(x: Any, y: Any) -> Symbol:
-    """The smaller, elementwise."""
+    """Minimum of two values, elementwise."""
     return binary("minimum", x, y)
 
 
 def where(condition: Any, x: Any, y: Any) -> Symbol:
-    """x where ``condition`` is not 0, else y."""
+    """Return x where ``condition`` is not 0, else y."""
     return apply(ir.where, lift(condition), lift(x), lift(y))
 
 
@@ -290,14 +290,14 @@ def where(condition: Any, x: Any, y: Any) -> Symbol:
 
 
 def dot(x: Any, y: Any) -> Symbol:
-    """The inner products over the last axis: [heads, columns] and [heads, columns] give [heads]."""
+    """Inner products over the last axis: [heads, columns] and [heads, columns] give [heads]."""
     return apply(ir.dot, lift(x), lift(y))
 
 
 def correlate(x: Any, z: Any) -> Symbol:
-    """The circular correlation over the last axis, entry k: sum over i of x_i z_(k + i), indices modulo its length.
+    """Circular correlation over the last axis; entry k is the sum over i of x_i z_(k + i), indices modulo the length.
 
-    It is the product of x with a matrix made of z [n]: of a parameter, or one of each type, there are few of them.
+    Computed as x times a matrix made of z [n]. If z is a parameter, or one per type, few matrices are needed.
     """
     x, z = lift(x), lift(z)
     if len(z.shape) != 1 or x.shape[-1:] != z.shape:
@@ -305,13 +305,13 @@ def correlate(x: Any, z: Any) -> Symbol:
             f"correlate of {list(x.shape)} and {list(z.shape)}: the second is as long as the first's last axis"
         )
     n = z.shape[0]
-    # Row i of z over and over again, cut into rows of n + 1, begins with z_i.
+    # Row i of the matrix begins with z_i: repeat z and cut the result into rows of n + 1.
     rows = apply(ir.reshape, repeat(z, n + 1, 0), (n, n + 1))
     return apply(ir.matmul, x, apply(ir.columns, rows, 0, n))
 
 
 def concat(*parts: Any) -> Symbol:
-    """Side by side along the last axis: ``V.concat(x, y)`` or ``V.concat([x, y])``."""
+    """Concatenate along the last axis: ``V.concat(x, y)`` or ``V.concat([x, y])``."""
     symbols = [lift(part) for part in (parts[0] if len(parts) == 1 and _is_list(parts[0]) else parts)]
     meeting(symbols)
     return apply(lambda *arguments: ir.concat(arguments[:-1], arguments[-1]), *symbols)
@@ -319,7 +319,7 @@ def concat(*parts: Any) -> Symbol:
 
 @_listwise
 def reshape(x: Symbol, shape: Sequence[int]) -> Symbol:
-    """The same entries, in C order."""
+    """Return the same entries in another shape, in C order."""
     if not isinstance(shape, list | tuple) or any(not isinstance(n, numbers.Integral) or n < 0 for n in shape):
         raise mistake(f"reshape to {shape!r}: a shape is a list of whole numbers")
     return apply(ir.reshape, x, tuple(map(int, shape)))
@@ -327,13 +327,13 @@ def reshape(x: Symbol, shape: Sequence[int]) -> Symbol:
 
 @_listwise
 def flatten(x: Symbol) -> Symbol:
-    """To one axis."""
+    """Merge all axes into one."""
     return apply(ir.reshape, x, (prod(x.shape),))
 
 
 @_listwise
 def heads(x: Symbol, n: int) -> Symbol:
-    """[n c] as [n, c]."""
+    """Split the last axis into n heads: [n c] to [n, c]."""
     if not isinstance(n, numbers.Integral) or n < 1 or not x.shape or x.shape[-1] % n:
         raise mistake(f"{list(x.shape)} in {n} heads: its last axis must be a multiple of the number of heads")
     return apply(ir.reshape, x, (*x.shape[:-1], int(n), x.shape[-1] // int(n)))
@@ -341,7 +341,7 @@ def heads(x: Symbol, n: int) -> Symbol:
 
 @_listwise
 def repeat(x: Symbol, count: int, axis: int = -1) -> Symbol:
-    """x ``count`` times along a new axis, which becomes ``axis``; -1 is the last."""
+    """Repeat x ``count`` times along a new axis, which becomes ``axis``; -1 is the last."""
     if not isinstance(count, numbers.Integral) or count < 1:
         raise mistake(f"repeat {count!r} times: it is a whole number from 1 on")
     if not isinstance(axis, numbers.Integral) or not -len(x.shape) - 1 <= axis <= len(x.shape):
@@ -352,25 +352,25 @@ def repeat(x: Symbol, count: int, axis: int = -1) -> Symbol:
 
 @_listwise
 def mean_of_heads(x: Symbol) -> Symbol:
-    """[heads, c] to [c]: the mean over the first axis."""
+    """Mean over the first axis: [heads, c] to [c]."""
     return _mean_axis(x, 0)
 
 
 @_listwise
 def sum_axis(x: Symbol, axis: int = -1) -> Symbol:
-    """The sum over an axis; -1 is the last."""
+    """Sum over an axis; -1 is the last."""
     return apply(ir.sum_axis, x, _axis(x, axis))
 
 
 @_listwise
 def mean_axis(x: Symbol, axis: int = -1) -> Symbol:
-    """The mean over an axis; -1 is the last."""
+    """Mean over an axis; -1 is the last."""
     return _mean_axis(x, axis)
 
 
 @_listwise
 def normalize(x: Symbol) -> Symbol:
-    """x over its length along the last axis, or over 1e-12 where it is shorter."""
+    """Divide x by its Euclidean length along the last axis, or by 1e-12 if it is shorter."""
     square = maximum(dot(x, x), LEAST_SQUARE)
     return x * unary("reciprocal", sqrt(square))
 

@@ -1,6 +1,6 @@
-"""The NumPy interpreter of vertex programs: every operation as it is defined, in float64, on a whole graph.
+"""NumPy interpreter of vertex programs: every operation as defined, in float64, on a whole graph.
 
-It is the oracle of all executors: clear and never fast. Values of arcs are arrays [arcs, ...], whatever the program.
+It is the reference for all executors: clear, not fast. Values of arcs are always arrays [arcs, ...].
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, walk
 class ArcGraph:
     """A whole graph: every source is one of its vertices, so S has the rows of D.
 
-    What a PE holds is part of it: its rows of D and S by ``ids``, its rows of E and R those of its targets.
+    A PE's part is a subset: the rows of D and S with its ``ids``, and the rows of E and R of its targets.
 
     Attributes:
-        vertices: how many there are.
-        type_count: how many types of arcs.
-        targets, sources: int64 [arcs], ends of each arc, by (target, type, id of the source).
-        types: int64 [arcs], type of each arc.
-        ids: int64 [vertices]: dropout draws by them, and of equal rows that of the lowest wins.
-        order: int64 [arcs]: which of the arcs given to ``of`` each arc is.
+        vertices: number of vertices.
+        type_count: number of arc types.
+        targets, sources: int64 [arcs], the ends of each arc, ordered by (target, type, id of the source).
+        types: int64 [arcs], the type of each arc.
+        ids: int64 [vertices], which select dropout draws and break ties between equal rows: the lowest id wins.
+        order: int64 [arcs], the position of each arc in the input of ``of``.
     """
 
     vertices: int
@@ -46,17 +46,17 @@ class ArcGraph:
         cls, vertices: int, targets: np.ndarray, sources: np.ndarray, types: np.ndarray | None = None,
         type_count: int | None = None, ids: np.ndarray | None = None,
     ) -> ArcGraph:  # fmt: skip
-        """A graph of arcs in any order; equal ones keep theirs. Rows of arc features ``f`` become ``f[graph.order]``.
+        """Build a graph of arcs in any order (a stable sort). Arc features ``f`` become ``f[graph.order]``.
 
         Args:
-            vertices: how many there are.
+            vertices: number of vertices.
             targets, sources: integers [arcs], below ``vertices``.
             types: integers [arcs], below ``type_count``; None: all 0.
-            type_count: None: one more than the highest type, at least 1.
+            type_count: number of arc types; None: one more than the highest type, at least 1.
             ids: integers [vertices]; None: 0, 1, ...
 
         Raises:
-            ValueError: an end or a type is out of range.
+            ValueError: an end or a type is out of range, or the number of ids is wrong.
         """
         targets, sources = np.asarray(targets, np.int64), np.asarray(sources, np.int64)
         types = np.zeros(len(targets), np.int64) if types is None else np.asarray(types, np.int64)
@@ -83,12 +83,12 @@ class ArcGraph:
         return np.repeat(np.arange(len(self.firsts)), np.diff(self.firsts, append=len(self.targets)))
 
     def rows(self, space: Space) -> int:
-        """How many rows ``space`` has."""
+        """Return the number of rows of ``space``."""
         n = self.vertices
         return {P: 1, T: self.type_count, D: n, S: n, R: len(self.firsts), E: len(self.targets)}[space]
 
     def owners(self, finer: Space, coarser: Space) -> np.ndarray:
-        """int64 [rows of ``finer``], the row of ``coarser`` to which each belongs."""
+        """Return int64 [rows of ``finer``], the row of ``coarser`` to which each belongs."""
         if coarser is finer or (coarser, finer) == (D, S):
             return np.arange(self.rows(finer))
         if coarser is P:
@@ -98,7 +98,7 @@ class ArcGraph:
         return of_arcs if finer is E else of_arcs[self.firsts]
 
     def before(self, space: Space) -> np.ndarray:
-        """int64 [rows of ``space``], the place of each where equal ones win: the lowest source first."""
+        """Return int64 [rows of ``space``], the rank of each row among equal ones: the lowest source id comes first."""
         rows = self.rows(space)
         keys = self.ids[self.sources] if space is E else self.ids if space in (D, S) else np.zeros(rows)
         return np.argsort(np.argsort(keys, kind="stable"))
@@ -107,22 +107,22 @@ class ArcGraph:
 def evaluate(
     values: Sequence[Value], graph: ArcGraph, leaves: Mapping[str, np.ndarray], masks: tuple[int, int] | None = None
 ) -> list[np.ndarray]:
-    """What ``values`` are.
+    """Evaluate ``values``.
 
     Args:
-        values: of a program.
+        values: values of a program.
         graph: a whole graph.
-        leaves: an array for each input by its name: [rows of its space, *shape], but [*shape] for P.
-        masks: seed and epoch of a training, by which dropout draws; None: every mask is 1.
+        leaves: an array per input, by name: [rows of its space, *shape], but [*shape] for P.
+        masks: seed and epoch of the training, from which dropout draws; None: every mask is 1.
 
     Returns:
-        float64 [rows, *shape] for each value, but [*shape] for P; int64 for winners.
+        One float64 array [rows, *shape] per value, but [*shape] for P; int64 for winners.
 
     Raises:
         ValueError: a leaf is missing or has another shape.
     """
     found: dict[Value, np.ndarray] = {}
-    with np.errstate(all="ignore"):  # of what where() does not choose
+    with np.errstate(all="ignore"):  # where() may discard infinite and undefined entries
         for value in walk(values):
             if value.op == "input":
                 result = _leaf(value, graph, leaves)
@@ -138,7 +138,7 @@ def evaluate(
     return [found[value][0] if value.space is P else found[value] for value in values]
 
 
-# Inside, P has a row, too: an operation takes its value, the graph, and an array [rows, *shape] for each operand.
+# Within this module, P has a row axis too: an operation takes its value, the graph and one [rows, *shape] per operand.
 
 
 def _leaf(value: Value, graph: ArcGraph, leaves: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -166,7 +166,7 @@ def _mask(value: Value, graph: ArcGraph, masks: tuple[int, int] | None) -> np.nd
 
 
 def aligned(value: Value, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Operands of an elementwise operation with as many axes as the result: shapes meet at their first ones."""
+    """Give elementwise operands the result's number of axes; shapes are aligned at their first axes."""
     return [x.reshape(x.shape + (1,) * (len(value.shape) + 1 - x.ndim)) for x in operands]
 
 
@@ -229,7 +229,7 @@ def _by_type(value: Value, graph: ArcGraph, w: np.ndarray) -> np.ndarray:
     return np.asarray(w[0])
 
 
-#: Of operands of one shape.
+#: Functions of operands of one shape.
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "negative": np.negative, "reciprocal": np.reciprocal, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "tanh": np.tanh, "sigmoid": expit, "abs": np.abs, "relu": lambda x: np.maximum(x, 0),
@@ -238,7 +238,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "maximum": np.maximum, "minimum": np.minimum, "greater": np.greater, "equal": np.equal,
     "where": lambda condition, x, y: np.where(condition != 0, x, y),
 }  # fmt: skip
-#: Of each row alone.
+#: Functions of each row by itself.
 ROW_WISE: dict[str, Callable[..., Any]] = {
     "leaky_relu": lambda v, x: np.where(x > 0, x, v["slope"] * x),
     "power": lambda v, x: x ** v["exponent"],

@@ -1,22 +1,21 @@
 """The graph-aware intermediate representation of vertex programs (Seastar, EuroSys'21, section 5.2).
 
-A program becomes a graph of values. A value has one array of ``shape`` for every row of its ``space``:
+A program becomes a graph of values. A value has one array of shape ``shape`` per row of its ``space``:
 
-    P  one for all (parameters)                T  one a type of arcs
-    D  one a vertex of this PE                 S  one a vertex at which arcs of this PE begin, halo included
-    E  one an arc                              R  one a run: the arcs of one type that end at one vertex
+    P  a single row (parameters)               T  one row per arc type
+    D  one row per vertex of this PE           S  one row per source of this PE's arcs, halo included
+    E  one row per arc                         R  one row per run: the arcs of one type that end at one vertex
 
-Spaces are ordered by maps: every arc has a source (E to S), a run (E to R), a target (E to D) and a type (E to T),
-every run a target and a type, every source is somebody's vertex (S to D), and everything belongs to the one row of P.
-``cast`` takes a value along such a map backwards, to the finer space: S to E reads the row of an arc's source, D to S
-fetches a halo. ``total`` adds up along it, to the coarser one: E to D is the aggregation over in-arcs, E to S the one
-over out-arcs, S to D gives the gradients of halo rows back. Each is the other's adjoint, which is all that autodiff
-has to know of graphs. Seastar's types S, D, E and P are these spaces; its rule that the type of an input decides
-where its gradient goes follows.
+Maps between the spaces order them. Every arc has a source (E to S), a run (E to R), a target (E to D) and a type
+(E to T). Every run has a target and a type, every source is a vertex of some PE (S to D), and every row belongs to the
+one row of P. ``cast`` follows a map backwards, to the finer space: S to E reads the row of an arc's source; D to S
+fetches a halo. ``total`` sums along a map, to the coarser space: E to D aggregates over in-arcs, E to S over out-arcs,
+and S to D returns the gradients of halo rows. The two are adjoint, which is all that autodiff has to know about graphs.
+Seastar's types S, D, E and P are these spaces. Its rule that an input's type decides where the gradient goes follows.
 
-Operands of other operations are of one space: the constructors here cast them to the coarsest one that is finer than
-all, where a vertex met by a source is the target of the arc between them (``joined``). Shapes are aligned at their
-first axis, so that a number a head meets a row a head: [heads] and [heads, columns].
+The operands of all other operations share one space. The constructors here cast them to the coarsest space that is
+finer than all of theirs; where a vertex meets a source, the vertex is the target of the arc between them (``joined``).
+Shapes are aligned at their first axis, so that per-head numbers meet per-head rows: [heads] and [heads, columns].
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any
 
 
 class Space(Enum):
-    """What a value has one array for each of."""
+    """A set of rows; a value has one array per row of its space."""
 
     P = "all"
     T = "type of arcs"
@@ -42,14 +41,14 @@ class Space(Enum):
         return self.name
 
     def over(self, finer: Space) -> bool:
-        """Whether every row of ``finer`` belongs to a row of this space, or they are the same."""
+        """Return whether ``finer`` is this space, or each of its rows belongs to a row of this space."""
         return finer is self or finer in _FINER[self]
 
 
 P, T, D, S, R, E = Space.P, Space.T, Space.D, Space.S, Space.R, Space.E
-#: By space, those that map to it. D over E is the target of an arc; its source goes by S.
+#: The spaces that map to each space. D over E means the target of an arc; the arc's source is reached through S.
 _FINER = {P: (T, D, S, R, E), T: (R, E), D: (S, R, E), S: (E,), R: (E,), E: ()}
-#: Where operands of several spaces meet: not that a source is somebody's vertex, for a vertex beside it is the target.
+#: The spaces in which operands can meet. D and S do not meet in S: a vertex combined with a source is the arc's target.
 _MEET = _FINER | {D: (R, E)}
 
 
@@ -70,12 +69,12 @@ class Value:
     """A node of the graph; equal only to itself.
 
     Attributes:
-        op: its operation, one of ``OPERATIONS``.
-        inputs: operands, as ``OPERATIONS`` says.
-        space: what it has an array for each of.
-        shape: of these arrays.
-        attributes: what else the operation takes, by name; hashable.
-        where: of the user's program; not part of what the value is.
+        op: the operation, a key of ``OPERATIONS``.
+        inputs: the operands, as described in ``OPERATIONS``.
+        space: the space whose rows have an array each.
+        shape: the shape of these arrays.
+        attributes: further arguments of the operation by name; hashable.
+        where: the place in the user's program; does not affect the value.
     """
 
     op: str
@@ -86,21 +85,21 @@ class Value:
     where: Where | None = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> Any:
-        """The attribute ``name``."""
+        """Return the attribute ``name``."""
         return dict(self.attributes)[name]
 
     @property
     def size(self) -> int:
-        """Numbers a row."""
+        """Entries per row."""
         return prod(self.shape)
 
 
-#: Elementwise operations of one operand; those with numbers of their own take them as attributes.
+#: Elementwise operations of one operand; further numbers are attributes.
 UNARY = ("negative", "reciprocal", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "leaky_relu", "elu", "abs", "power")
-#: Elementwise operations of two; the comparisons give 1 or 0 and have no gradient.
+#: Elementwise operations of two operands; the comparisons give 1 or 0 and have no gradient.
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "greater", "equal")
 
-#: Every operation and what it computes.
+#: All operations and what they compute.
 OPERATIONS = {
     "input": "a leaf: a feature of vertices (D) or arcs (E), a parameter (P), a gradient; ``name``",
     "constant": "a leaf: the number ``value``, P, shape ()",
@@ -134,28 +133,28 @@ OPERATIONS = {
 
 
 class ProgramError(ValueError):
-    """A value that cannot be; the message says why, in terms of shapes and spaces, and has no place yet."""
+    """An invalid value; the message says why, in terms of shapes and spaces, but does not name a place."""
 
 
-# Constructors. Each infers space and shape, or raises ProgramError.
+# Constructors. Each infers the space and shape, or raises ProgramError.
 
 
 def leaf(name: str, space: Space, shape: Sequence[int], where: Where | None = None) -> Value:
-    """An input."""
+    """Return an input."""
     return Value("input", (), space, tuple(shape), (("name", name),), where)
 
 
 def constant(value: float, where: Where | None = None) -> Value:
-    """A number."""
+    """Return a constant number."""
     return Value("constant", (), P, (), (("value", float(value)),), where)
 
 
 def mask(
     space: Space, shape: Sequence[int], rate: float, place: int, where: Where | None = None, *, flipped: bool = False
 ) -> Value:
-    """What dropout multiplies with; masks of vertices are the same seen as sources.
+    """Return the factors of a dropout; a vertex and its copies as a source share one mask.
 
-    ``flipped`` ones of arcs are those that the graph with all arcs turned round has without.
+    ``flipped`` masks of arcs are those that unflipped masks give on the graph with all arcs reversed.
     """
     if space not in (D, S, E):
         raise ProgramError(f"dropout of a value {per(space)}: it takes values of vertices, sources or arcs")
@@ -165,7 +164,7 @@ def mask(
 
 
 def cast(x: Value, space: Space) -> Value:
-    """``x`` seen from the finer ``space``."""
+    """Return ``x`` repeated over the finer ``space``."""
     if x.space is space:
         return x
     if not x.space.over(space):
@@ -174,62 +173,62 @@ def cast(x: Value, space: Space) -> Value:
 
 
 def total(x: Value, space: Space, where: Where | None = None) -> Value:
-    """The sum of ``x`` over the rows that belong to each of the coarser ``space``."""
+    """Return the sums of the rows of ``x`` that belong to each row of the coarser ``space``."""
     return x if x.space is space else _coarser("total", x, space, where)
 
 
 def product(x: Value, weight: Value | None = None, *, back: bool = False, where: Where | None = None) -> Value:
-    """``x`` (D) times the adjacency with arc weights ``weight`` (E, shape ()), all 1 if None; ``back``: transposed."""
+    """Multiply ``x`` (D) by the adjacency with weights ``weight`` (E, shape ()); None: all 1; ``back``: transposed."""
     if x.space is not D or (weight is not None and (weight.space, weight.shape) != (E, ())):
         raise ProgramError(f"product with {_shaped(x)}: it takes rows of vertices, and a number an arc")
     return Value("product", (x,) if weight is None else (x, weight), D, x.shape, (("back", back),), where)
 
 
 def maximum_of(x: Value, space: Space, where: Where | None = None) -> Value:
-    """The largest of each, 0 of none."""
+    """Return the maximum of the rows of ``x`` that belong to each row of ``space``, 0 if there are none."""
     return _coarser("maximum_of", x, space, where)
 
 
 def minimum_of(x: Value, space: Space, where: Where | None = None) -> Value:
-    """The smallest of each, 0 of none."""
+    """Return the minimum of the rows of ``x`` that belong to each row of ``space``, 0 if there are none."""
     return _coarser("minimum_of", x, space, where)
 
 
 def winner(extreme: Value) -> Value:
-    """Which row the ``maximum_of`` or ``minimum_of`` ``extreme`` took."""
+    """Return which row the ``maximum_of`` or ``minimum_of`` ``extreme`` took."""
     return Value("winner", extreme.inputs, extreme.space, extreme.shape, (("of", extreme.op),), extreme.where)
 
 
 def won(winner: Value) -> Value:
-    """1 at the rows that a ``winner`` took."""
+    """Return 1 at the rows that ``winner`` took, else 0."""
     x = winner.inputs[0]
     return Value("won", (cast(winner, x.space),), x.space, x.shape, (), winner.where)
 
 
 def unary(op: str, x: Value, where: Where | None = None, **attributes: float) -> Value:
-    """``op`` of ``UNARY``; leaky_relu takes ``slope``, power takes ``exponent``."""
+    """Apply ``op`` of ``UNARY``; leaky_relu takes ``slope``, power takes ``exponent``."""
     assert op in UNARY
     return Value(op, (x,), x.space, x.shape, tuple(sorted(attributes.items())), where)
 
 
 def binary(op: str, x: Value, y: Value, where: Where | None = None) -> Value:
-    """``op`` of ``BINARY``."""
+    """Apply ``op`` of ``BINARY``."""
     assert op in BINARY
     return _elementwise(op, (x, y), where)
 
 
 def where(condition: Value, x: Value, y: Value, at: Where | None = None) -> Value:
-    """``x`` where ``condition`` is not 0, else ``y``."""
+    """Return ``x`` where ``condition`` is not 0, else ``y``."""
     return _elementwise("where", (condition, x, y), at)
 
 
 def stop(x: Value, where: Where | None = None) -> Value:
-    """``x``, a constant to autodiff."""
+    """Return ``x`` as a constant to autodiff."""
     return Value("stop", (x,), x.space, x.shape, (), where)
 
 
 def matmul(x: Value, w: Value, where: Where | None = None) -> Value:
-    """Contracts the last axis of ``x`` with the first of ``w``."""
+    """Contract the last axis of ``x`` with the first of ``w``."""
     if not x.shape or not w.shape or x.shape[-1] != w.shape[0]:
         turned = x.space in (P, T) and w.shape and w.shape[-1:] == x.shape[:1]
         raise ProgramError(
@@ -243,7 +242,11 @@ def matmul(x: Value, w: Value, where: Where | None = None) -> Value:
 
 
 def gram(x: Value, y: Value, space: Space) -> Value:
-    """sum of x^T y, [last axis of x, axes of y after those of x's others]; other axes are contracted in pairs."""
+    """Return the sum of x^T y over the rows that belong to each row of ``space``.
+
+    ``y`` begins with the axes of ``x`` but its last one; these are contracted in pairs. The shape is [last axis of x,
+    other axes of y].
+    """
     common = joined([x, y])
     lead = x.shape[:-1]
     if y.shape[: len(lead)] != lead:
@@ -253,7 +256,7 @@ def gram(x: Value, y: Value, space: Space) -> Value:
 
 
 def dot(x: Value, y: Value, where: Where | None = None) -> Value:
-    """Inner products over the last axis of both, which have the same number of axes."""
+    """Return the inner products over the last axis of both operands, which have the same number of axes."""
     if not x.shape or len(x.shape) != len(y.shape) or x.shape[-1] != y.shape[-1]:
         raise ProgramError(f"dot of {_shaped(x)} and {_shaped(y)}: their last axes differ")
     space = joined([x, y])
@@ -261,20 +264,20 @@ def dot(x: Value, y: Value, where: Where | None = None) -> Value:
 
 
 def sum_axis(x: Value, axis: int, where: Where | None = None) -> Value:
-    """The sum over one axis, counted from 0."""
+    """Sum over one axis, counted from 0."""
     if not 0 <= axis < len(x.shape):
         raise ProgramError(f"axis {axis} of {_shaped(x)}: there is none")
     return Value("sum_axis", (x,), x.space, x.shape[:axis] + x.shape[axis + 1 :], (("axis", axis),), where)
 
 
 def repeat_axis(x: Value, axis: int, count: int) -> Value:
-    """``x`` ``count`` times along a new axis."""
+    """Repeat ``x`` ``count`` times along a new axis."""
     shape = (*x.shape[:axis], count, *x.shape[axis:])
     return Value("repeat_axis", (x,), x.space, shape, (("axis", axis), ("count", count)), x.where)
 
 
 def reshape(x: Value, shape: Sequence[int], where: Where | None = None) -> Value:
-    """The same entries, in C order."""
+    """Return the same entries in another shape, in C order."""
     if tuple(shape) == x.shape:
         return x
     if prod(shape) != x.size:
@@ -283,13 +286,13 @@ def reshape(x: Value, shape: Sequence[int], where: Where | None = None) -> Value
 
 
 def transpose(x: Value) -> Value:
-    """Of a matrix that is a parameter, or one of each type."""
+    """Transpose a matrix that is a parameter or one per arc type."""
     assert x.space in (P, T) and len(x.shape) == 2
     return Value("transpose", (x,), x.space, x.shape[::-1])
 
 
 def concat(parts: Sequence[Value], where: Where | None = None) -> Value:
-    """Side by side along the last axis."""
+    """Concatenate along the last axis."""
     if not parts or any(part.shape[:-1] != parts[0].shape[:-1] or not part.shape for part in parts):
         raise ProgramError(f"concat of {', '.join(map(_shaped, parts))}: all axes but the last must agree")
     space = joined(parts)
@@ -298,31 +301,31 @@ def concat(parts: Sequence[Value], where: Where | None = None) -> Value:
 
 
 def columns(x: Value, first: int, last: int, where: Where | None = None) -> Value:
-    """``first`` to ``last`` of the last axis."""
+    """Return entries ``first`` to ``last`` of the last axis."""
     if not x.shape or not 0 <= first <= last <= x.shape[-1]:
         raise ProgramError(f"columns {first} to {last} of {_shaped(x)}: there are none")
     return Value("slice", (x,), x.space, (*x.shape[:-1], last - first), (("first", first), ("last", last)), where)
 
 
 def pad(x: Value, first: int, count: int) -> Value:
-    """``x`` from column ``first`` on of ``count``, zeros elsewhere."""
+    """Return ``count`` columns: ``x`` from column ``first`` on, and zeros."""
     return Value("pad", (x,), x.space, (*x.shape[:-1], count), (("first", first), ("count", count)))
 
 
 def by_type(w: Value, where: Where | None = None) -> Value:
-    """The first axis of a parameter, a type of arcs each."""
+    """Turn the first axis of a parameter into the arc types (P to T)."""
     if w.space is not P or not w.shape:
         raise ProgramError(f"{_shaped(w)} by type: only a parameter with a row for each type can be indexed by a type")
     return Value("by_type", (w,), T, w.shape[1:], (("types", w.shape[0]),), where)
 
 
 def all_types(x: Value, types: int) -> Value:
-    """A parameter with a row for each type."""
+    """Turn a value per arc type into a parameter with a row per type (T to P)."""
     return Value("all_types", (x,), P, (types, *x.shape))
 
 
 def joined(values: Iterable[Value]) -> Space:
-    """The coarsest space in which all ``values`` can be seen: types and targets meet in R, sources and others in E."""
+    """Return the coarsest space common to ``values``: types and targets meet in R, sources and others in E."""
     spaces = {value.space for value in values}
     for space in (P, T, D, S, R, E):
         if all(each is space or space in _MEET[each] for each in spaces):
@@ -331,10 +334,10 @@ def joined(values: Iterable[Value]) -> Space:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The common shape of ``shapes``, aligned at their first axes; an axis of length 1 takes any length.
+    """Return the common shape of ``shapes``, aligned at their first axes; an axis of length 1 takes any length.
 
     Raises:
-        ProgramError: they have none.
+        ProgramError: the shapes have no common shape.
     """
     longest = max(shapes, key=len)
     result = list(longest)
@@ -348,7 +351,7 @@ def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def walk(values: Iterable[Value], ends: Callable[[Value], bool] = lambda _: False) -> Iterator[Value]:
-    """``values`` and all that they are made of, operands first, each once; of one that ``ends``, no operands."""
+    """Yield ``values`` and all they are made of, each once, operands first; stop below values for which ``ends``."""
     done: set[Value] = set()
     stack = [(value, False) for value in reversed(list(values))]
     while stack:
@@ -379,5 +382,5 @@ def _shaped(x: Value) -> str:
 
 
 def per(space: Space) -> str:
-    """What a value of ``space`` is one for, in words."""
+    """Return in words the rows of ``space``."""
     return "for all (a parameter)" if space is P else "an arc" if space is E else f"a {space.value}"

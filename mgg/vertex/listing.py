@@ -1,4 +1,4 @@
-"""The values of a program as text."""
+"""List the values of a program as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mgg.vertex.trace import Trace
 
 
 def listing(trace: Trace) -> str:
-    """What the program is, a line for each of its values, and what it returns."""
+    """Return a line about the program, a line per value, and a line with its outputs."""
     stated = [f"program {trace.name}", *(["loops"] if trace.loops else [])]
     if trace.types:
         stated.append(f"{trace.types} types")
@@ -17,7 +17,7 @@ def listing(trace: Trace) -> str:
 
 
 def lines(outputs: Iterable[Value]) -> list[str]:
-    """A line for each value that ``outputs`` are made of, operands first, then one for the outputs.
+    """Return a line per value that ``outputs`` depend on, operands first, then one line for the outputs.
 
     ``%2  E [8]  multiply %0 %1``: number, space, shape, operation, operands, attributes.
     """

@@ -1,4 +1,4 @@
-"""How many numbers the work of a vertex program holds at once, from which arrays live at the same time."""
+"""Peak memory of the work of a vertex program, from which arrays live at the same time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ View = Callable[[Value], Value | None]
 
 @dataclass(frozen=True)
 class Room:
-    """What a PE's part of a program has, and so how large arrays of it are.
+    """The sizes of a PE's part of a program, which determine the sizes of its arrays.
 
     Attributes:
-        rows, halo, arcs: of the PE. Runs count as arcs.
-        gpu: units are launches of kernels.
+        rows, halo, arcs: the PE's numbers of rows, halo rows and arcs. Runs count as arcs.
+        gpu: whether units are kernel launches.
     """
 
     rows: int
@@ -29,15 +29,15 @@ class Room:
     gpu: bool = False
 
     def arrays(self, values: Iterable[Value]) -> set[Value]:
-        """The values that have an array of their own, and so those of all ``values``."""
+        """Return the values whose arrays hold all ``values``, after merging views."""
         return {self._array(v) for v in values}
 
     def floats(self, values: Iterable[Value]) -> int:
-        """Of their arrays, 4 bytes each."""
+        """Return the size of their arrays in entries of 4 bytes."""
         return sum(map(self._size, self.arrays(values)))
 
     def most(self, work: Work | Turned, given: Collection[Value] = ()) -> int:
-        """The most that are held at once of what ``work`` makes and of what is ``given`` to it alone."""
+        """Return the peak of what ``work`` makes plus ``given`` values that only it uses, in entries of 4 bytes."""
         if isinstance(work, Turned):
             stays = self.floats(v for v in work.before.wanted if v not in work.before.known)
             fetched = self.floats((*work.fetched, *work.steady, *work.crossing))
@@ -51,7 +51,7 @@ class Room:
             for v in made:
                 array = self._array(v, shared)
                 held += self._size(array) if array is v else 0
-                users[array] += array is v or users[array] > 0  # else somebody else has it
+                users[array] += array is v or users[array] > 0  # otherwise another owner has the array
             most = max(most, held)
             for array in (self._array(v, shared) for v in gone):
                 held -= self._size(array) if users[array] == 1 else 0
@@ -59,7 +59,7 @@ class Room:
         return most
 
     def _array(self, v: Value, shared: dict[Value, Value] | None = None) -> Value:
-        """The value whose array that of ``v`` is."""
+        """Return the value whose array ``v`` uses."""
         while True:
             x = (shared or {}).get(v)
             if x is None and (v.op == "reshape" or (v.op == "cast" and not (v.space is S and self.halo))):
@@ -70,6 +70,6 @@ class Room:
 
     def _size(self, v: Value) -> int:
         if v.op == "total" and v.space is D and v.inputs[0].space is S:
-            return v.size * (self.rows + self.halo)  # what goes home is the first rows of what was to be given back
+            return v.size * (self.rows + self.halo)  # the result is a view of the array that was given back
         rows = {D: self.rows, S: self.rows + self.halo, E: self.arcs, R: self.arcs}.get(v.space, 0)
         return rows * v.size * (1 + (v.op == "winner"))

@@ -1,5 +1,5 @@
-"""Online softmax: one pass over the arcs of a row for the highest score and for sums of exp(score - highest) times
-something (Milakov and Gimelshein, 2018). Such sums are relative to the highest score so far, and scaled when it rises.
+"""Online softmax: one pass over a row's arcs for the maximum score and sums with the factor exp(score - maximum)
+(Milakov and Gimelshein, 2018). The sums are relative to the maximum so far, and rescaled when it rises.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from mgg.vertex.units import Stage, unstopped
 
 
 def shift(x: Value, tops: Collection[Value]) -> Value | None:
-    """The one of ``tops``, maxima of rows, of which exp(score - top) is a factor of ``x``; None: ``x`` has none.
+    """Return the one of ``tops``, maxima of rows, such that exp(score - top) is a factor of ``x``; None: there is none.
 
     Raises:
-        LookupError: ``x`` is made of them in another way.
+        LookupError: ``x`` depends on ``tops`` in another way.
     """
     if not tops or not any(v in tops for v in ir.walk([x])):
         return None
@@ -28,13 +28,13 @@ def shift(x: Value, tops: Collection[Value]) -> Value | None:
     if x.op == "exp" and x.inputs[0].op == "subtract":
         score, down = x.inputs[0].inputs
         top = unstopped(down.inputs[0]) if down.op == "cast" else down
-        if top in tops and score is top.inputs[0]:  # so that no power is above 1
+        if top in tops and score is top.inputs[0]:  # so that no exponential exceeds 1
             return top
     raise LookupError(x)
 
 
 def joined(stages: Sequence[Stage], stored: Collection[Value]) -> list[Stage]:
-    """``stages``, those of a maximum and of sums relative to it as one; ``stored``: values of arcs that are written."""
+    """Merge each stage of a maximum with the stage of sums relative to it; ``stored``: arc values to write."""
     found = [*stages[:1]]
     for stage in stages[1:]:
         if _joins(found[-1], stage, stored):

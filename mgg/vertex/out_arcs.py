@@ -13,14 +13,14 @@ from mgg.vertex.arcs import ArcTables, pointers, sort_rows
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """How values of arcs go from the PE of the target to that of the source, each arc once.
+    """Transfer of arc values from the PE of the target to the PE of the source, each arc once.
 
-    Arcs that two PEs share are in the order of the layout's numbers of the forward arcs, on both sides.
+    On both sides, the arcs that two PEs share are in the order of the layout's numbers of the forward arcs.
 
     Attributes:
-        send_ptr: int64 [P + 1]; what PE q gets are the arcs ``send[send_ptr[q] : send_ptr[q + 1]]``.
-        send: int64, numbers of ``ArcTables``.
-        receive_ptr: int64 [P + 1], where what comes from each PE begins.
+        send_ptr: int64 [P + 1]; PE q gets the arcs ``send[send_ptr[q] : send_ptr[q + 1]]``.
+        send: int64, arc numbers in ``ArcTables``.
+        receive_ptr: int64 [P + 1], where the values from each PE begin.
     """
 
     send_ptr: np.ndarray
@@ -29,7 +29,7 @@ class Crossing:
 
     @classmethod
     def of(cls, tables: ArcTables, forward: Product, transpose: Product | None) -> Crossing:
-        """That of the PE whose in-arcs are ``tables``; without ``transpose`` it is the only one."""
+        """Return the transfers of the PE whose in-arcs are ``tables``; without ``transpose`` it is the only PE."""
         places, owners = _remote_places(tables, forward), _owners(forward)
         by_owner = np.argsort(owners, kind="stable")
         pes = len(forward.halo_ptr) - 1
@@ -38,16 +38,16 @@ class Crossing:
 
 
 def out_arcs(tables: ArcTables, transpose: Product | None, ids: np.ndarray) -> ArcTables:
-    """The arcs that begin at this PE's rows, as ``ArcTables`` for units over out-arcs.
+    """Return the arcs that begin at this PE's rows, as ``ArcTables`` for units over out-arcs.
 
-    S are this PE's rows, D these and behind them the halo of the transpose. Arcs are numbered as in ``tables``; those
-    that end elsewhere come behind these, by the PE and the layout's number there; each of them is a run of its own.
-    So what PE and partition a target has is no matter: arcs of a row are sorted by (type, id of the target).
+    S is this PE's rows, D is these followed by the halo of the transpose. Arcs are numbered as in ``tables``; arcs that
+    end elsewhere follow, by PE and the layout's number there, and each of them is a run of its own. The arcs of a row
+    are sorted by (type, id of the target), so the PE and partition of a target do not matter.
 
     Args:
         tables: the arcs that end at this PE's rows.
-        transpose: of the layout; None: there is one PE.
-        ids: int64 [rows of D], what the source of the graph calls them.
+        transpose: the transpose of the layout; None: there is one PE.
+        ids: int64 [rows of D], the original ids of these rows.
     """
     rows, count = tables.rows, len(tables.ends)
     inside = np.flatnonzero(tables.ends < rows)
@@ -97,9 +97,9 @@ def _put(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _numbers(transpose: Product) -> np.ndarray:
-    """Of each remote arc of ``transpose``, which one it is by (owner, number) of the forward arc.
+    """Return the number of each remote arc of ``transpose`` in the order by (owner, number of the forward arc).
 
-    The halo is sorted by owner and row there, and a row's forward arcs by source and type, as rows are here.
+    There, the halo is sorted by owner and row, and a row's forward arcs by source and type, like the rows here.
     """
     number = np.empty(transpose.remote.arcs, np.int64)
     number[np.argsort(transpose.remote.indices, kind="stable")] = np.arange(len(number))
@@ -107,13 +107,13 @@ def _numbers(transpose: Product) -> np.ndarray:
 
 
 def _owners(product: Product) -> np.ndarray:
-    """The PE that has the other end of each remote arc."""
+    """Return the PE at the other end of each remote arc."""
     of_halo = np.repeat(np.arange(len(product.halo_ptr) - 1), np.diff(product.halo_ptr))
     return of_halo[product.remote.indices]
 
 
 def _remote_places(tables: ArcTables, forward: Product) -> np.ndarray:
-    """Which arc of ``tables`` each remote arc of the layout is: these sort each row alike."""
+    """Return the position in ``tables`` of each remote arc of the layout; both sort the arcs of a row alike."""
     remote, ids = forward.remote, tables.ids
     rank = np.empty(len(ids), np.int64)
     rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))

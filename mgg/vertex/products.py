@@ -1,8 +1,8 @@
-"""Products of values of arcs with matrices: which are products of matrices with a row an arc, and which stay in passes.
+"""Products of arc values with matrices: decide which become matrix products, and which stay in passes over arcs.
 
-In a pass a lane works out each entry of ``x @ W`` by itself: its terms are read from caches, and every pass that needs
-the product makes it again. As a product of matrices it takes memory: the result, and its operand, are arrays with a row
-an arc. Both ways give the same value, and so do the sums ``gram`` of x^T y over arcs, which are the gradients by W.
+In a pass, a lane computes each entry of ``x @ W`` by itself: it reads the terms from caches, and every pass that needs
+the product computes it again. A matrix product takes memory instead: its result and its operand are arrays with a row
+per arc. Both give the same value, and so do the sums ``gram`` of x^T y over arcs, which are the gradients by W.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from math import prod
 
 from mgg.vertex.ir import E, P, R, Space, T, Value
 
-#: Multiply-adds within a pass that take as long as it takes to write a number an arc to memory, or to read it there.
-#: Each reads its terms from caches or from other lanes, so it is far from what a GPU can do at most.
+#: Multiply-adds within a pass that take as long as writing or reading one number per arc in memory. Each reads its
+#: terms from caches or from other lanes, so this is far below a GPU's peak.
 BALANCE = 4
 
 
 def as_matrices(order: Sequence[Value], stored: Collection[Value]) -> tuple[set[Value], set[Value]]:
-    """Which values of ``order`` are worked off as products of matrices, and which they need stored beside ``stored``.
+    """Return the values of ``order`` to compute as matrix products, and the further values to store for them.
 
-    A product goes this way if its multiply-adds, ``BALANCE`` of which count as a number moved, take at least as long
-    as to write and to read what is stored for it alone: its result, unless that is stored anyway, and operands that are
-    neither inputs nor stored. Of k terms an entry and m columns that is k >= 2 BALANCE where the operand is there,
-    k m >= 2 BALANCE (k + m) where it is not. What one product has stored is there for the others.
+    A product is chosen if its multiply-adds, ``BALANCE`` of which count as one number moved, take at least as long as
+    writing and reading what is stored for it alone: its result, unless that is stored anyway, and operands that are
+    neither inputs nor stored. With k terms per entry and m columns, the condition is k >= 2 BALANCE if the operand is
+    stored, else k m >= 2 BALANCE (k + m). What is stored for one product serves the others.
 
     Args:
         order: values, operands first.
@@ -41,29 +41,29 @@ def as_matrices(order: Sequence[Value], stored: Collection[Value]) -> tuple[set[
 
 
 def of_arcs(v: Value) -> bool:
-    """Whether ``v`` multiplies values of arcs, or runs, with a matrix of all or of each type, or with each other."""
+    """Return whether ``v`` multiplies values of arcs or runs by a matrix (for all, or per type), or by each other."""
     return v.op in ("matmul", "gram") and bool(v.inputs) and v.inputs[0].space in (E, R) and _matrices(v) is not None
 
 
 def by_type(v: Value) -> bool:
-    """Whether ``v``, one ``of_arcs``, has a matrix for each type of arcs, and rows of one axis; none is empty."""
+    """Return whether ``v`` is ``of_arcs``, with a matrix per arc type and rows of one axis, and is not empty."""
     return of_arcs(v) and _matrices(v) is T and len(v.inputs[0].shape) == 1 and bool(v.size and v.inputs[0].size)
 
 
 def base(x: Value) -> Value:
-    """What ``x`` is a reshape of."""
+    """Return the value behind the reshapes ``x``."""
     while x.op == "reshape":
         x = x.inputs[0]
     return x
 
 
 def reads(v: Value) -> list[Value]:
-    """Values of which a product of matrices reads arrays, one an operand: arcs look up what they are cast from."""
+    """Return the values whose arrays a matrix product reads, one per operand: arcs look casts up in their operand."""
     return [y.inputs[0] if y.op == "cast" and y.space in (E, R) else y for y in map(base, v.inputs)]
 
 
 def _matrices(v: Value) -> Space | None:
-    """Whose matrices ``v`` multiplies with or sums up to, P or T; None: those of others."""
+    """Return the space of the matrices that ``v`` multiplies by or sums up to, P or T; None: another space."""
     space = _root(v.inputs[1]).space if v.op == "matmul" else v.space
     return space if space in (P, T) else None
 
@@ -80,12 +80,12 @@ def _is_candidate(v: Value) -> bool:
     rows = [base(x) for x in v.inputs[: 1 if v.op == "matmul" else 2]]
     if any(x.op == "mask" or _root(x).space is P for x in rows):
         return False
-    # What arcs of all types look up was multiplied before they did.
+    # If a single matrix serves all types, rows that arcs look up were multiplied before the lookup.
     return by_type(v) or (_matrices(v) is P and not any(x.op == "cast" for x in rows))
 
 
 def _lacking(v: Value, there: Collection[Value]) -> list[Value]:
-    """Operands that have to be stored for ``v``."""
+    """Return the operands that must be stored for ``v``."""
     rows = dict.fromkeys(base(x) for x in v.inputs if base(x).space is E)
     return [x for x in rows if x.inputs and x.op != "cast" and x not in there]
 

@@ -1,4 +1,4 @@
-"""Works off a schedule on one PE: units over arcs, and between them what vertices, runs, types and parameters need."""
+"""Run a schedule on one PE: units over arcs, and the dense steps of vertices, runs, types and parameters."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from mgg.vertex.units import Rows, Unit, is_count, is_weight_sum
 
 @dataclass(frozen=True)
 class Part:
-    """What a PE has for its part of a program: its arcs, and the ways to other PEs.
+    """A PE's part of a program: its arcs, and the exchanges with other PEs.
 
     Attributes:
-        rows: of D.
-        arcs: its arcs (collective when they are first asked for).
-        dense: operations of its device, ``mgg.model.arrays.Arrays``.
-        ids: int64 [rows] on the device, what masks go by.
-        degrees: float64 [rows] on the host, the sums of the weights of each vertex's arcs.
-        fetch: [rows, columns] to [rows + halo, columns] (collective).
-        give_back: its adjoint (collective).
-        product: of a ``product`` the value, its operand X [rows, columns], weights [arcs] if they are known, and what
-            rows are multiplied with before and after it, [rows, 1] or None each (collective).
-        work: runs a unit: the unit, ``tables``, its arrays from outside, ``real``, seed and epoch of masks.
-        real: type of what is computed.
-        place: which dropout of the model the program's first one is.
+        rows: number of rows of D.
+        arcs: returns the PE's arcs (the first call is collective).
+        dense: operations of the PE's device, ``mgg.model.arrays.Arrays``.
+        ids: int64 [rows] on the device, which select the draws of masks.
+        degrees: float64 [rows] on the host, the sum of each vertex's arc weights.
+        fetch: maps [rows, columns] to [rows + halo, columns] (collective).
+        give_back: the adjoint of ``fetch`` (collective).
+        product: computes a ``product`` from the value, its operand X [rows, columns], its weights [arcs] if known, and
+            the factors of the rows before and after it, [rows, 1] or None each (collective).
+        work: runs a unit, given the unit, ``tables``, its input arrays, ``real``, and the seed and epoch of masks.
+        real: floating-point type of the results.
+        place: index in the model of the program's first dropout.
     """
 
     rows: int
@@ -53,11 +53,11 @@ class Part:
 
     @property
     def tables(self) -> ArcTables:
-        """The arcs."""
+        """The PE's arcs."""
         return self.arcs()
 
     def rows_of(self, space: Space) -> int:
-        """How many rows ``space`` has, D, S, R, E or T."""
+        """Return the number of rows of ``space``: D, S, R, E or T."""
         if space is D:
             return self.rows
         return self.tables.type_count if space is T else self.tables.rows_of(space)
@@ -65,13 +65,13 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """A ``product``, whose rows are multiplied with numbers of vertices (D, shape ()) before and after it.
+    """A ``product`` whose rows are multiplied by numbers per vertex (D, shape ()) before and after it.
 
     Attributes:
         product: the value.
-        rows: what is given to it, before the numbers.
-        before, after: the numbers, if there are any.
-        result: what comes out.
+        rows: the operand before any factor.
+        before, after: the factors, or None.
+        result: the value after all factors.
     """
 
     product: Value
@@ -83,31 +83,31 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class Inner:
-    """The sum ``result`` over all vertices of the inner products ``dot``, which are not rounded on the way."""
+    """The sum ``result`` over all vertices of the inner products ``dot``, which are not rounded individually."""
 
     dot: Value
     result: Value
 
 
 Step = Value | Unit | Scaled | Inner
-#: Operations whose result may take the place of an operand that nobody else needs, and those that make new arrays.
+#: Operations that may overwrite an operand that nothing else needs, and those whose result is always a new array.
 IN_PLACE = ("add", "subtract", "multiply", "divide")
 FRESH = (*IN_PLACE, "matmul", "product", "gram", "dot")
-#: Rows that a host picks at once for a product by type.
+#: Rows that a host gathers at once for a product by type.
 PIECE = 1024
-#: Operations that take sparse features.
+#: Operations that accept sparse features.
 SPARSE = ("matmul", "gram")
 
 
 class Work:
-    """The single steps without which something wanted would be missing, in their order.
+    """The steps needed for some wanted values, one by one and in order.
 
     Args:
-        steps: of a schedule.
-        known: what there is at first.
-        wanted: what there is to be in the end; of the rest each goes when nobody needs it any more.
-        spent: inputs of arcs go as well.
-        kept: of ``wanted``, what only other work of the program reads: its arrays may have rows that are apart.
+        steps: steps of a schedule.
+        known: values available at the start.
+        wanted: values to have at the end; every other array is released after its last use.
+        kept: those of ``wanted`` that only other work of the program reads; their arrays may have padded rows.
+        spent: whether known inputs of arcs are released as well.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class Work:
                 found.append(step)
                 needed.update(x for value in needs(step) for x in _behind(value))
         self.steps = _scaled(found[::-1], self.wanted)
-        #: What of ``known`` is read.
+        #: The known values that the steps read.
         self.reads = needed & known
-        # Of arcs' weights the products know.
+        # A product has the weights of its arcs already: it takes an array of arcs only if that is known.
         self._needed = [[x for x in needs(step) if not isinstance(step, Scaled) or x.space is not E or x in known]
                        for step in self.steps]  # fmt: skip
         last = {value: number for number, values in enumerate(self._needed) for value in values}
-        #: What is never let go.
+        #: Values that are never released.
         self.stay = {*self.wanted, *(v for v in known if not v.inputs and not (spent and v.space is E))}
         self._gone = [[x for x in {*values} if last[x] == number and x not in self.stay]
                       for number, values in enumerate(self._needed)]  # fmt: skip
-        #: By step what does it, and whether others read its result: sums of all rows stay float64 if they are results.
+        #: Per step, its operation and whether other steps read its result; otherwise sums over all rows stay float64.
         exact = {x for step in self.steps if not isinstance(step, Value) or step.op != "reshape" for x in needs(step)}
         self._done = [(_operation(step), exact.issuperset(made_by(step))) for step in self.steps]
-        #: Values whose arrays are those of operands.
+        #: Values that overwrite the array of an operand, and that operand.
         self.in_place: dict[Value, Value] = {}
         seen = {x for step in self.steps if isinstance(step, Value) and step.op not in FRESH for x in step.inputs}
         for number, each in enumerate(self.steps):
@@ -148,12 +148,12 @@ class Work:
                     self._done[number] = partial(_in_place, free.index(True)), True
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
-        """Do the steps.
+        """Run the steps.
 
         Args:
-            found: arrays by value, [rows of the space, *shape], of P [1, *shape]: what is known at first, in the end
-                what is wanted, too.
-            part: the PE's.
+            found: arrays [rows of the space, *shape] by value, [1, *shape] for P: the known values at the start, and
+                the wanted values at the end.
+            part: the PE's part.
             draws: seed and epoch of masks.
         """
         for number, gone in enumerate(self._gone):
@@ -164,7 +164,7 @@ class Work:
             found[value] = array_of(value, found, part, draws)
 
     def _run(self, number: int, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
-        """Do a step; nothing of it but what it made stays in memory."""
+        """Run one step and keep only its results in memory."""
         step, read, (operation, used) = self.steps[number], self._needed[number], self._done[number]
         operands = [found[x] if x in found else array_of(x, found, part, draws) for x in read]
         if isinstance(step, Unit):
@@ -183,19 +183,19 @@ class Work:
 
     @property
     def taken_dense(self) -> set[Value]:
-        """What steps read that take no sparse features."""
+        """Values read by steps that accept no sparse features."""
         return {x for step, read in zip(self.steps, self._needed, strict=True) for x in read
                 if not isinstance(step, Value) or step.op not in SPARSE or of_arcs(step)}  # fmt: skip
 
     @property
     def lives(self) -> Iterator[tuple[list[Value], list[Value]]]:
-        """Of each step what it makes, and what goes when it is done."""
+        """Per step, the values it makes and the values released after it."""
         return zip(map(made_by, self.steps), self._gone, strict=True)
 
 
 def _operation(step: Step) -> Callable[..., Any]:
     if not isinstance(step, Value):
-        return _product if isinstance(step, Scaled) else _inner  # of units the part's
+        return _product if isinstance(step, Scaled) else _inner  # units run through Part.work
     if of_arcs(step):
         return _of_arcs
     operation = _OPERATIONS["count" if is_count(step) else step.op]
@@ -207,17 +207,17 @@ def _of_dense(operation: Callable[..., Any], value: Value, part: Part, draws: tu
 
 
 def dense(x: Any) -> Any:
-    """``x`` as a dense array, of sparse features, too."""
+    """Return ``x``, which may be sparse, as a dense array."""
     return x.toarray() if hasattr(x, "toarray") else x
 
 
 def contiguous(x: Any) -> Any:
-    """``x`` in C order."""
+    """Return ``x`` in C order."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 def _behind(value: Value) -> list[Value]:
-    """``value``, and what it is made of where it is asked for."""
+    """Return ``value``, and the parameter behind it if it is a cast of one, which ``array_of`` resolves."""
     return [value, *(_behind(value.inputs[0]) if _seen_by_all(value) else [])]
 
 
@@ -226,7 +226,7 @@ def _seen_by_all(value: Value) -> bool:
 
 
 def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step]:
-    """``steps`` with products and the multiplications around them as one, and dots with the sum over them."""
+    """Fuse products with the multiplications around them, and dots with the sum over them."""
     uses = Counter([*wanted, *(x for step in steps for x in needs(step))])
     values = [step for step in steps if not isinstance(step, Unit)]
     user = {x: step for step in values for x in step.inputs}
@@ -251,7 +251,7 @@ def _scaled(steps: Sequence[Value | Unit], wanted: Sequence[Value]) -> list[Step
 
 
 def _by_number(value: Value) -> tuple[Value, Value] | None:
-    """What ``value`` is a product of: rows, and a number a vertex."""
+    """Return the factors of ``value`` if it is a product of rows and a number per vertex."""
     if value.op == "multiply":
         for rows, by in (value.inputs, value.inputs[::-1]):
             if by.shape == () != rows.shape and by.space is D and not _seen_by_all(by) and rows.shape == value.shape:
@@ -264,14 +264,14 @@ def _singly(steps: Iterable[Rows | Unit]) -> list[Value | Unit]:
 
 
 def made_by(step: Step) -> list[Value]:
-    """What a step makes."""
+    """Return the values that a step makes."""
     if isinstance(step, Scaled | Inner):
         return [step.result]
     return results_of(step) if isinstance(step, Unit) else [step]
 
 
 def needs(step: Step) -> list[Value]:
-    """What a step reads."""
+    """Return the values that a step reads."""
     if isinstance(step, Unit):
         return outside_of(step)
     if isinstance(step, Inner):
@@ -284,14 +284,14 @@ def needs(step: Step) -> list[Value]:
 
 
 def do(step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
-    """The result of a step that is no unit; sums of all rows are float64."""
-    # Of arcs' weights the products know.
+    """Return the result of a step other than a unit; sums over all rows are float64."""
+    # A product has the weights of its arcs already: it takes an array of arcs only if that is known.
     operands = [array_of(x, found, part, draws) for x in needs(step) if x.space is not E or x in found]
     return _operation(step)(step, part, draws, *operands)
 
 
 def array_of(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
-    """What was found of ``value``; numbers, masks and parameters seen from rows are made where they are asked for."""
+    """Return the array of ``value``; constants, masks and casts of parameters are made on demand."""
     if value in found:
         return found[value]
     if _seen_by_all(value):
@@ -300,7 +300,7 @@ def array_of(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int
 
 
 def _count(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
-    """How many arcs or runs each row has, or the sum of their weights, times the number that is counted."""
+    """Return the number of arcs or runs of each row, or the sum of their weights, times the counted constant."""
     finer, space = value.inputs[0].space, value.space
     if is_weight_sum(value):
         counts = part.degrees
@@ -315,7 +315,7 @@ def _count(value: Value, part: Part, draws: tuple[int, Any]) -> Any:
 
 
 def _whole(x: Any, value: Value, part: Part) -> Any:
-    """``x`` without the row that stands for all: units index rows."""
+    """Return ``x`` with all its rows, or without the row axis for P: units index rows."""
     if value.space is P:
         return x[0]
     x, rows = dense(x), part.rows_of(value.space)
@@ -323,7 +323,7 @@ def _whole(x: Any, value: Value, part: Part) -> Any:
 
 
 def _elementwise(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of what a where() after it does not choose
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a later where() may discard such entries
         return ELEMENTWISE[value.op](*aligned(value, operands)).astype(part.real, copy=False)
 
 
@@ -349,7 +349,7 @@ def _dot(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> An
 def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     coarser, space = value.inputs[0].space, value.space
     if coarser is P:
-        return x  # one row for all
+        return x  # a single row broadcasts
     if (coarser, space) == (D, S):
         whole = _whole(x, value.inputs[0], part)
         return _shaped(part.fetch(contiguous(_flat(whole))), value)
@@ -359,34 +359,34 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What runs or arcs see of others, [rows, ...]: no array of all runs or arcs, until one is needed."""
+    """Rows of another space as runs or arcs see them, [runs or arcs, ...]; expanded only when an array is needed."""
 
     rows: Any
     owners: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[runs or arcs, ...]."""
+        """The shape [runs or arcs, ...]."""
         return len(self.owners), *self.rows.shape[1:]
 
     def __len__(self) -> int:
         return len(self.owners)
 
     def astype(self, kind: Any, *, copy: bool) -> _Seen:
-        """Of another type."""
+        """Return the view with another data type."""
         return _Seen(self.rows.astype(kind, copy=copy), self.owners)
 
     def reshape(self, _: int, *shape: int) -> _Seen:
-        """With other axes."""
+        """Return the view with other axes after the first."""
         return _Seen(self.rows.reshape(len(self.rows), *shape), self.owners)
 
     def toarray(self) -> Any:
-        """[runs or arcs, ...]."""
+        """Return the expanded array [runs or arcs, ...]."""
         return self.rows[self.owners]
 
 
 def _of_arcs(value: Value, part: Part, draws: tuple[int, Any], *operands: Any) -> Any:
-    """A product of arcs or runs, of the arrays that ``mgg.vertex.products.reads`` names."""
+    """Compute a product of arcs or runs from the arrays that ``mgg.vertex.products.reads`` names."""
     seen = []
     for x, y, array in zip(value.inputs, map(base, value.inputs), map(dense, operands), strict=True):
         looks_up = y.op == "cast" and y.space is value.inputs[0].space and y.inputs[0].space is not P
@@ -408,7 +408,7 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
 
 
 def _summed(x: Any, space: Space, part: Part) -> Any:
-    """float64 sums of the rows ``x`` of runs that belong to each row of D or T."""
+    """Return float64 sums of the rows ``x`` of runs that belong to each row of D or T."""
     sums = np.zeros((part.rows_of(space), *x.shape[1:]))
     if space is D:
         np.add.at(sums, part.tables.run_targets, x)
@@ -436,7 +436,7 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
-    if not hasattr(x, "toarray"):  # else what others see, or sparse features, [rows, columns]
+    if not hasattr(x, "toarray"):  # otherwise a _Seen view, or sparse features [rows, columns]
         x = _whole(x, value.inputs[0], part)
     y = y if isinstance(y, _Seen) else _whole(y, value.inputs[1], part)
     if value.space is P:
@@ -452,12 +452,12 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
 
 
 def _picked(x: Any, places: Any, part: Part) -> Any:
-    """A copy of rows of ``x``."""
+    """Return a copy of the rows of ``x`` at ``places``."""
     return part.dense.rows(*((x.rows, x.owners[places]) if isinstance(x, _Seen) else (x, places)))
 
 
 def _pieces(space: Space, part: Part) -> Iterator[tuple[int, Any]]:
-    """Arcs or runs type by type; on a host few at a time, so that what is picked of arrays stays in caches."""
+    """Yield the arcs or runs of each type; on a host in small pieces, so that gathered rows stay in cache."""
     for kind, rows in part.tables.by_type[space]:
         step = PIECE if part.dense.operators is None else len(rows)
         for first in range(0, len(rows), step):
@@ -494,7 +494,7 @@ def _flat(x: Any) -> Any:
 
 
 def _matrix(x: Any) -> Any:
-    """All axes but the last as one."""
+    """Return ``x`` as a matrix, with all axes but the last merged."""
     return x if len(x.shape) == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 

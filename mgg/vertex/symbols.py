@@ -1,11 +1,11 @@
-"""What a vertex program computes with: symbols of values, vertices, arcs, types and loops.
+"""Symbols that a vertex program computes with: values, vertices, arcs, types and loops.
 
 A program is a Python function that runs on symbols. A loop over ``v.innbs``, ``v.inedges``, ``v.inedges[t]`` or
-``v.types`` yields two stand-ins for all that there are; every symbol knows of which stand-ins it is made. What one of
-them gives must be what the other gives, and stand-ins meet in aggregations alone. So whatever depends on the order or
-the number of neighbours, or on single ones (Python's own sum and max, enumerate, a running sum, an index), is seen.
-The function then runs a second time, with three stand-ins, and must build nothing new: that finds what only counts
-them (len). Since equal values are built once, both are comparisons of objects.
+``v.types`` yields two stand-ins for all elements, and every symbol records the stand-ins it depends on. Both must give
+the same result, and only aggregations may combine them. This detects everything that depends on the order or number of
+neighbours, or on single neighbours (Python's own sum and max, enumerate, a running sum, an index). The function then
+runs a second time with three stand-ins and must build nothing new, which detects programs that only count them (len).
+Equal values are built once, so both checks compare objects.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mgg.vertex.ir import D, E, P, R, S, Space, Value, Where
 
 
 class VertexProgramError(InputError):
-    """A mistake in a vertex program, or in what it is traced with; one line with file, line and what to do."""
+    """A mistake in a vertex program or its arguments; the message is one line with file, line and what to do."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What a program may loop over; an aggregation over it goes from the space ``fine`` to ``coarse``."""
+    """A loop that a program may run; an aggregation over it goes from the space ``fine`` to ``coarse``."""
 
     name: str
     fine: Space
@@ -44,15 +44,15 @@ ARCS = Loop("v.innbs or v.inedges", E, D)
 ARCS_OF_TYPE = Loop("v.inedges[t]", E, R)
 TYPES = Loop("v.types", R, D)
 
-#: Which stand-in of which loops something is made of.
+#: The stand-in of each loop that something depends on.
 At = Mapping[Loop, int]
 
-#: Files whose frames are not the user's.
+#: Files whose frames are not the user's code.
 OURS = {(lambda: None).__code__.co_filename}
 
 
 class Tracing:
-    """One run of ``Program.trace``."""
+    """The state of one ``Program.trace``."""
 
     def __init__(
         self, features: Mapping[str, Value], arc_features: Mapping[str, Value], loops: bool, types: int, training: bool
@@ -73,7 +73,7 @@ class Tracing:
         self._known: set[Value] = set()
 
     def build(self, constructor: Callable[..., Value], *arguments: Any, **attributes: Any) -> Value:
-        """What a constructor of ``ir`` gives, built once; its mistakes get the user's line."""
+        """Return the result of a constructor of ``ir``, built once; report its mistakes at the user's line."""
         try:
             value = constructor(*arguments, **attributes)
         except ir.ProgramError as error:
@@ -96,14 +96,14 @@ class Tracing:
         return self._built[key]
 
     def read(self, name: str, leaf: Value) -> Value:
-        """A leaf that the program reads."""
+        """Record and return a leaf that the program reads."""
         if name in self.parameters:
             raise mistake(f"{name} is the built-in .{name} and a parameter: rename the parameter")
         self.inputs[name] = self._once(leaf)
         return self.inputs[name]
 
     def dropout(self, x: Symbol, rate: float) -> int:
-        """Which place of dropout this is: the same for all stand-ins of a loop, another one at every other call."""
+        """Return the place of a dropout: the same for all stand-ins of a loop, another one for every other call."""
         call = (x.value, rate, frozenset(x.at.items()))
         self.drawn[call] += 1
         key = (x.value, rate, frozenset(x.at), self.drawn[call])
@@ -117,7 +117,7 @@ running: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 
 def tracing() -> Tracing:
-    """The run of which this is a part."""
+    """Return the current trace."""
     current = running.get()
     if current is None:
         raise mistake("functions of V work inside a vertex program: decorate it with @V.program and call its trace()")
@@ -125,7 +125,7 @@ def tracing() -> Tracing:
 
 
 def here() -> Where:
-    """The line of the user's that runs."""
+    """Return the line of the user's code that is running."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename in OURS and frame.f_back is not None:
         frame = frame.f_back
@@ -133,19 +133,19 @@ def here() -> Where:
 
 
 def place(file: str, line: int) -> Where:
-    """A line of a file, with its text."""
+    """Return a line of a file, with its text."""
     return Where(file, line, linecache.getline(file, line).strip())
 
 
 def mistake(what: str, where: Where | None = None) -> VertexProgramError:
-    """The error that says so of the user's line."""
+    """Return an error about the user's line, or about ``where``."""
     where = where or here()
     text = f" (in: {where.text})" if where.text else ""
     return VertexProgramError(f"{where.file}, line {where.line}: {' '.join(what.split())}{text}")
 
 
 class Symbol:
-    """A value of a program: one array of ``shape`` for each vertex, source, arc, type, or for all."""
+    """A value of a program: one array of shape ``shape`` per vertex, source, arc or type, or one for all."""
 
     __slots__ = ("at", "value")
 
@@ -155,7 +155,7 @@ class Symbol:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of each array."""
+        """The shape of each array."""
         return self.value.shape
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ class Symbol:
         return Symbol(apply(ir.by_type, self).value, meeting([self, index]))
 
     def _part(self, index: Any) -> Symbol:
-        """One entry along the first axis of a parameter, [the other axes], or some in a row, [some, the others]."""
+        """Take one entry along the first axis of a parameter, [other axes], or consecutive ones, [entries, others]."""
         count, *rest = self.shape
         if isinstance(index, slice):
             first, last, step = index.indices(count)
@@ -245,7 +245,7 @@ class Symbol:
         self.__array__()
 
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **_: object) -> Any:
-        # A NumPy number on the left hands its operator over, itself as an array without axes where it compares.
+        # NumPy numbers on the left pass on their operator; in comparisons they come as arrays without axes.
         name = _NUMPY.get(function.__name__)
         left = operands[0]
         number = not isinstance(left, Symbol) and getattr(left, "ndim", 0) == 0
@@ -273,7 +273,7 @@ def _instead() -> str:
 
 
 def _builtin() -> str:
-    """What to write for the function of Python's that the user's line calls."""
+    """Return a hint what to use instead of the built-in function that the user's line calls."""
     found = re.search(r"(?<![\w.])(sum|max|min|any|all|sorted|len|enumerate)\s*\(", here().text)
     instead = {"sum": "V.sum", "max": "V.max or V.maximum", "min": "V.min or V.minimum", "len": "v.degree"}
     return "" if found is None else f", by Python's {found[1]}() (use {instead.get(found[1], 'V.sum and its like')})"
@@ -284,16 +284,16 @@ def _no_value(y: object) -> bool:
 
 
 def named(x: object) -> str:
-    """What kind of thing ``x`` is, with its article."""
+    """Return the name of the type of ``x``, with its article."""
     name = type(x).__name__
     return "None" if x is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def lift(x: object) -> Symbol:
-    """A number or symbol as a symbol.
+    """Return a number or symbol as a symbol.
 
     Raises:
-        VertexProgramError: it is neither.
+        VertexProgramError: ``x`` is neither.
     """
     if isinstance(x, Symbol):
         return x
@@ -307,10 +307,10 @@ def lift(x: object) -> Symbol:
 
 
 def meeting(symbols: Iterable[Symbol | Type]) -> At:
-    """Of which stand-ins something is made that is made of ``symbols``.
+    """Return the stand-ins that a result of ``symbols`` depends on.
 
     Raises:
-        VertexProgramError: they are made of several of a loop, or of loops that do not belong together.
+        VertexProgramError: they depend on several stand-ins of one loop, or on loops that cannot be combined.
     """
     at: dict[Loop, int] = {}
     for symbol in symbols:
@@ -329,31 +329,31 @@ def meeting(symbols: Iterable[Symbol | Type]) -> At:
 
 
 def apply(constructor: Callable[..., Value], *operands: Any, **attributes: Any) -> Symbol:
-    """What a constructor of ``ir`` makes of symbols and other arguments, at the user's line."""
+    """Apply a constructor of ``ir`` to symbols and other arguments, at the user's line."""
     at = meeting(x for x in operands if isinstance(x, Symbol))
     arguments = [x.value if isinstance(x, Symbol) else x for x in operands]
     return Symbol(tracing().build(constructor, *arguments, here(), **attributes), at)
 
 
 def unary(op: str, x: object, **attributes: float) -> Symbol:
-    """An elementwise operation of one operand."""
+    """Apply an elementwise operation of one operand."""
     return apply(lambda value, where: ir.unary(op, value, where, **attributes), lift(x))
 
 
 def binary(op: str, x: object, y: object) -> Symbol:
-    """An elementwise operation of two operands."""
+    """Apply an elementwise operation of two operands."""
     return apply(ir.binary, op, lift(x), lift(y))
 
 
 class Type:
-    """A type of arcs: what parameters with a row for each type are indexed by."""
+    """A type of arcs, which indexes parameters with a row per type."""
 
     def __init__(self, at: At) -> None:
         self.at = at
 
 
 class Vertex:
-    """The vertex itself, or the source of an arc (``at`` is not empty)."""
+    """The vertex itself, or the source of an arc (if ``at`` is not empty)."""
 
     def __init__(self, at: At | None = None) -> None:
         self.at = at or {}
@@ -378,7 +378,7 @@ class Vertex:
 
 
 class Arc:
-    """An arc to the vertex."""
+    """An arc that ends at the vertex."""
 
     def __init__(self, at: At, of: Type | None) -> None:
         self.at, self._of = at, of
@@ -421,7 +421,7 @@ def _typed() -> None:
 
 
 class Neighbours:
-    """In-neighbours or in-arcs, all or those of a type."""
+    """In-neighbours or in-arcs, all of them or those of one type."""
 
     def __init__(self, name: str, of: Type | None = None) -> None:
         self._name, self._of = name, of
@@ -443,7 +443,7 @@ class Neighbours:
 
 
 class Types:
-    """Types of the arcs that end at the vertex."""
+    """The types of the arcs that end at the vertex."""
 
     def __iter__(self) -> Iterator[Type]:
         _typed()
@@ -455,7 +455,7 @@ class Types:
 
 @dataclass(frozen=True)
 class Kept:
-    """What ``V.keep`` gives: an output for every arc."""
+    """The result of ``V.keep``: an output per arc."""
 
     value: Value
     where: Where

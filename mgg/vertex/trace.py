@@ -1,4 +1,4 @@
-"""Tracing: a vertex program, a Python function of one vertex, becomes a graph of values (``mgg.vertex.ir``)."""
+"""Trace vertex programs: turn a Python function of one vertex into a graph of values (``mgg.vertex.ir``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mgg.vertex.symbols import (
 OURS.add((lambda: None).__code__.co_filename)
 
 
-#: Inputs of every program, which nothing learns.
+#: Inputs that every program has; they are not trained.
 BUILT_IN = ("norm", "scaler", "weight")
 
 
@@ -39,17 +39,17 @@ class Trace:
     """A traced program.
 
     Attributes:
-        name: of the program.
-        file: where it is defined.
-        line: at which line its definition begins.
-        loops: whether every vertex has an arc to itself, in addition to those of the graph.
-        types: of arcs; 0 if the graph has none.
-        training: whether dropout drops.
-        outputs: the vertex outputs (D), then what ``V.keep`` keeps (E).
-        inputs: leaves that the program reads, by name in the order of their first use: features of vertices (D) and
-            arcs (E), and the built-in ones: ``norm`` and ``scaler`` (D), ``weight`` (E), shape ().
-        parameters: leaves (P) by name, in the order of the signature, read or not; numbers are part of the graph.
-        dropouts: the rate of each dropout, by its place.
+        name: the program's name.
+        file: the file that defines the program.
+        line: the first line of its definition.
+        loops: whether every vertex has an arc to itself, in addition to the arcs of the graph.
+        types: number of arc types; 0 if the graph has no types.
+        training: whether dropout is active.
+        outputs: the vertex outputs (D), then the values passed to ``V.keep`` (E).
+        inputs: leaves that the program reads, by name in the order of first use: features of vertices (D) and arcs (E),
+            and the built-in inputs ``norm`` and ``scaler`` (D) and ``weight`` (E), which have shape ().
+        parameters: leaves (P) by name, in the order of the signature, even if unread; numbers become constants.
+        dropouts: the rate of each dropout, indexed by the dropout's place.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Trace:
 
 
 class Program:
-    """A vertex program; ``program`` makes it.
+    """A vertex program, made by the decorator ``program``.
 
     Attributes:
-        name: of the function.
-        where: of its ``def``.
-        names: of its parameters, without the vertex.
+        name: the function's name.
+        where: the place of its ``def``.
+        names: its parameter names, without the vertex.
         loops: whether every vertex gets an arc to itself, of weight 1.
     """
 
@@ -96,7 +96,7 @@ class Program:
         self.names = [parameter.name for parameter in parameters[1:]]
 
     def __call__(self, v: object, *arguments: object, **named: object) -> object:
-        """Inside another program: a part of it."""
+        """Inline this program into the program that calls it."""
         run = tracing()
         if self in run.programs:
             raise mistake(f"{self.name} calls itself: nothing ends that, for a program has no conditions on data")
@@ -120,18 +120,18 @@ class Program:
         types: int = 0,
         training: bool = True,
     ) -> Trace:
-        """The program as a graph of values.
+        """Return the program as a graph of values.
 
         Args:
-            inputs: shapes of the features of vertices, by name: ``{"x": (16,)}``.
-            parameters: by name, for each parameter of the function a shape (a tuple), or a number, a string or None,
-                which the function gets as it is.
-            arc_inputs: shapes of the features of arcs, by name.
-            types: how many types of arcs the graph has, 0 if arcs have no types.
-            training: whether dropout drops.
+            inputs: shapes of the vertex features by name: ``{"x": (16,)}``.
+            parameters: for each parameter of the function by name, a shape (a tuple), or a number, a string or None,
+                which is passed to the function unchanged.
+            arc_inputs: shapes of the arc features by name.
+            types: number of arc types in the graph; 0 if arcs have no types.
+            training: whether dropout is active.
 
         Raises:
-            VertexProgramError: a mistake in the program, or names and shapes that do not fit it.
+            VertexProgramError: the program has a mistake, or the names and shapes do not fit it.
         """
         arc_inputs = arc_inputs or {}
         self._check(inputs, arc_inputs, parameters)
@@ -246,9 +246,9 @@ def program(function: Callable[..., object], /) -> Program: ...
 @overload
 def program(*, loops: bool = False) -> Callable[[Callable[..., object]], Program]: ...
 def program(function: Any = None, /, *, loops: bool = False) -> Any:
-    """Makes a vertex program of a function ``f(v, *parameters)``; ``loops`` gives every vertex an arc to itself.
+    """Make a vertex program of a function ``f(v, *parameters)``; ``loops`` gives every vertex an arc to itself.
 
     Raises:
-        VertexProgramError: its signature has more than plain names.
+        VertexProgramError: the signature has other than plain named parameters.
     """
     return (lambda f: Program(f, loops)) if function is None else Program(function, loops)

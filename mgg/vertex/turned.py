@@ -1,10 +1,10 @@
-"""The *turned* schedule of gradients: whoever has the source works off its out-arcs, and no gradient goes home.
+"""The *turned* schedule of gradients: the PE of a source processes its out-arcs, and no gradient is sent back.
 
-What vertices of a backward pass sum over their out-arcs is linear in the gradients. So it is the same whether each PE
-sums over the arcs that it has, by its rows and its halo, and gives the halo's sums back (``return``); or whether the
-PE of the source sums over all arcs that begin there. For that it fetches what these arcs need of their targets, and
-values that belong to the arcs themselves. The pass falls into three parts: up to what out-arcs need (``before``), what
-goes over out-arcs (``own``), and the rest (``after``).
+A backward pass sums over the out-arcs of vertices, linearly in the gradients. So the result is the same if each PE sums
+over its own arcs, by its rows and its halo, and gives the halo's sums back (``return``), or if the PE of the source
+sums over all arcs that begin there. The latter fetches what these arcs need from their targets, and values that belong
+to the arcs themselves. The pass has three parts: up to what out-arcs need (``before``), the work over out-arcs
+(``own``), and the rest (``after``).
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from mgg.vertex.units import Rows, Unit, is_count
 
 @dataclass(frozen=True, eq=False)
 class Turned:
-    """A backward pass in three parts; where ``own`` is worked off, S is this PE's vertices, D these and behind them
-    those at which their out-arcs end, E and R those of this PE and behind them those of the other out-arcs.
+    """A backward pass in three parts.
+
+    In ``own``, S is this PE's vertices; D is these, followed by the ends of their out-arcs; E and R are those of this
+    PE, followed by those of its other out-arcs.
 
     Attributes:
         before, own, after: the parts.
-        fetched: values of D that ``own`` reads and every pass fetches: the fewest columns.
-        steady: likewise, which depend on the graph alone, so that they are fetched once.
-        crossing: values of E and R that ``own`` reads, which follow the arcs; the weights of arcs are known.
-        home: gradients of vertices that would be given back, and the sums over out-arcs that are these.
-        results: what ``own`` makes beside these sums, of T and P.
+        fetched: values of D that ``own`` reads and every pass fetches, chosen for the fewest columns.
+        steady: values of D that ``own`` reads and that depend on the graph alone; they are fetched once.
+        crossing: values of E and R that ``own`` reads, sent along the arcs; the weights of arcs are known already.
+        home: gradients of vertices that *return* would give back, and the sums over out-arcs that equal them.
+        results: other results of ``own``, of T and P.
     """
 
     before: Work
@@ -45,52 +47,52 @@ class Turned:
 
     @property
     def reads(self) -> set[Value]:
-        """What of the known values it reads."""
+        """The known values that it reads."""
         return self.before.reads
 
     @property
     def taken_dense(self) -> set[Value]:
-        """What takes no sparse features."""
+        """Values read by steps that accept no sparse features."""
         return self.before.taken_dense | self.own.taken_dense | self.after.taken_dense
 
     @property
     def columns(self) -> int:
-        """Numbers a row that every pass fetches; a winner goes as two."""
+        """Entries per row that every pass fetches; a winner is sent as two."""
         return sum(v.size * (1 + (v.op == "winner")) for v in self.fetched)
 
     @property
     def columns_of_arcs(self) -> int:
-        """Numbers an arc that cross in every pass."""
+        """Entries per arc sent in every pass."""
         return sum(v.size for v in self.crossing)
 
 
 def turned(
     steps: Sequence[Rows | Unit], known: Collection[Value], wanted: Sequence[Value], seeds: Iterable[Value]
 ) -> Turned | None:
-    """``Work`` with the same arguments, turned; None where nothing is summed over out-arcs but by plain products.
+    """Turn ``Work`` with the same arguments; return None if only plain products sum over out-arcs.
 
     Args:
-        steps: of the backward pass.
-        known: what there is at first.
+        steps: steps of the backward pass.
+        known: values available at the start.
         wanted: gradients.
-        seeds: those by the outputs, of which all sums over out-arcs are made.
+        seeds: the gradients by the outputs, which all sums over out-arcs depend on.
     """
     whole = Work(steps, known, wanted).steps
     if not any(isinstance(step, Unit) and step.rows is S for step in whole):
         return None
-    # Units read what is not wanted, too.
+    # Units also read values that are not wanted.
     order = list(walk([*wanted, *(x for step in whole for x in (*needs(step), *made_by(step)))]))
     late = _made_of(order, seeds)
     at_sources = {v for v in order if v in late and (v.space is S or any(x.space is S and x in late for x in v.inputs))}
     home = {v: v.inputs[0] for v in order if v in at_sources and (v.op, v.space) == ("total", D)}
     at_sources -= home.keys()
-    # Sources see features alone, so that no arc sees what comes home.
+    # Sources see only features, so no arc reads a gradient that came home.
     assert at_sources.isdisjoint(_made_of(order, home)), "a gradient of sources is made of what came home"
     apart = at_sources | home.keys()
     read = {*wanted, *(x for v in order if v not in apart for x in v.inputs)}
     results = [v for v in order if v in at_sources and v.space is not S and v in read]
     goals = [*home.values(), *results]
-    # What is made again of what forward kept is made at both.
+    # Values recomputed from what forward kept are computed on both sides.
     again = {v for step in steps if isinstance(step, Rows) for v in step.values if v.space is S and v not in late}
     mine = [part for step in steps if (part := _part(step, at_sources | again, sources=True))]
     rest = [part for step in steps if (part := _part(step, {*order} - apart, sources=False))]
@@ -121,7 +123,7 @@ def turned(
 
 
 def _made_of(order: Sequence[Value], of: Iterable[Value]) -> set[Value]:
-    """``of``, and what of ``order`` is made of these."""
+    """Return ``of`` and the values of ``order`` that depend on them."""
     found = {*of}
     for v in order:
         if not found.isdisjoint(v.inputs):
@@ -130,7 +132,7 @@ def _made_of(order: Sequence[Value], of: Iterable[Value]) -> set[Value]:
 
 
 def _part(step: Rows | Unit, values: Collection[Value], *, sources: bool) -> Rows | Unit | None:
-    """What of ``step`` is done at the sources, or what is not; rows of ``values`` alone."""
+    """Return the part of ``step`` done at the sources, or the other part; of rows only those in ``values``."""
     if isinstance(step, Unit):
         return step if (step.rows is S) == sources else None
     mine = tuple(v for v in step.values if v in values)
@@ -141,7 +143,7 @@ def _cut(
     wanted: Sequence[Value], order: Sequence[Value], steps: Sequence[Rows | Unit], known: Collection[Value],
     anywhere: Collection[Value],
 ) -> list[Value]:  # fmt: skip
-    """What is to be made of the values of D that are fetched: the fewest columns of which ``wanted`` can be had."""
+    """Choose the values of D to fetch, with the fewest columns, and return the values to compute from them."""
     there = {v for step in steps for v in (step.values if isinstance(step, Rows) else results_of(step))}
     there |= {*known, *anywhere}
     rows = [v for v in order if v.space is D and v not in anywhere]
@@ -160,7 +162,7 @@ def _cut(
 
 
 def _of_graph(order: Sequence[Value]) -> set[Value]:
-    """Values of vertices that depend on the graph alone."""
+    """Return the values of vertices that depend on the graph alone."""
     found = {v for v in order if v.space is D and ((v.op == "input" and v["name"] in BUILT_IN) or is_count(v))}
     numbers = {v for v in order if v.op == "constant"}
     for v in order:

@@ -1,7 +1,8 @@
-"""Passes over arcs: which sums share one, and what each reads, makes and keeps (Seastar, EuroSys'21, section 6.2).
+"""Schedule passes over arcs: which sums share a pass, and what each reads, makes and keeps (Seastar, EuroSys'21,
+section 6.2).
 
-Executors walk a ``Schedule`` from step to step. Values of arcs live within a stage, in registers; what stages of a unit
-hand to each other belongs to one row and stays there, too.
+Executors run a ``Schedule`` step by step. Values of arcs live within a stage, in registers. Values passed between the
+stages of a unit belong to one row and stay in registers as well.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.rewrites.factors import number
 
 AGGREGATIONS = frozenset({"total", "maximum_of", "minimum_of", "winner", "gram"})
-#: What a row does for itself between two loops over its arcs; matrices are left to dense products.
+#: Operations that a row does for itself between two loops over its arcs; matrix products are dense work instead.
 LIGHT = ROWWISE - {"matmul", "transpose"} | {"cast"}
-#: What an arc only looks up: nobody stores it.
+#: Operations by which an arc looks up rows; their results are never stored.
 SEEN = ("cast", "by_type")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One loop over the arcs of a row, and what follows it.
+    """One loop over the arcs of a row, and the row's work after it.
 
     Attributes:
-        values: to make for each arc, operands first; a ``cast`` reads the row of its operand that the arc belongs to,
-            an input or what is stored its own.
-        sums: ``AGGREGATIONS`` of these values, to accumulate: to the unit's rows, or over all of them, to P and T.
-        rows: to make of sums of this unit, once a row, operands first.
+        values: values to compute per arc, operands first. A ``cast`` reads the row of its operand that the arc belongs
+            to; inputs and stored values are read at the arc's own row.
+        sums: ``AGGREGATIONS`` of these values, to accumulate: per row of the unit, or over all rows, to P and T.
+        rows: values to compute from sums of this unit, once per row, operands first.
     """
 
     values: tuple[Value, ...]
@@ -40,15 +41,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Unit:
-    """A loop over rows: of their in-arcs (``rows`` D or R) or out-arcs (S); or of vertices over their runs.
+    """A loop over rows and their in-arcs (``rows`` D or R) or out-arcs (S), or over vertices and their runs.
 
     Attributes:
-        over: E, or R: what is aggregated.
+        over: the items aggregated, E or R.
         rows: the space of its results.
-        stages: to run for each row, one after the other.
-        reads: what it reads, made before, by its space.
+        stages: the stages to run for each row, one after the other.
+        reads: arrays that it reads, by space.
         stored: values of arcs to write.
-        results: sums and rows of its stages that others need; the rest may be forgotten.
+        results: sums and rows of its stages that others need; the others may be dropped.
     """
 
     over: Space
@@ -60,17 +61,17 @@ class Unit:
 
     @property
     def orientation(self) -> str:
-        """``in`` or ``out``."""
+        """The direction of the arcs, ``in`` or ``out``."""
         return "out" if self.rows is S else "in"
 
     @property
     def gathers(self) -> tuple[Value, ...]:
-        """What an arc reads of its other end."""
+        """The values that an arc reads at its other end."""
         return self.reads.get(D if self.rows is S else S, ()) if self.over is E else ()
 
     @cached_property
     def softmaxes(self) -> tuple[tuple[Value, Value], ...]:
-        """Pairs of a maximum and the sum of exp of all minus it: one loop does for both (online softmax)."""
+        """Pairs of a maximum and the sum of exp(value - maximum): one loop computes both (online softmax)."""
         pairs = []
         for top in (each for stage in self.stages for each in stage.sums if each.op == "maximum_of"):
             for whole in (each for stage in self.stages for each in stage.sums if each.op == "total"):
@@ -84,11 +85,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Rows:
-    """Values that take no pass over arcs, operands first: dense work, that with a row an arc as well
-    (``mgg.vertex.products``), halos fetched (``cast`` from D to S) and given back (``total`` of S to D), plain
-    ``product``, how many arcs or runs a row has (``is_count``).
+    """Values that need no pass over arcs, operands first.
 
-    Casts of parameters and numbers need no array.
+    These are dense work, also with a row per arc (``mgg.vertex.products``); halos fetched (``cast`` from D to S) and
+    given back (``total`` of S to D); plain ``product``; and the numbers of arcs or runs per row (``is_count``). Casts
+    of parameters and constants need no array.
     """
 
     values: tuple[Value, ...]
@@ -96,13 +97,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What to do, in order.
+    """The steps of a program, in order.
 
     Attributes:
-        forward, backward: steps; the seeds of gradients are known before the first of ``backward``.
-        kept: values of forward steps, inputs apart, that ``backward`` needs: the fewest columns.
-        again: values to make again, of those and of inputs, before ``backward``, operands first.
-        stored: values of arcs that are written, [arcs, ...], products of matrices among them.
+        forward, backward: steps; the seeds of gradients are known before the first step of ``backward``.
+        kept: values of forward steps, besides inputs, that ``backward`` needs, chosen for the fewest columns.
+        again: values to recompute from those and from inputs before ``backward``, operands first.
+        stored: values of arcs that are written, [arcs, ...], including matrix products.
     """
 
     forward: tuple[Rows | Unit, ...]
@@ -113,7 +114,7 @@ class Schedule:
 
     @cached_property
     def carried(self) -> tuple[Value, ...]:
-        """Those of ``stored`` that forward writes and backward reads."""
+        """The values of ``stored`` that forward writes and backward reads."""
         made = {v for step in self.forward for v in (step.stored if isinstance(step, Unit) else step.values)}
         read: set[Value] = set()
         for step in self.backward:
@@ -125,13 +126,13 @@ class Schedule:
 
     @property
     def steps(self) -> tuple[Rows | Unit, ...]:
-        """All of them."""
+        """All steps."""
         return self.forward + self.backward
 
 
 @dataclass(frozen=True)
 class _When:
-    """Known before ``level``; or, of a row, in the unit of ``level`` that goes over ``rows`` after ``stage`` stages."""
+    """Before ``level``; or, for values of a row, after ``stage`` stages of a unit over ``rows`` in ``level``."""
 
     level: int
     stage: int = 0
@@ -139,35 +140,35 @@ class _When:
 
     @property
     def after(self) -> int:
-        """The level before which it is known for all."""
+        """The level before which the value is known to all steps."""
         return self.level + (self.rows is not None)
 
 
 def is_count(v: Value) -> bool:
-    """Whether ``v`` is how many rows belong to each, which offsets tell, or the sum of their arcs' weights."""
+    """Return whether ``v`` is how many rows belong to each row, which offsets give, or the sum of the arcs' weights."""
     across = (v.op != "total" or (v.inputs[0].space, v.space) == (S, D)) and not is_weight_sum(v)  # sums over PEs
     return not across and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
 
 
 def is_weight_sum(v: Value) -> bool:
-    """Whether ``v`` is the sum of the weights of each vertex's in-arcs, times a number."""
+    """Return whether ``v`` is the sum of the weights of each vertex's in-arcs, times a constant."""
     return v.op == "product" and len(v.inputs) > 1 and not v["back"] and number(v.inputs[0]) is not None
 
 
 def schedule(
     outputs: Sequence[Value], gradients: Sequence[Value] = (), seeds: Iterable[Value] = (), *, fused: bool = True
 ) -> Schedule:
-    """Units for values that ``optimized`` gave.
+    """Return the units and other steps for values that ``optimized`` returned.
 
-    A sum is made as early as it can be: those of one level and orientation share a unit. Another one begins where sums
-    are needed across rows, behind a matrix, or at the other ends of arcs.
+    Sums are made as early as possible; those of one level and orientation share a unit. A new unit begins where sums
+    are needed across rows, after a matrix product, or at the other ends of arcs.
 
     Args:
-        outputs: of the program.
-        gradients: of its inputs.
+        outputs: values of the program.
+        gradients: gradients by its inputs.
         seeds: inputs of ``gradients`` that are known only after ``outputs``.
-        fused: else a unit makes one sum or one value of arcs, which is stored, and nothing of rows: what Seastar calls
-            no fusion, to tell what fusing is worth.
+        fused: if False, a unit makes a single sum, or a single value of arcs, which is stored, and nothing per row.
+            Seastar calls this no fusion; it shows what fusion gains.
     """
     return _Scheduler(outputs, gradients, frozenset(seeds), fused).schedule()
 
@@ -178,22 +179,22 @@ class _Scheduler:
     ) -> None:
         self.outputs, self.gradients, self.fused = list(outputs), list(gradients), fused
         self.order = list(ir.walk([*outputs, *gradients]))
-        self.late: set[Value] = set()  # what waits for seeds
+        self.late: set[Value] = set()  # values that depend on seeds
         for value in self.order:
             if value in seeds or any(operand in self.late for operand in value.inputs):
                 self.late.add(value)
         written = {value for value in [*outputs, *gradients] if value.space is E}
         whole = [v for v in self.order if v.space is not E and not _aggregates(v) and not is_count(v)]
-        written |= {x for v in whole for x in v.inputs if x.space is E}  # of extremes over all arcs
+        written |= {x for v in whole for x in v.inputs if x.space is E}  # for extremes over all arcs
         if not fused:
             written |= {value for value in self.order if value.space is E and value.inputs and value.op not in SEEN}
-        #: Products of matrices, of values of arcs or sums of such; what they are of is stored.
+        #: Values computed as matrix products from values of arcs, or from sums of these; their operands are stored.
         self.matrices, operands = products.as_matrices(self.order, written)
         written |= operands | {v for v in self.matrices if v.space is E}
         self.stored = [value for value in self.order if value in written and value.op not in ("input", "mask")]
         self.when: dict[Value, _When] = {}
-        self.over_runs: dict[Value, int] = {}  # sums of runs, and the level of their unit
-        self.over_all: dict[Value, _When] = {}  # sums of arcs to P and T, and when they are accumulated
+        self.over_runs: dict[Value, int] = {}  # sums over runs, and the level of their unit
+        self.over_all: dict[Value, _When] = {}  # sums over arcs to P and T, and the time of their accumulation
         early = [value for value in self.order if value not in self.late]
         for value in early:
             self.when[value] = self._when(value, 0)
@@ -229,12 +230,12 @@ class _Scheduler:
         return _When(level + 1)
 
     def _pass(self, inputs: Sequence[Value], rows: Space) -> _When:
-        """Of what is made of values of arcs, in a pass for ``rows``."""
+        """Return the time of a value computed from values of arcs, in a pass for ``rows``."""
         if not self.fused:
             operands = [x for v in inputs for x in ([v] if v in self.when else v.inputs)]
             return _When(max(map(self._known, operands), default=0), 1, rows)
         times: list[_When] = []
-        # Those of sources read what is stored by targets: it need not be made of as many columns again.
+        # Passes of sources read what passes of targets store, so that these columns are not computed again.
         stops = {*self.stored, *self.matrices} if rows is S else self.matrices
         for leaf, space in self._leaves(inputs, stops):
             time = self.when[leaf]
@@ -245,12 +246,12 @@ class _Scheduler:
         return _When(level, stage + 1, rows)
 
     def _known(self, v: Value) -> int:
-        """The level before which ``v`` is known, of what an arc looks up what that is made of."""
+        """Return the level before which ``v`` is known; for values that arcs look up, that of their operands."""
         looked_up = v.space is E and v.op in SEEN
         return max(self._known(x) for x in v.inputs) if looked_up else self.when[v].after
 
     def _leaves(self, inputs: Sequence[Value], stops: Collection[Value]) -> Iterator[tuple[Value, Space]]:
-        """What values of arcs (or runs) are made of, each with its space; nothing behind ``stops``."""
+        """Yield what values of arcs (or runs) are made of, each with its space; stop at ``stops``."""
         for value in _arcwise(inputs, stops):
             if not value.inputs or value.space is not E or value in stops:
                 yield value, value.space
@@ -313,7 +314,7 @@ class _Scheduler:
                 for v in self.order
                 if self.when[v] == _When(level) and v not in self.over_runs.keys() | self.over_all.keys()
             ]
-            # First what sums values of arcs, which may go then, last what writes some.
+            # Sums of values of arcs go first, because they free these; units that write values of arcs go last.
             rows = [v for v in here if v.space is not E or v in self.matrices]
             rows = [v for v in rows if v.inputs and (v in self.late or v in needed)]
             rows.sort(key=lambda v, here=frozenset(rows): not self._sums_known(v, here))  # type: ignore[misc]
@@ -328,14 +329,14 @@ class _Scheduler:
         return Schedule(forward, backward, tuple(kept), tuple(again), tuple(self.stored))
 
     def _sums_known(self, v: Value, here: frozenset[Value]) -> bool:
-        """Whether ``v`` is a sum of outer products of arcs that there are before those ``here``."""
+        """Return whether ``v`` sums outer products of values of arcs made before those ``here``."""
         return v.op == "gram" and v in self.matrices and here.isdisjoint(products.reads(v))
 
     def _aggregates(self, v: Value) -> bool:
         return _aggregates(v) and v not in self.matrices
 
     def _kept(self) -> tuple[list[Value], list[Value]]:
-        """What of forward backward needs, cut where it has the fewest columns; and what is made of it again."""
+        """Return the forward values kept for backward, with the fewest columns, and the values recomputed from them."""
         early = [v for v in self.order if v not in self.late and v.space is not E and v.inputs and not is_count(v)]
         wanted = {x for v in self.order if v in self.late for x in v.inputs if x not in self.late}
         written = {v for v in self.stored if v not in self.late and v.op != "cast"}
@@ -357,12 +358,12 @@ class _Scheduler:
 
 
 def _summed(v: Value) -> bool:
-    """Whether ``v`` is made of several rows each."""
+    """Return whether each row of ``v`` depends on several rows."""
     return v.op in AGGREGATIONS or v.op in ("product", "gram")
 
 
 def _aggregates(v: Value) -> bool:
-    """Whether ``v`` takes a pass over arcs or runs."""
+    """Return whether ``v`` needs a pass over arcs or runs."""
     if v.op not in AGGREGATIONS or is_count(v):
         return False
     finer = E if any(x.space is E for x in v.inputs) else v.inputs[0].space
@@ -372,7 +373,7 @@ def _aggregates(v: Value) -> bool:
 
 
 def _arcwise(of: Sequence[Value], written: Collection[Value] = ()) -> Iterator[Value]:
-    """Values of arcs of which ``of`` are made, and these, operands first; none behind casts and those ``written``."""
+    """Yield ``of`` and the values of arcs they are made of, operands first; stop at casts and ``written`` values."""
     done: set[Value] = set()
     stack = [(v, False) for v in reversed(of)]
     while stack:
@@ -388,12 +389,12 @@ def _arcwise(of: Sequence[Value], written: Collection[Value] = ()) -> Iterator[V
 
 
 def _of_all(v: Value) -> bool:
-    """Whether ``v`` is a parameter or a number seen from rows, which nobody stores."""
+    """Return whether ``v`` is a parameter or constant cast to rows, which is never stored."""
     return v.op == "cast" and v.inputs[0].space is P
 
 
 def _with_results(steps: Sequence[Rows | Unit], ends: Collection[Value]) -> tuple[Rows | Unit, ...]:
-    """``steps``, of which units give out what others read and what is among ``ends``, no more."""
+    """Restrict the results of units in ``steps`` to values that other steps read or that are among ``ends``."""
     wanted = set(ends)
     for step in steps:
         if isinstance(step, Rows):
@@ -407,5 +408,5 @@ def _with_results(steps: Sequence[Rows | Unit], ends: Collection[Value]) -> tupl
 
 
 def unstopped(x: Value) -> Value:
-    """``x`` without ``stop``."""
+    """Return ``x`` without ``stop``."""
     return x.inputs[0] if x.op == "stop" else x

@@ -1,8 +1,8 @@
-"""What models compute row by row, as one table of operations; every kind of device has its own (``host``, ``cuda``).
+"""Row-wise operations of models, as one table of operations that every kind of device implements (``host``, ``cuda``).
 
-Layers are written with this table alone, so they read like their formulas and know nothing of devices. Arrays are the
-device's; ``x`` and ``gradient`` are [rows, columns] of this PE, and sums over them are float64 and over this PE's rows.
-An operation that says so may change its first argument and return it: whoever made the array has no more use for it.
+Layers use this table alone, so they read like their formulas and do not depend on devices. Arrays are on the device;
+``x`` and ``gradient`` are [rows, columns] of this PE, and sums over them are float64 and over this PE's rows.
+Operations that say so may change their first argument in place and return it: its maker does not need it any more.
 """
 
 from __future__ import annotations
@@ -20,107 +20,107 @@ __all__ = ["LARGEST", "Arrays", "HostArrays", "arrays_of"]
 
 
 class Arrays(Protocol):
-    """The table.
+    """The table of operations.
 
     Attributes:
-        operators: what launches kernels on the device; None on a host.
+        operators: the device's operators, which launch kernels; None on a host.
     """
 
     operators: Any
 
     def upload(self, array: np.ndarray) -> Array:
-        """``array`` on the device."""
+        """Copy ``array`` to the device."""
 
     def joined(self, parts: list[Array]) -> Array:
-        """The entries of all ``parts``, float64, in one vector."""
+        """Return the entries of all ``parts``, float64, in one vector."""
 
     def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``work``, which goes over arcs, makes of ``arguments``."""
+        """Return ``work(*arguments)``, where ``work`` goes over arcs."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Zeros."""
+        """Return zeros."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Any numbers."""
+        """Return an uninitialized array."""
 
     def rows(self, x: Array, places: Array) -> Array:
-        """The rows of X at ``places`` (int64), a new array."""
+        """Return the rows of X at ``places`` (int64), a new array."""
 
     def put_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Y as the rows at ``places`` of X, which is in C order."""
+        """Write the rows of Y to the rows of X at ``places``; X is in C order."""
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Add row i of Y to row ``places[i]`` of X, in place; no place comes twice."""
+        """Add row i of Y to row ``places[i]`` of X, in place; places are distinct."""
 
     def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
-        """X W for dense or sparse X; ``out`` may get it, whose rows are apart, of dense X."""
+        """Return X W for dense or sparse X; for dense X in ``out``, whose rows may be padded, if it is given."""
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
-        """X^T G [columns of x, columns of gradient], float64, for dense or sparse X."""
+        """Return X^T G [columns of x, columns of gradient], float64, for dense or sparse X."""
 
     def column_sums(self, x: Array) -> Array:
-        """Sum of the rows, float64 [columns]."""
+        """Return the sum of the rows, float64 [columns]."""
 
     def column_moments(self, x: Array, y: Array) -> Array:
-        """Sums of the rows of X and of X * Y, float64 [2, columns]."""
+        """Return the sums of the rows of X and of X * Y, float64 [2, columns]."""
 
     def inner(self, x: Array, y: Array) -> Array:
-        """Sum of X * Y, float64 [1]."""
+        """Return the sum of X * Y, float64 [1]."""
 
     def add_bias(self, x: Array, bias: Array) -> Array:
-        """X + b, in place."""
+        """Return X + b, in place."""
 
     def relu(self, x: Array) -> Array:
-        """max(X, 0); may change ``x``."""
+        """Return max(X, 0); may change ``x``."""
 
     def where_positive(self, gradient: Array, y: Array) -> Array:
-        """G where Y > 0, else 0; may change ``gradient``."""
+        """Return G where Y > 0, else 0; may change ``gradient``."""
 
     def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
-        """``x`` with its entries zeroed or scaled, and the mask that did it, for ``masked``.
+        """Return ``x`` with entries dropped or scaled, and the mask, for ``masked``.
 
         Args:
             x: dense, or sparse features.
-            node_ids: int64 [rows], the rows of the random numbers.
-            draws: which random numbers.
-            rate: the share that becomes 0; the others are multiplied by 1 / (1 - rate).
+            node_ids: int64 [rows], which select the random numbers of each row.
+            draws: the random numbers.
+            rate: the share that becomes 0; other entries are multiplied by 1 / (1 - rate).
 
         Returns:
             A new array (or sparse features) and the mask; None for sparse features, which have no gradient.
         """
 
     def masked(self, gradient: Array, mask: Any) -> Array:
-        """``gradient`` times a mask; may change ``gradient``."""
+        """Return ``gradient`` times a mask; may change ``gradient``."""
 
     def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
-        """X * s with ``scale`` [rows, 1], in ``out`` or a new array."""
+        """Return X * s with ``scale`` [rows, 1], in ``out`` or a new array."""
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
-        """(X + Y) * s with ``scale`` [rows, 1], in place."""
+        """Return (X + Y) * s with ``scale`` [rows, 1], in place."""
 
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
-        """X + (1 + epsilon) Y with ``epsilon`` [1], in place."""
+        """Return X + (1 + epsilon) Y with ``epsilon`` [1], in place."""
 
     def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
-        """a X + b Y, in place of ``x``."""
+        """Return a X + b Y, in place of ``x``."""
 
     def times(self, x: Array, y: Array) -> Array:
-        """X * Y entry by entry, in place of ``x``."""
+        """Return the elementwise product X * Y, in place of ``x``."""
 
     def elu(self, x: Array) -> Array:
-        """X where X > 0, else exp(X) - 1; may change ``x``."""
+        """Return X where X > 0, else exp(X) - 1; may change ``x``."""
 
     def elu_backward(self, gradient: Array, y: Array) -> Array:
-        """G times the derivative of ``elu`` where it gave ``y``; may change ``gradient``."""
+        """Return G times the derivative of ``elu`` at its result ``y``; may change ``gradient``."""
 
     def mean_of_heads(self, x: Array, heads: int) -> Array:
-        """The mean over heads of X [rows, heads * columns], [rows, columns]."""
+        """Return the mean over heads of X [rows, heads * columns], [rows, columns]."""
 
     def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
-        """The gradient by the input of ``mean_of_heads``, [rows, heads * columns]."""
+        """Return the gradient by the input of ``mean_of_heads``, [rows, heads * columns]."""
 
     def head_products(self, x: Array, vectors: Array) -> Array:
-        """Inner products of each row's columns of a head with the head's vector.
+        """Return the inner products of each row's columns of a head with the head's vector.
 
         Args:
             x: [rows, H * F].
@@ -131,81 +131,81 @@ class Arrays(Protocol):
         """
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
-        """Gradient of ``head_products`` by the vectors, float64 [H, F]; that by ``x`` is added to ``by_x``."""
+        """Return the gradient of ``head_products`` by the vectors, float64 [H, F]; add that by ``x`` to ``by_x``."""
 
     def inner_products(self, x: Array, y: Array, heads: int) -> Array:
-        """Inner products of the rows of X and Y [rows, H * F], head by head, [rows, H]."""
+        """Return the inner products of the rows of X and Y [rows, H * F] per head, [rows, H]."""
 
     def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
-        """Sum over the arcs of each node of X at the other end, of X's type, [nodes, columns].
+        """Return the sum over each node's arcs of X at the other end, of X's type, [nodes, columns].
 
         Args:
-            ptr: int64 [nodes + 1], where the arcs of each node begin; never changes.
+            ptr: int64 [nodes + 1], where the arcs of each node begin; must never change.
             ends: int32 or int64 [arcs], rows of ``x``.
             weights: [arcs], of X's type; None: all are 1.
             x: [*, columns].
         """
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
-        """Each row over its Euclidean norm, at least ``least``, a new array; and [rows, 1] that it was divided by."""
+        """Return each row divided by its Euclidean norm, at least ``least``, and the divisors [rows, 1]; new arrays."""
 
     def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
-        """Gradient by the input of ``normalize_rows`` from what it returned; may change ``gradient``."""
+        """Return the gradient by the input of ``normalize_rows`` from its results; may change ``gradient``."""
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
-        """Layer normalization: N = (X - mean) / sqrt(variance + epsilon) row by row, 1 / the root, N * scale + shift.
+        """Normalize rows: return N = (X - mean) / sqrt(variance + epsilon), 1 / the root, and N * scale + shift.
 
         Returns:
             Three new arrays: [rows, columns], [rows, 1], [rows, columns].
         """
 
     def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
-        """Gradient by the input of ``layer_norm`` from the first two that it returned; may change ``gradient``."""
+        """Return the gradient by the input of ``layer_norm`` from its first two results; may change ``gradient``."""
 
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Mean and 1 / sqrt(variance + epsilon), of ``dtype``, and new running mean and variance.
+        """Return the mean and 1 / sqrt(variance + epsilon), of ``dtype``, and the new running mean and variance.
 
         Args:
             sums: ``column_moments(x, x)`` over all PEs.
             nodes: rows of all PEs.
             running: float64 [columns] each, mean and unbiased variance so far.
             momentum: weight of this pass in the running statistics.
-            epsilon: what is added to the variance.
-            dtype: of the first two results.
+            epsilon: added to the variance.
+            dtype: type of the first two results.
         """
 
     def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
-        """(X - mean) * inverse, and that times ``scale`` plus ``shift``; new arrays."""
+        """Return (X - mean) * inverse, and that times ``scale`` plus ``shift``; new arrays."""
 
     def normalize_with(
         self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        """Batch normalization with the running mean and variance; a new array."""
+        """Return batch normalization with the running mean and variance; a new array."""
 
     def normalize_backward(
         self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
     ) -> Array:
-        """Gradient by the input of a batch normalization; may change ``gradient``.
+        """Return the gradient by the input of a batch normalization; may change ``gradient``.
 
         Args:
-            gradient: by the output.
-            normal, inverse: what ``normalize`` returned first and was given.
+            gradient: gradient by the output.
+            normal, inverse: the first result of ``normalize``, and its argument.
             sums: ``column_moments(gradient, normal)`` over all PEs.
             nodes: rows of all PEs.
             scale: the trained factor, [columns].
         """
 
     def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
-        """Over the rows ``chosen`` (int64): their loss, and how often the largest logit is the label's.
+        """Return the loss of the rows ``chosen``, and per split how often the largest logit is the label's.
 
         Args:
             logits: [rows, classes].
             labels: int32 [rows].
             chosen: int64 [k].
-            splits: int32 [k], which split of 0..``count`` - 1 each of them is in.
-            judge: the split whose loss is taken.
+            splits: int32 [k], the split of each chosen row, 0..``count`` - 1.
+            judge: the split for the loss.
             count: number of splits.
 
         Returns:
@@ -216,56 +216,56 @@ class Arrays(Protocol):
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
-        """Sum over the rows ``chosen`` of -log softmax(logits)[label] / ``count``, float64 [1], and its gradient by the
-        logits; may change ``logits``.
+        """Return the sum over the rows ``chosen`` of -log softmax(logits)[label] / ``count``, float64 [1], and its
+        gradient by the logits; may change ``logits``.
 
         Args:
             logits, labels, chosen: as in ``class_sums``.
-            weights: float32 [classes], what a row counts by its label.
-            count: what the sum is divided by.
+            weights: float32 [classes], the weight of a row by its label.
+            count: divisor of the sum.
         """
 
     def classes(self, logits: Array) -> Array:
-        """The column of each row's largest entry, the first of equal ones, int64 [rows]."""
+        """Return the column of each row's largest entry, the first of equal ones, int64 [rows]."""
 
     def finite(self, x: Array) -> Array:
-        """1 where no entry of a float64 vector is beyond ``LARGEST``, nan among them, else 0; float64 [1]."""
+        """Return 1 if no entry of a float64 vector is nan or exceeds ``LARGEST`` in size, else 0; float64 [1]."""
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:
-        """X becomes Y, both float64, unless ``allowed`` [1] is 0."""
+        """Copy Y to X, both float64, unless ``allowed`` [1] is 0."""
 
     def adam(
         self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
-        """One step of Adam in place, on vectors of all parameters, unless ``allowed`` [1] is 0.
+        """Apply a step of Adam in place, to vectors of all parameters, unless ``allowed`` [1] is 0.
 
         Args:
             weights, first, second: values and moments.
             gradients: float64.
             decay: L2 penalty of each value.
-            rates: float64 [6]: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, what the root is kept
-                above, and the learning rate. In the device's memory: the same launch takes another step.
+            rates: float64 [6]: 1 - beta1, 1 - beta2, learning rate / (1 - beta1^t), 1 - beta2^t, the number added to
+                the root, and the learning rate. In device memory, so that one recorded launch serves every step.
             allowed: float64 [1].
         """
 
     def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
-        """W - learning rate * decay * W, in place, as ``adam``: the decoupled weight decay of AdamW."""
+        """Subtract learning rate * decay * W in place, with arguments like ``adam``: AdamW's decoupled weight decay."""
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """Sum over the known tasks of the rows ``chosen`` (int64) of -log sigmoid(+-logit), float64 [1].
+        """Return the sum over the known tasks of the rows ``chosen`` (int64) of -log sigmoid(+-logit), float64 [1].
 
         ``tasks`` is uint8 [rows, columns]: 0, 1, or 255 where unknown.
         """
 
     def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
-        """``binary_cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``."""
+        """Return ``binary_cross_entropy`` / ``count`` and its gradient by the logits; may change ``logits``."""
 
     def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """True positives, false positives and false negatives among the known tasks, float64 [3]; yes is logit > 0."""
+        """Return true positives, false positives and false negatives of known tasks, float64 [3]; yes is logit > 0."""
 
 
 def arrays_of(world: World) -> Arrays:
-    """The operations of this PE's device."""
+    """Return the operations of this PE's device."""
     if world.xp is np:
         return HostArrays()
     from mgg.model.arrays.cuda import CudaArrays

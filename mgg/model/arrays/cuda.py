@@ -1,9 +1,8 @@
-"""The table of array operations on GPUs: cuBLAS, and fused elementwise kernels (``cuda_kernels``).
+"""Array operations on GPUs: cuBLAS, and fused elementwise kernels (``cuda_kernels``).
 
-Everything is float32 and row-major, goes to CuPy's current stream and never waits for it. Sums run in double precision,
-those over arcs in trees of float32, and in an order that depends on shapes and arcs alone, so that the same inputs give
-the same bits. Products use no TF32,
-which is CuPy's and cuBLAS's default.
+All arrays are float32 and row-major. Operations go to CuPy's current stream and never wait for it. Sums run in double
+precision, those over arcs in trees of float32, in an order that depends on shapes and arcs alone: the same inputs give
+the same bits. Products use no TF32, which is the default of CuPy and cuBLAS.
 """
 
 from __future__ import annotations
@@ -27,34 +26,34 @@ from mgg.model.features import DeviceCsr
 if TYPE_CHECKING:
     pass
 
-#: Threads that sum columns; enough to fill a GPU.
+#: Most threads that sum columns; enough to fill a GPU.
 SUM_THREADS = 1 << 18
-#: Entries up to which one launch sums columns.
+#: Matrices of at most this many entries are summed in one launch.
 FEW = 1 << 16
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A dropout mask, which is computed where it is applied: the state of each row's random numbers, and the rate."""
+    """A dropout mask, computed where it is applied: the state of each row's random numbers, and the rate."""
 
     states: cupy.ndarray
     rate: float
 
 
 class CudaArrays:
-    """See ``mgg.model.arrays.Arrays``; float32 alone."""
+    """See ``mgg.model.arrays.Arrays``; supports float32 only."""
 
     def __init__(self, world: World) -> None:
         self.upload, self.operators = world.upload, world.operators
 
     def joined(self, parts: list[Array]) -> Array:
-        """One vector of float64, several parts a launch. CuPy's own uploads the addresses where there are many."""
+        """Return one float64 vector, several parts per launch. CuPy's own function uploads addresses for many parts."""
         flat = [part.reshape(-1) for part in parts]
         out, first = cupy.empty(sum(part.size for part in flat), np.float64), 0
         for place in range(0, len(flat), kernels.JOINED):
             some = flat[place : place + kernels.JOINED]
             ends = np.cumsum([part.size for part in some]).tolist()
-            # Parts that there are not begin and end where the last one ends.
+            # Missing parts begin and end where the last one ends.
             lacking = kernels.JOINED - len(some)
             some, bounds = some + some[-1:] * lacking, ends + ends[-1:] * lacking
             if ends[-1]:
@@ -63,35 +62,35 @@ class CudaArrays:
         return out
 
     def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The call."""
+        """Call ``work``."""
         return work(*arguments)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Zeros."""
+        """Return zeros."""
         return cupy.zeros(shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Any numbers."""
+        """Return an uninitialized array."""
         return cupy.empty(shape, dtype)
 
     def rows(self, x: Array, places: Array) -> Array:
-        """A copy of the rows."""
+        """Return a copy of the rows."""
         return x[places]
 
     def put_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Row by row."""
+        """Write row by row."""
         x[places] = y
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Row by row."""
+        """Add row by row."""
         x[places] += y
 
     def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
-        """X W."""
+        """Return X W."""
         return x.product(weight) if isinstance(x, DeviceCsr) else cublas.product(x, weight, out)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
-        """X^T G, in pieces of rows that are summed in float64."""
+        """Return X^T G, in pieces of rows that are summed in float64."""
         if isinstance(x, DeviceCsr):
             return x.transposed_product(gradient).astype(np.float64)
         rows, inputs, outputs = len(x), x.shape[1], gradient.shape[1]
@@ -107,36 +106,36 @@ class CudaArrays:
         return self._sum_rows(parts.reshape(len(parts), inputs * outputs)).reshape(inputs, outputs)
 
     def column_sums(self, x: Array) -> Array:
-        """Sum of the rows."""
+        """Return the sum of the rows."""
         return self._sum_rows(x)
 
     def column_moments(self, x: Array, y: Array) -> Array:
-        """Sums of X and X * Y."""
+        """Return the sums of X and X * Y."""
         columns = x.shape[1]
         lanes = _lanes(x)
-        # One matrix with the columns of both, so that both are summed at once.
+        # Put the columns of both into one matrix, to sum them at once.
         side_by_side = cupy.empty((lanes, 2 * columns), np.float64)
         kernels.moments(x, y, x.size, lanes * columns, columns, side_by_side, size=lanes * columns)
         return self._sum_rows(side_by_side).reshape(2, columns)
 
     def inner(self, x: Array, y: Array) -> Array:
-        """Sum of X * Y."""
+        """Return the sum of X * Y."""
         return self.column_moments(x.reshape(-1, 1), y.reshape(-1, 1))[1]
 
     def add_bias(self, x: Array, bias: Array) -> Array:
-        """X + b."""
+        """Return X + b."""
         return kernels.add_bias(x, bias, out=x)
 
     def relu(self, x: Array) -> Array:
-        """max(X, 0), in place."""
+        """Return max(X, 0), in place."""
         return kernels.relu(x, out=x)
 
     def where_positive(self, gradient: Array, y: Array) -> Array:
-        """G where Y > 0, in place."""
+        """Return G where Y > 0, else 0, in place."""
         return kernels.where_positive(gradient, y, out=gradient)
 
     def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
-        """Masked input and mask."""
+        """Return the masked input and the mask."""
         key = random.device_base(draws.seed), draws.epoch, draws.place
         if isinstance(x, DeviceCsr):
             values = cupy.empty(len(x.values), np.float32)
@@ -148,58 +147,58 @@ class CudaArrays:
         return self._apply(x, mask, cupy.empty(x.shape, np.float32)), mask
 
     def masked(self, gradient: Array, mask: Mask) -> Array:
-        """The product, in place."""
+        """Return the product, in place."""
         return self._apply(gradient, mask, gradient)
 
     def _apply(self, x: Array, mask: Mask, out: Array) -> Array:
         return kernels.masked_rows(x, mask.states, mask.rate, 1 / (1 - mask.rate), out=out)
 
     def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
-        """X * s."""
+        """Return X * s."""
         return kernels.scale_rows(x, scale, out=cupy.empty(x.shape, np.float32) if out is None else out)
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
-        """(X + Y) * s."""
+        """Return (X + Y) * s."""
         return kernels.add_and_scale(x, y, scale, out=x)
 
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
-        """X + (1 + epsilon) Y."""
+        """Return X + (1 + epsilon) Y."""
         return kernels.add_multiple(x, y, epsilon, out=x)
 
     def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
-        """a X + b Y."""
+        """Return a X + b Y."""
         return kernels.combined(x, y, a, b, out=x)
 
     def times(self, x: Array, y: Array) -> Array:
-        """X * Y."""
+        """Return X * Y."""
         return kernels.times(x, y, out=x)
 
     def elu(self, x: Array) -> Array:
-        """X or exp(X) - 1, in place."""
+        """Return X or exp(X) - 1, in place."""
         return kernels.elu(x, out=x)
 
     def elu_backward(self, gradient: Array, y: Array) -> Array:
-        """G or G (Y + 1), in place."""
+        """Return G or G (Y + 1), in place."""
         return kernels.elu_backward(gradient, y, out=gradient)
 
     def mean_of_heads(self, x: Array, heads: int) -> Array:
-        """The mean."""
+        """Return the mean."""
         out = cupy.empty((len(x), x.shape[1] // heads), np.float32)
         kernels.mean_of_heads(x, heads, out.shape[1], out)
         return out
 
     def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
-        """G / heads for each head."""
+        """Return G / heads for each head."""
         out = cupy.empty((len(gradient), gradient.shape[1] * heads), np.float32)
         kernels.mean_of_heads_backward(gradient, heads, gradient.shape[1], out)
         return out
 
     def head_products(self, x: Array, vectors: Array) -> Array:
-        """The inner products."""
+        """Return the inner products."""
         return _products(x, vectors, len(vectors), len(vectors))
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
-        """G^T X by head."""
+        """Return G^T X per head."""
         kernels.add_head_products_backward(gradient, vectors, *vectors.shape, by_x)
         lanes = _lanes(x)
         partial = cupy.empty((lanes, x.shape[1]), np.float64)
@@ -207,29 +206,29 @@ class CudaArrays:
         return self._sum_rows(partial).reshape(*vectors.shape)
 
     def inner_products(self, x: Array, y: Array, heads: int) -> Array:
-        """Row by row and head by head."""
+        """Return the inner products per row and head."""
         return _products(x, y, heads, len(x) * heads)
 
     def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
-        """The sums."""
+        """Return the sums."""
         out = cupy.empty((len(ptr) - 1, x.shape[1]), np.float32)
         self.operators.spmm_rows(ptr, ends, weights, x, out, False)
         return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
-        """Rows of norm 1, and the norms."""
+        """Return rows of norm 1, and the norms."""
         norms = cupy.empty((len(x), 1), np.float32)
         kernels.row_norms(x, x.shape[1], least, norms)
         return kernels.over_norms(x, norms, out=cupy.empty(x.shape, np.float32)), norms
 
     def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
-        """(G - Y <G, Y>) / norm, in place."""
+        """Return (G - Y <G, Y>) / norm, in place."""
         along = cupy.empty(norms.shape, np.float32)
         kernels.row_products(gradient, y, y.shape[1], along)
         return kernels.normalize_rows_backward(gradient, y, along, norms, out=gradient)
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
-        """N, 1 / deviation, and N scaled and shifted."""
+        """Return N, 1 / deviation, and N scaled and shifted."""
         mean, inverse = (cupy.empty((len(x), 1), np.float32) for _ in range(2))
         kernels.row_statistics(x, x.shape[1], epsilon, mean, inverse)
         normal, y = (cupy.empty(x.shape, np.float32) for _ in range(2))
@@ -237,7 +236,7 @@ class CudaArrays:
         return normal, inverse, kernels.scaled_and_shifted(normal, scale, shift, out=y)
 
     def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
-        """The gradient by the input, in place."""
+        """Return the gradient by the input, in place."""
         mean, along = (cupy.empty(inverse.shape, np.float32) for _ in range(2))
         kernels.row_gradient_means(gradient, normal, scale, normal.shape[1], mean, along)
         return kernels.layer_norm_backward(gradient, normal, scale, mean, along, inverse, out=gradient)
@@ -245,7 +244,7 @@ class CudaArrays:
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Mean, 1 / deviation, new running statistics."""
+        """Return the mean, 1 / deviation, and the new running statistics."""
         columns = sums.shape[1]
         mean, inverse = (cupy.empty(columns, np.float32) for _ in range(2))
         new_mean, new_variance = (cupy.empty(columns, np.float64) for _ in range(2))
@@ -255,7 +254,7 @@ class CudaArrays:
         return mean, inverse, (new_mean, new_variance)
 
     def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
-        """Normalized X, and that scaled and shifted."""
+        """Return normalized X, and that scaled and shifted."""
         normal, y = (cupy.empty(x.shape, np.float32) for _ in range(2))
         kernels.normalize(x, mean, inverse, scale, shift, normal, y)
         return normal, y
@@ -263,7 +262,7 @@ class CudaArrays:
     def normalize_with(
         self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        """X normalized with running statistics."""
+        """Return X normalized with running statistics."""
         factor, offset = (cupy.empty(x.shape[1], np.float32) for _ in range(2))
         kernels.running_factors(*running, scale, shift, epsilon, factor, offset)
         y = cupy.empty(x.shape, np.float32)
@@ -273,12 +272,12 @@ class CudaArrays:
     def normalize_backward(
         self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
     ) -> Array:
-        """The gradient by the input, in place."""
+        """Return the gradient by the input, in place."""
         kernels.normalize_backward(normal, sums[0], sums[1], float(nodes), inverse, scale, gradient)
         return gradient
 
     def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
-        """All of them at once."""
+        """Return the loss of split ``judge`` and the hits of each split, in one launch and a sum."""
         rows = len(chosen)
         found = cupy.empty((max(1, min(rows, SUM_THREADS)), 1 + count), np.float64)
         kernels.class_sums(
@@ -289,8 +288,8 @@ class CudaArrays:
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
-        """Both; the gradient takes the place of the logits."""
-        # Of each row log(sum(exp(logits))), infinite where it is not chosen.
+        """Return the loss and its gradient, which overwrites the logits."""
+        # log(sum(exp(logits))) per row, infinite for rows that are not chosen.
         log_sums = cupy.full(len(logits), np.inf, np.float64)
         losses = cupy.empty(len(chosen), np.float64)
         kernels.row_losses(logits, labels, weights, chosen, logits.shape[1], float(count), losses, log_sums)
@@ -298,40 +297,40 @@ class CudaArrays:
         return loss, kernels.logit_gradient(logits, log_sums, labels, weights, float(count), out=logits)
 
     def classes(self, logits: Array) -> Array:
-        """The column of the largest."""
+        """Return the column of each row's largest entry."""
         return cupy.argmax(logits, axis=1)
 
     def finite(self, x: Array) -> Array:
-        """1 or 0."""
+        """Return 1 or 0."""
         found = cupy.full((1,), 1, np.float64)
         kernels.refute_finite(x, LARGEST, found)
         return found
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:
-        """One kernel."""
+        """Launch one kernel."""
         kernels.move(y, allowed, x)
 
     def adam(
         self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
-        """One step, one kernel."""
+        """Apply one step in one kernel."""
         kernels.adam(gradients, decay, rates, allowed, weights, first, second)
 
     def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
-        """One kernel."""
+        """Launch one kernel."""
         kernels.shrink(decay, rates, allowed, weights)
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """The sum."""
+        """Return the sum."""
         return self._binary(logits, tasks, chosen, 1, cupy.full((1,), 0, np.float32))
 
     def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
-        """Both."""
+        """Return the loss and its gradient."""
         gradient = cupy.full(logits.shape, 0, np.float32)
         return self._binary(logits, tasks, chosen, count, gradient), gradient
 
     def _binary(self, logits: Array, tasks: Array, chosen: Array, count: int, gradient: Array) -> Array:
-        """The loss [1]; fills ``gradient`` where it has the shape of the logits."""
+        """Return the loss [1]; fill ``gradient`` if it has the shape of the logits."""
         columns = logits.shape[1]
         losses = cupy.empty(len(chosen) * columns, np.float64)
         kept = gradient.shape == logits.shape
@@ -339,18 +338,18 @@ class CudaArrays:
         return self._sum_rows(losses.reshape(-1, 1))
 
     def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """The three numbers."""
+        """Return the three counts."""
         found = cupy.empty((len(chosen), 3), np.float64)
         kernels.decisions(logits, tasks, chosen, logits.shape[1], found, size=len(chosen))
         return self._sum_rows(found)
 
     def _sum_rows(self, x: Array) -> Array:
-        """Column sums of a contiguous matrix, float64 [columns].
+        """Return the column sums of a contiguous matrix, float64 [columns].
 
-        CuPy's own sum gives all rows of a few columns to one block of threads: one launch instead of several where the
-        matrix is small, too few threads where it is not. Here thread i adds the entries i,
-        i + T, i + 2 T and so on, T being a multiple of the columns: it stays in its column, and neighbors read
-        neighbors. What the threads found is a shorter matrix of the same columns.
+        CuPy's own sum gives all rows of a few columns to one block of threads: a single launch for small matrices, but
+        too few threads for large ones. Here thread i adds the entries i, i + T, i + 2 T and so on. T is a multiple of
+        the columns, so the thread stays in its column, and adjacent threads read adjacent entries. The partial sums are
+        a shorter matrix with the same columns.
         """
         while len(x) != 1 or x.dtype != np.float64:
             if 0 < x.size <= FEW:
@@ -363,13 +362,13 @@ class CudaArrays:
 
 
 def _lanes(x: Array) -> int:
-    """Rows of partial sums: each stands for 32 rows of ``x`` or more, all of them where there are fewer."""
+    """Return the number of rows of partial sums: at least 32 rows of ``x`` each, or all if there are fewer."""
     rows, columns = x.shape
     return max(1, min(rows // 32, SUM_THREADS // max(columns, 1)))
 
 
 def _products(x: Array, y: Array, heads: int, rows: int) -> Array:
-    """Inner products of each of ``heads`` parts of the rows of X with a row of Y, as [``rows``, columns] all over."""
+    """Return the inner products of each of ``heads`` parts of the rows of X with Y [``rows``, columns], cycled."""
     products = cupy.empty((len(x), heads), np.float32)
     if products.size:
         kernels.head_products(x, y, rows, x.shape[1] // heads, products)

@@ -1,4 +1,4 @@
-"""The elementwise kernels behind the table of array operations on GPUs; CuPy compiles each at its first use.
+"""Elementwise kernels of the array operations on GPUs; CuPy compiles each on first use.
 
 Sums run in double precision and in an order that depends on the shapes alone.
 """
@@ -24,14 +24,14 @@ masked_rows = ByFours(
     "mgg_masked_rows", "x", "raw uint64 states, float32 rate, float32 kept",
     "x * (mgg_uniform(states[row], (unsigned long long)column) >= rate ? kept : 0.0f)", random.cuda_source(),
 )  # fmt: skip
-#: Rows that are not chosen have an infinite sum, so their shares are 0.
+#: Rows that are not chosen have an infinite log sum, so their gradient is 0.
 logit_gradient = ByFours(
     "mgg_logit_gradient", "logit", "raw float64 log_sums, raw int32 labels, raw float32 weights, float64 count",
     "isinf(log_sums[row]) ? 0.0f"
     " : (float)((double)weights[labels[row]]"
     " * (exp((double)logit - log_sums[row]) - ((int)column == labels[row] ? 1.0 : 0.0)) / count)",
 )  # fmt: skip
-#: The key of an epoch's random numbers; the epoch is read from memory, where every epoch leaves its number.
+#: The key of an epoch's random numbers; the epoch is read from device memory, where every epoch writes its number.
 _KEY = (
     f"mgg_key((unsigned long long)base, (unsigned long long)epoch[0] * {random.STREAMS}ull + (unsigned long long)place)"
 )
@@ -52,7 +52,7 @@ sums = ElementwiseKernel(
     "double total = 0; for (long long k = i; k < entries; k += threads) total += (double)x[k]; sum = total",
     "mgg_sums",
 )  # fmt: skip
-#: Vectors that one launch puts one after the other.
+#: Vectors that one launch joins.
 JOINED = 8
 join = ElementwiseKernel(
     ", ".join([f"raw float64 part{n}" for n in range(JOINED)] + [f"int64 end{n}" for n in range(JOINED)]),
@@ -62,7 +62,7 @@ join = ElementwiseKernel(
     + "out[i] = found",
     "mgg_join",
 )
-#: Thread i takes column i % columns of every so many rows; the result has the sums of a row's columns, then products.
+#: Thread i sums one column over every n-th row; the result has the sums of X's columns, then those of the products.
 moments = ElementwiseKernel(
     "raw float32 x, raw float32 y, int64 entries, int64 threads, int64 columns", "raw float64 found",
     """
@@ -108,7 +108,7 @@ add_head_products_backward = ElementwiseKernel(
     "by_x += gradient[i / columns] * vectors[i % (heads * columns)]",
     "mgg_add_head_products_backward",
 )  # fmt: skip
-#: Thread i adds up column i % columns of X, times its head's gradient, over every ``lanes``-th row.
+#: Thread i sums column i % columns of X, times its head's gradient, over every ``lanes``-th row.
 vector_gradients = ElementwiseKernel(
     "raw float32 x, raw float32 gradient, int64 rows, int64 heads, int64 columns, int64 lanes", "float64 sum",
     """
@@ -222,7 +222,7 @@ normalize_backward = ElementwiseKernel(
     """,
     "mgg_normalize_backward",
 )  # fmt: skip
-#: For each chosen row its share of the loss, and log(sum(exp(logits))) for the gradient.
+#: Per chosen row, its share of the loss, and log(sum(exp(logits))) for the gradient.
 row_losses = ElementwiseKernel(
     "raw float32 logits, raw int32 labels, raw float32 weights, int64 row, int64 classes, float64 count",
     "float64 loss, raw float64 log_sums",
@@ -241,7 +241,7 @@ row_losses = ElementwiseKernel(
     """,
     "mgg_row_losses",
 )  # fmt: skip
-#: Thread i has every ``threads``-th of the chosen rows: its loss and its hits of each split.
+#: Thread i sums the loss and the hits of each split over every ``threads``-th chosen row.
 class_sums = ElementwiseKernel(
     "raw float32 logits, raw int32 labels, raw int64 chosen, raw int32 splits, int64 rows, int64 threads,"
     " int64 classes, int32 judge, int64 count",
@@ -270,7 +270,7 @@ class_sums = ElementwiseKernel(
     """,
     "mgg_class_sums",
 )  # fmt: skip
-#: What is found is 1 beforehand; whoever sees another number says so, and all say the same.
+#: ``found`` is 1 before the launch; threads that see a larger number or nan all write 0.
 refute_finite = ElementwiseKernel(
     "float64 x, float64 largest", "raw float64 found", "if (!(fabs(x) <= largest)) found[0] = 0.0", "mgg_refute_finite"
 )
@@ -296,7 +296,7 @@ shrink = ElementwiseKernel(
     "float32 decay, raw float64 rates, raw float64 allowed", "float32 weight",
     "if (allowed[0] != 0.0) weight = weight - (float)rates[5] * decay * weight", "mgg_shrink",
 )  # fmt: skip
-#: An entry of the chosen rows a thread: its share of the loss, and of the gradient where that is wanted.
+#: One entry of the chosen rows per thread: its share of the loss and, with ``kept``, of the gradient.
 binary_losses = ElementwiseKernel(
     "raw float32 logits, raw uint8 tasks, raw int64 chosen, int64 columns, float64 count, int32 kept",
     "float64 loss, raw float32 gradient",

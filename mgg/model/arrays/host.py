@@ -22,14 +22,14 @@ from mgg.model.loss import (
     decisions,
 )
 
-#: Losses and gradients beyond it end a training: float32 must hold a gradient's square.
+#: Largest absolute value of losses and gradients; beyond it training ends, since float32 must hold a gradient's square.
 LARGEST = 1e18
-#: Rows of a piece of a transposed product: float32 sums of more, those of arcs above all, lose digits.
+#: Rows per piece of a transposed product: float32 sums of more rows, those of arcs above all, lose digits.
 PIECE = 1024
 
 
 class HostArrays:
-    """See ``mgg.model.arrays.Arrays``; any floating type."""
+    """See ``mgg.model.arrays.Arrays``; supports any floating type."""
 
     operators = None
 
@@ -37,27 +37,27 @@ class HostArrays:
         self._stored: tuple[sparse.csr_array, Array, Array, sparse.csr_array] | None = None
 
     def upload(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def joined(self, parts: list[Array]) -> Array:
-        """One vector."""
+        """Return one vector."""
         return np.concatenate([part.ravel() for part in parts])
 
     def arc_work(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The call."""
+        """Call ``work``."""
         return work(*arguments)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Zeros."""
+        """Return zeros."""
         return np.zeros(shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Any numbers."""
+        """Return an uninitialized array."""
         return np.empty(shape, dtype)
 
     def rows(self, x: Array, places: Array) -> Array:
-        """A copy of the rows."""
+        """Return a copy of the rows."""
         if not x.flags.c_contiguous:
             return x[places]
         out = np.empty((len(places), *x.shape[1:]), x.dtype)
@@ -65,19 +65,19 @@ class HostArrays:
         return out
 
     def put_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Row by row."""
+        """Write row by row."""
         sums.put_rows(_matrix(y), places, _matrix(x))
 
     def add_to_rows(self, x: Array, places: Array, y: Array) -> None:
-        """Row by row."""
+        """Add row by row."""
         x[places] += y
 
     def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
-        """X W."""
+        """Return X W."""
         return x @ weight if out is None or hasattr(x, "toarray") else np.matmul(x, weight, out=out)
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
-        """X^T G; that of dense X in pieces of rows, which are summed in float64."""
+        """Return X^T G; for dense X in pieces of rows, which are summed in float64."""
         if sparse.issparse(x) or len(x) <= PIECE:
             return (x.T @ gradient).astype(np.float64)
         found = np.zeros((x.shape[1], gradient.shape[1]))
@@ -86,33 +86,33 @@ class HostArrays:
         return found
 
     def column_sums(self, x: Array) -> Array:
-        """Sum of the rows."""
+        """Return the sum of the rows."""
         return x.sum(axis=0, dtype=np.float64)
 
     def column_moments(self, x: Array, y: Array) -> Array:
-        """Sums of X and X * Y."""
+        """Return the sums of X and X * Y."""
         wide = x.astype(np.float64)
         return np.stack([wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide if y is x else y)])
 
     def inner(self, x: Array, y: Array) -> Array:
-        """Sum of X * Y."""
+        """Return the sum of X * Y."""
         return np.einsum("ij,ij->", x, y, dtype=np.float64).reshape(1)
 
     def add_bias(self, x: Array, bias: Array) -> Array:
-        """X + b."""
+        """Return X + b."""
         x += bias
         return x
 
     def relu(self, x: Array) -> Array:
-        """max(X, 0)."""
+        """Return max(X, 0)."""
         return np.maximum(x, 0)
 
     def where_positive(self, gradient: Array, y: Array) -> Array:
-        """G where Y > 0."""
+        """Return G where Y > 0, else 0."""
         return gradient * (y > 0)
 
     def dropout(self, x: Any, node_ids: Array, draws: Draws, rate: float) -> tuple[Any, Any]:
-        """Masked input and mask."""
+        """Return the masked input and the mask."""
         if sparse.issparse(x):
             return self._dropout_stored(x, node_ids, draws, rate), None
         kept = random.uniform(draws.seed, draws.stream, node_ids, x.shape[1]) >= rate
@@ -120,7 +120,7 @@ class HostArrays:
         return x * mask, mask
 
     def _dropout_stored(self, x: sparse.csr_array, node_ids: Array, draws: Draws, rate: float) -> sparse.csr_array:
-        # The input features are the same array in every epoch: their coordinates and the output are kept.
+        # The input features are the same array in every epoch, so cache their coordinates and the output.
         if self._stored is None or self._stored[0] is not x:
             self._stored = (x, np.repeat(node_ids, np.diff(x.indptr)), x.indices.astype(np.int64), x.copy())
         _, rows, columns, out = self._stored
@@ -130,93 +130,93 @@ class HostArrays:
         return out
 
     def masked(self, gradient: Array, mask: Any) -> Array:
-        """The product."""
+        """Return the product."""
         return gradient * mask
 
     def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
-        """X * s."""
+        """Return X * s."""
         return np.multiply(x, scale, out=out)
 
     def add_and_scale(self, x: Array, y: Array, scale: Array) -> Array:
-        """(X + Y) * s."""
+        """Return (X + Y) * s."""
         x += y
         x *= scale
         return x
 
     def add_multiple(self, x: Array, epsilon: Array, y: Array) -> Array:
-        """X + (1 + epsilon) Y."""
+        """Return X + (1 + epsilon) Y."""
         x += (1 + epsilon) * y
         return x
 
     def combined(self, x: Array, a: float, y: Array, b: float) -> Array:
-        """a X + b Y."""
+        """Return a X + b Y."""
         x *= a
         x += b * y
         return x
 
     def times(self, x: Array, y: Array) -> Array:
-        """X * Y."""
+        """Return X * Y."""
         x *= y
         return x
 
     def elu(self, x: Array) -> Array:
-        """X or exp(X) - 1."""
+        """Return X or exp(X) - 1."""
         return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
 
     def elu_backward(self, gradient: Array, y: Array) -> Array:
-        """G or G (Y + 1)."""
+        """Return G or G (Y + 1)."""
         return gradient * np.where(y > 0, 1, y + 1)
 
     def mean_of_heads(self, x: Array, heads: int) -> Array:
-        """The mean."""
+        """Return the mean."""
         return x.reshape(len(x), heads, x.shape[1] // heads).mean(axis=1)
 
     def mean_of_heads_backward(self, gradient: Array, heads: int) -> Array:
-        """G / heads for each head."""
+        """Return G / heads for each head."""
         return np.tile(gradient / heads, heads)
 
     def head_products(self, x: Array, vectors: Array) -> Array:
-        """The inner products."""
+        """Return the inner products."""
         return np.einsum("nhf,hf->nh", x.reshape(len(x), *vectors.shape), vectors)
 
     def head_products_backward(self, x: Array, vectors: Array, gradient: Array, by_x: Array) -> Array:
-        """G^T X by head."""
+        """Return G^T X per head."""
         shape = (len(x), *vectors.shape)
         by_x += (gradient[:, :, None] * vectors).reshape(by_x.shape)
         return np.einsum("nhf,nh->hf", x.reshape(shape), gradient, dtype=np.float64)
 
     def inner_products(self, x: Array, y: Array, heads: int) -> Array:
-        """Row by row and head by head."""
+        """Return the inner products per row and head."""
         shape = (len(x), heads, x.shape[1] // heads)
         return np.einsum("nhf,nhf->nh", x.reshape(shape), y.reshape(shape))
 
     def arc_sums(self, ptr: Array, ends: Array, weights: Array | None, x: Array) -> Array:
-        """The sums."""
+        """Return the sums."""
         out = np.empty((len(ptr) - 1, x.shape[1]), x.dtype)
         x = np.ascontiguousarray(x)
         sums.spmm_rows(ptr, ends, np.empty(0, x.dtype) if weights is None else weights, x, out, False, 0, len(ptr) - 1)
         return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:
-        """Rows of norm 1, and the norms."""
+        """Return rows of norm 1, and the norms."""
         norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64)).astype(x.dtype)[:, None]
         np.maximum(norms, least, out=norms)
         return x / norms, norms
 
     def normalize_rows_backward(self, gradient: Array, y: Array, norms: Array) -> Array:
-        """(G - Y <G, Y>) / norm."""
+        """Return (G - Y <G, Y>) / norm."""
         along = np.einsum("ij,ij->i", gradient, y, dtype=np.float64).astype(y.dtype)
         return (gradient - y * along[:, None]) / norms
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> tuple[Array, Array, Array]:
-        """N, 1 / deviation, and N scaled and shifted."""
+        """Return N, 1 / deviation, and N scaled and shifted."""
         mean, variance = (part.astype(x.dtype)[:, None] for part in _row_statistics(x))
         inverse = 1 / np.sqrt(variance + x.dtype.type(epsilon))
         normal = (x - mean) * inverse
         return normal, inverse, normal * scale + shift
 
     def layer_norm_backward(self, gradient: Array, normal: Array, inverse: Array, scale: Array) -> Array:
-        """The gradient by the input."""
+        """Return the gradient by the input."""
         scaled = gradient * scale
         mean = scaled.mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
         along = (scaled * normal).mean(axis=1, keepdims=True, dtype=np.float64).astype(scaled.dtype)
@@ -225,7 +225,7 @@ class HostArrays:
     def batch_statistics(
         self, sums: Array, nodes: int, running: tuple[Array, Array], momentum: float, epsilon: float, dtype: Any
     ) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Mean, 1 / deviation, new running statistics."""
+        """Return the mean, 1 / deviation, and the new running statistics."""
         mean, square = sums / nodes
         variance = np.maximum(square - mean * mean, 0)
         unbiased = variance * (nodes / max(nodes - 1, 1))
@@ -233,7 +233,7 @@ class HostArrays:
         return mean.astype(dtype), (1 / np.sqrt(variance + epsilon)).astype(dtype), (moved[0], moved[1])
 
     def normalize(self, x: Array, mean: Array, inverse: Array, scale: Array, shift: Array) -> tuple[Array, Array]:
-        """Normalized X, and that scaled and shifted."""
+        """Return normalized X, and that scaled and shifted."""
         normal = x - mean
         normal *= inverse
         y = normal * scale
@@ -243,7 +243,7 @@ class HostArrays:
     def normalize_with(
         self, x: Array, running: tuple[Array, Array], scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        """X normalized with running statistics."""
+        """Return X normalized with running statistics."""
         mean, variance = running
         factor = scale / np.sqrt(variance + epsilon)
         offset = shift - mean * factor
@@ -254,7 +254,7 @@ class HostArrays:
     def normalize_backward(
         self, gradient: Array, normal: Array, sums: Array, nodes: int, inverse: Array, scale: Array
     ) -> Array:
-        """The gradient by the input."""
+        """Return the gradient by the input."""
         by_shift, by_scale = (sums / nodes).astype(gradient.dtype)
         result = normal * -by_scale
         result += gradient
@@ -263,50 +263,50 @@ class HostArrays:
         return result
 
     def class_sums(self, logits: Array, labels: Array, chosen: Array, splits: Array, judge: int, count: int) -> Array:
-        """Split by split."""
+        """Return the loss of split ``judge`` and the hits of each split."""
         hits = [correct(logits, labels, chosen[splits == split]) for split in range(count)]
         return np.array([cross_entropy(logits, labels, chosen[splits == judge]), *hits])
 
     def loss_and_gradient(
         self, logits: Array, labels: Array, chosen: Array, weights: Array, count: int
     ) -> tuple[Array, Array]:
-        """Both."""
+        """Return the loss and its gradient."""
         loss = cross_entropy(logits, labels, chosen, weights) / count
         return np.array([loss]), cross_entropy_gradient(logits, labels, chosen, count, weights)
 
     def binary_cross_entropy(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """The sum."""
+        """Return the sum."""
         return np.array([binary_cross_entropy(logits, tasks, chosen)])
 
     def binary_loss_and_gradient(self, logits: Array, tasks: Array, chosen: Array, count: int) -> tuple[Array, Array]:
-        """Both."""
+        """Return the loss and its gradient."""
         loss = binary_cross_entropy(logits, tasks, chosen) / count
         return np.array([loss]), binary_cross_entropy_gradient(logits, tasks, chosen, count)
 
     def decisions(self, logits: Array, tasks: Array, chosen: Array) -> Array:
-        """The three numbers."""
+        """Return the three counts."""
         return decisions(logits, tasks, chosen)
 
     def classes(self, logits: Array) -> Array:
-        """The column of the largest."""
+        """Return the column of each row's largest entry."""
         return np.argmax(logits, axis=1)
 
     def finite(self, x: Array) -> Array:
-        """1 or 0."""
+        """Return 1 or 0."""
         return np.array([float((np.abs(x) <= LARGEST).all())])
 
     def move(self, x: Array, y: Array, allowed: Array) -> None:
-        """A copy."""
+        """Copy Y to X."""
         if allowed[0]:
             x[...] = y
 
     def adam(
         self, weights: Array, gradients: Array, first: Array, second: Array, decay: Array, rates: Array, allowed: Array
     ) -> None:
-        """One step."""
+        """Apply one step."""
         if not allowed[0]:
             return
-        # Python's numbers leave the arrays their type.
+        # Python numbers do not change the arrays' type.
         to_first, to_second, rate, correction, above, _ = rates.tolist()
         gradient = gradients.astype(weights.dtype)
         gradient += decay * weights
@@ -315,17 +315,17 @@ class HostArrays:
         weights -= rate * first / (np.sqrt(second / correction) + above)
 
     def shrink(self, weights: Array, decay: Array, rates: Array, allowed: Array) -> None:
-        """In place."""
+        """Shrink W in place."""
         if allowed[0]:
             weights -= (float(rates[5]) * decay).astype(weights.dtype) * weights
 
 
 def _row_statistics(x: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of each row, float64."""
+    """Return the mean and variance of each row, float64."""
     wide = x.astype(np.float64)
     return wide.mean(axis=1), wide.var(axis=1)
 
 
 def _matrix(x: Array) -> Array:
-    """All axes but the first as one."""
+    """Return ``x`` as a matrix, with all axes but the first merged."""
     return x.reshape(len(x), prod(x.shape[1:]))

@@ -1,7 +1,7 @@
-"""Rows of other PEs for models that work arc by arc: each needed row once, in bulk, and its gradient back.
+"""Rows of other PEs for models that work arc by arc: each row is fetched once, in bulk, and its gradient given back.
 
-It is technique ``halo``'s scheme on both ways. Gradients are summed at their owners in the order of the PEs, so the
-same inputs give the same bits.
+Both ways follow the scheme of technique ``halo``. Owners sum gradients in the order of the PEs, so the same inputs give
+the same bits.
 """
 
 from __future__ import annotations
@@ -16,48 +16,47 @@ from mgg.layout import PeLayout, Product
 
 
 class Halo(Protocol):
-    """This PE's rows and behind them its halo, the rows of other PEs at which its arcs begin, in the layout's order."""
+    """This PE's rows followed by its halo, the rows of other PEs at which its arcs begin, in the layout's order."""
 
     def fetch(self, x: Array) -> Array:
-        """The halo's rows behind this PE's own (collective).
+        """Return this PE's own rows followed by the halo's (collective).
 
         Args:
             x: [rows, D].
 
         Returns:
-            [rows + halo, D], of the caller; nobody writes it later. All of them are rounded where embeddings are bf16,
-            so that the numbers do not depend on how many PEs there are.
+            [rows + halo, D], owned by the caller. If embeddings are bf16, all rows are rounded, so that the numbers do
+            not depend on the number of PEs.
         """
 
     def give_back(self, gradient: Array) -> Array:
-        """The gradient by the rows of ``fetch``'s argument: what all PEs found for their copies, summed (collective).
+        """Return the gradient by the argument of ``fetch``: the sum over all PEs' copies of each row (collective).
 
-        Sums are of the type of what is computed, float32 or float64, and so is what they are sums of; rounding counts
-        as the identity.
+        Summands and sums have the type of the computation, float32 or float64; rounding counts as the identity.
 
         Args:
-            gradient: [rows + halo, D], may change.
+            gradient: [rows + halo, D], may be changed.
 
         Returns:
             [rows, D].
         """
 
     def host(self, values: np.ndarray) -> np.ndarray:
-        """``fetch`` for what is known on the hosts: a vector with an entry a row, of any type (collective)."""
+        """Return ``fetch`` of a vector in host memory with one entry per row, of any type (collective)."""
 
     def close(self) -> None:
         """Free the symmetric array (collective)."""
 
 
 class NoHalo:
-    """The halo of PEs without remote arcs, of the only one for example: no rows."""
+    """The halo of a PE without remote arcs, such as a single PE: no rows."""
 
     def __init__(self, world: World | None = None, dtype: str = "fp32") -> None:
-        """``world`` rounds for ``dtype`` bf16."""
+        """Initialize; ``world`` rounds for ``dtype`` bf16."""
         self._rounding = world if dtype == "bf16" else None
 
     def fetch(self, x: Array) -> Array:
-        """``x`` itself, or a rounded copy."""
+        """Return ``x`` itself, or a rounded copy."""
         if self._rounding is None:
             return x
         bits = self._rounding.xp.empty(x.shape, np.uint16)
@@ -65,24 +64,24 @@ class NoHalo:
         return widened(self._rounding, bits)
 
     def give_back(self, gradient: Array) -> Array:
-        """``gradient`` itself."""
+        """Return ``gradient`` itself."""
         return gradient
 
     def host(self, values: np.ndarray) -> np.ndarray:
-        """``values`` themselves."""
+        """Return ``values`` themselves."""
         return values
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""
 
 
 class FetchedHalo:
-    """The halo of one of several PEs."""
+    """The halo of one PE of several."""
 
     def __init__(
         self, world: World, layout: PeLayout, width: int, dtype: str = "fp32", real: type = np.float32
     ) -> None:
-        """Allocate for up to ``width`` columns of ``real``, fetched as they are or as ``dtype`` bf16 (collective)."""
+        """Allocate for up to ``width`` columns of ``real``, fetched unchanged or as ``dtype`` bf16 (collective)."""
         self._real, self._element = real, real if dtype == "fp32" else ELEMENTS[dtype]
         self._world, self._product, self._rows = world, layout.forward, layout.rows
         product = self._product
@@ -95,7 +94,7 @@ class FetchedHalo:
         sent, first = np.diff(product.send_ptr), product.send_first
         self._wanted = {pe: world.upload(np.ascontiguousarray(product.halo_of(pe))) for pe in self._others}
         self._returned = {pe: world.upload(np.arange(first[pe], first[pe] + sent[pe])) for pe in self._others}
-        # Row r of the result takes what came back for it, in the order of the PEs.
+        # Row r of the result sums the gradients returned for it, in the order of the PEs.
         counts = np.bincount(product.send_rows, minlength=self._rows)
         self._sum_ptr = world.upload(np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
         self._sum_rows = world.upload(np.argsort(product.send_rows, kind="stable").astype(np.int64))
@@ -147,13 +146,13 @@ class FetchedHalo:
 
 
 def host_halo(world: World, product: Product, values: np.ndarray) -> np.ndarray:
-    """``values``, an entry a row in host memory, and behind them those of the halo of ``product`` (collective)."""
+    """Return ``values`` (one entry per row, in host memory) followed by those of ``product``'s halo (collective)."""
     received = world.exchange([values[product.sends_to(pe)] for pe in range(world.size)])
     return np.concatenate([values, *received])
 
 
 def widened(world: World, bits: Array) -> Array:
-    """The float32 numbers of bfloat16 ``bits``, uint16 of any shape."""
+    """Return the float32 numbers of bfloat16 ``bits``, uint16 of any shape."""
     values = world.xp.empty(bits.shape, np.float32)
     world.operators.widen_bf16(bits, values)
     return values

@@ -1,8 +1,8 @@
-"""Rows of other PEs by any technique, for models that work arc by arc: a technique's product brings them.
+"""Rows of other PEs by any technique, for models that work arc by arc: the rows are a product of the technique.
 
-A technique computes A B for any A that PEs hold by rows. With the matrix that selects this PE's halo the product is
-the halo, and with its transpose each row's owner gets the sum of what the PEs found for their copies: so rows cross the
-wire as the technique sends them, whatever the model does with them afterwards.
+A technique computes A B for any A that is distributed by rows. If A selects this PE's halo, the product is the halo.
+The product with the transpose gives each row's owner the sum over all PEs' copies. So rows are transferred as the
+technique transfers them, whatever the model does with them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from mgg.model.halo import host_halo, widened
 
 
 def takes_product(technique: str, options: TechniqueOptions, layout: PeLayout) -> bool:
-    """Whether the halo comes by a product: always but with technique halo in one workgroup, whose scheme needs none."""
+    """Return whether the halo is a product: always, except with technique halo in one workgroup."""
     return technique != "halo" or members_of(options, layout) < layout.size
 
 
 class ProductHalo:
-    """The halo of one of several PEs, of which at least one has halo rows; see ``Halo``."""
+    """The halo of one PE of several, at least one of which has halo rows; see ``Halo``."""
 
     def __init__(
         self, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, dtype: str,
         arrays: Arrays, *, returns: bool = True,
     ) -> None:  # fmt: skip
-        """Prepare both products for up to ``width`` columns, of which ``dtype`` is fetched (collective).
+        """Prepare both products for up to ``width`` columns, fetched as ``dtype`` (collective).
 
-        Without ``returns`` nothing is given back.
+        Without ``returns``, ``give_back`` is not available.
 
         Raises:
-            InputError: what ``aggregate.prepare`` refuses.
+            InputError: ``aggregate.prepare`` refuses the arguments.
             MachineError: a GPU has too little memory left.
         """
         self._world, self._arrays = world, arrays
@@ -58,7 +58,7 @@ class ProductHalo:
         columns, rows = x.shape[1], self._rows
         everything = self._world.xp.empty((rows + self._product.halo, columns), np.float32)
         self._bring.write(columns, x)
-        # What others get is rounded where embeddings are bf16, and so is this PE's own.
+        # If embeddings are bf16, other PEs get rounded rows, so this PE's own are rounded as well.
         everything[:rows] = widened(self._world, self._bring.input(columns)) if self._rounded else x
         self._bring(columns, everything[rows:])
         return everything

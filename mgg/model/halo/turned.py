@@ -1,4 +1,4 @@
-"""Backward passes of vertex programs in the *turned* schedule on one PE (``mgg.vertex.turned``)."""
+"""Run backward passes of vertex programs in the *turned* schedule on one PE (``mgg.vertex.turned``)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mgg.vertex.out_arcs import Crossing, out_arcs
 from mgg.vertex.run import Part, Work, array_of, contiguous, dense
 from mgg.vertex.turned import Turned
 
-#: A winner, the number of an arc, goes as two numbers that float32 has: the higher bits and these.
+#: A winner, an arc number, is sent as two numbers that float32 represents: the higher bits and these lower ones.
 LOW_BITS = 20
 
 
 class Turning(NamedTuple):
-    """The most numbers that turned layers fetch at once: of a row, and of an arc."""
+    """The most entries that turned layers fetch at once: per row, and per arc."""
 
     rows: int
     arcs: int
@@ -38,13 +38,13 @@ NOTHING_TURNED = Turning(0, 0)
 
 @dataclass(eq=False)
 class Outward:
-    """What all turned layers of a model share.
+    """State shared by all turned layers of a model.
 
     Attributes:
-        world, layout: the PEs and what this one holds; None: it is the only one.
-        halo: brings the rows at which this PE's out-arcs end.
-        real: type of what is computed.
-        columns: the most numbers an arc that cross at once.
+        world, layout: the PEs and this PE's part; None: there is only one PE.
+        halo: fetches the rows at which this PE's out-arcs end.
+        real: type of the computation.
+        columns: the most entries per arc sent at once.
     """
 
     world: World | None = None
@@ -55,7 +55,7 @@ class Outward:
 
     @property
     def transpose(self) -> Product | None:
-        """The layout's, where there are several PEs."""
+        """The layout's transpose if there are several PEs, else None."""
         return None if self.layout is None or self.layout.size == 1 else self.layout.transpose
 
     def close(self) -> None:
@@ -64,14 +64,14 @@ class Outward:
 
 
 class OutArcs:
-    """The arcs that begin at this PE's rows, and the ways of what they need from other PEs.
+    """The arcs that begin at this PE's rows, and the transfers of what they need from other PEs.
 
     Args:
-        outward: of the model.
+        outward: the model's shared state.
         arcs: the arcs that end at this PE's rows.
         forward: the layout's product.
-        ids: of this PE's rows, on the host.
-        arrays: what the PE's device computes.
+        ids: ids of this PE's rows, on the host.
+        arrays: operations of the PE's device.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class OutArcs:
         return self._weights
 
     def rows(self, x: Array) -> Array:
-        """Rows of this PE, [rows, columns], and behind them those at which its out-arcs end (collective)."""
+        """Return this PE's rows, [rows, columns], followed by those at which its out-arcs end (collective)."""
         return self._outward.halo.fetch(x)
 
     def of_arcs(self, x: Array, *, runs: bool) -> Array:
-        """Values of this PE's in-arcs, or of their ``runs``, [arcs, columns], and behind them those of out-arcs that
-        end elsewhere (collective).
+        """Return values of this PE's in-arcs or, with ``runs``, of their runs, [arcs, columns], followed by those of
+        out-arcs that end elsewhere (collective).
         """
         if self._outward.transpose is None:
             return x
@@ -123,10 +123,10 @@ class OutArcs:
         return self._below(x, there[len(self._crossing.send) :])
 
     def winners(self, rows: Array) -> Array:
-        """Winners as ``rows`` brought them, int64 [rows, columns]: which out-arc of this PE won, if it is one."""
+        """Map fetched winners ``rows``, int64 [rows, columns], to out-arcs of this PE; -1 for other arcs."""
         if self._outward.transpose is None:
             return rows
-        # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in here.
+        # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other in this call.
         self._keys = self._keys or self._numbered()
         own, (bases, keys, numbers) = self._arcs.rows, self._keys
         wanted = np.add(rows[own:], bases)
@@ -139,14 +139,14 @@ class OutArcs:
         return self._below(rows[:own], found.reshape(wanted.shape))
 
     def _below(self, x: Array, y: Array) -> Array:
-        """The rows of both."""
+        """Return the rows of ``x`` followed by those of ``y``."""
         both = self._arrays.empty((len(x) + len(y), x.shape[1]), x.dtype)
         both[: len(x)], both[len(x) :] = x, y
         return both
 
     def _numbered(self) -> tuple[Array, Array, Array]:
-        """First numbers of arcs on the PE of each halo row, [halo, 1]; arcs that end elsewhere by their number on all
-        PEs; and which out-arcs these are (collective).
+        """Return the first arc number on the PE of each halo row, [halo, 1]; the sorted global numbers of the arcs that
+        end elsewhere; and the number of each of these among the out-arcs (collective).
         """
         upload, count = self._arrays.upload, self._arcs.rows_of(E)
         outward = self._outward
@@ -165,14 +165,14 @@ class OutArcs:
 
 
 class TurnedWork:
-    """``turned`` over the arcs ``out``.
+    """A backward pass ``turned`` over the arcs ``out``.
 
     Args:
-        turned: the three parts.
+        turned: the three parts of the pass.
         out: the arcs.
-        on_device: a part on in-arcs as the PE's device does it.
-        name: of the program.
-        how: kernels share arcs among threads.
+        on_device: returns a part over in-arcs in the form that the PE's device runs.
+        name: name of the program.
+        how: how kernels share arcs among threads.
     """
 
     def __init__(
@@ -186,11 +186,11 @@ class TurnedWork:
 
     @property
     def builds(self) -> list[Build]:
-        """The kernels that it asks for; none on a host."""
+        """The kernels that it needs; none on a host."""
         return [x for work in (self._before, self._own, self._after) if not isinstance(work, Work) for x in work.builds]
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any] = (0, 0)) -> None:
-        """As ``Work.run`` (collective)."""
+        """Run the pass like ``Work.run`` (collective)."""
         turned, out = self._turned, self._out
         self._before.run(found, part, draws)
         given: dict[Value, Any] = {}
@@ -219,7 +219,7 @@ class TurnedWork:
     def _fetched(
         self, values: Sequence[Value], found: dict[Value, Any], part: Part, draws: tuple[int, Any]
     ) -> dict[Value, Any]:
-        """``values`` of D for all ends of out-arcs, by one transfer."""
+        """Fetch ``values`` of D for all ends of out-arcs, in one transfer."""
         parts = []
         for value in values:
             rows = _whole(array_of(value, found, part, draws), value, part.rows)
@@ -240,7 +240,7 @@ class TurnedWork:
         return result
 
     def _crossed(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> dict[Value, Any]:
-        """Values of E and R for all out-arcs, by one transfer each."""
+        """Fetch the crossing values of E and R for all out-arcs, one transfer each."""
         result = {}
         for value in self._turned.crossing:
             count = part.rows_of(value.space)
@@ -256,7 +256,7 @@ def _whole(x: Any, value: Value, rows: int) -> Any:
 
 
 def _beside(parts: Sequence[Array], part: Part) -> Array:
-    """The columns of all ``parts``."""
+    """Return the columns of all ``parts`` side by side."""
     beside, first = part.dense.empty((part.rows, sum(x.shape[1] for x in parts)), part.real), 0
     for x in parts:
         beside[:, first : first + x.shape[1]] = x

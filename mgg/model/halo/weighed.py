@@ -1,7 +1,7 @@
-"""Sums over neighbors with weights that arcs get anew for each: a technique's products with A + I, for attention.
+"""Sums over neighbors with new arc weights for each sum: a technique's products with A + I, for attention.
 
-What weights are made of, a few numbers of each row and head, crosses first, by the same technique. Then either end of
-an arc works out its weight, so that both directions are products, and no arc sends anything.
+The numbers that the weights are made of, a few per row and head, cross first, by the same technique. Then the PE at
+either end of an arc computes its weight. So both directions are products, and no arc sends anything.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from mgg.vertex.run import Part, Work
 from mgg.vertex.trace import Program
 from mgg.vertex.units import schedule
 
-#: Numbers that cross back of each row and head.
+#: Numbers that cross back per row and head.
 BACK = 4
 
 
 class Weighing(NamedTuple):
-    """The most columns of a product, and the most weights of an arc: one a head, each of a product of its own."""
+    """The most columns of a product, and the most weights per arc: one per head, each for a product of its own."""
 
     columns: int
     heads: int
@@ -49,13 +49,13 @@ NOTHING_WEIGHED = Weighing(0, 0)
 
 
 class ArcProgram:
-    """A program of what arcs weigh, ready to be worked off.
+    """A program that computes arc weights, ready to run.
 
     Args:
-        program: its features are [heads], it takes the ``rate`` of its dropout, and keeps one value of arcs.
-        heads: numbers of each feature.
-        rate: of its dropout; 0: none.
-        rows, ends: features of rows, and of the other ends of their arcs, in the order of their arrays.
+        program: a program whose features are [heads], with a parameter ``rate``, that keeps one value of arcs.
+        heads: entries of each feature.
+        rate: rate of its dropout; 0: no dropout.
+        rows, ends: names of the features of rows, and of the other ends of their arcs, in the order of their arrays.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class ArcProgram:
 
 @dataclass(frozen=True)
 class WeighedArcs:
-    """The arcs of one direction, their products, and what brings the numbers that their weights are made of.
+    """The arcs of one direction, their products, and the transfer of the numbers that their weights are made of.
 
     Attributes:
-        plan: of the technique.
-        halo: brings rows of few columns.
+        plan: the technique's plan.
+        halo: fetches rows of few columns.
         tables: the arcs, for programs.
-        ids: int64 [rows] on the device, what the source of the graph calls this PE's nodes.
-        places: int64, which arcs of ``tables`` the plan's are, local and remote ones; on the device.
-        on_device: ``tables`` there; None on a host.
-        works: of programs on this device.
+        ids: int64 [rows] on the device, the original ids of this PE's nodes.
+        places: int64 on the device, the positions in ``tables`` of the plan's local and of its remote arcs.
+        on_device: ``tables`` on the device; None on a host.
+        works: programs in the form that this device runs.
     """
 
     plan: Any
@@ -95,16 +95,16 @@ class WeighedArcs:
 
     @classmethod
     def of(cls, plan: Any, halo: Halo, product: Product, ids: np.ndarray, arrays: Arrays) -> WeighedArcs:
-        """Those of ``product``.
+        """Make the arcs of ``product``.
 
         Args:
-            plan, halo: as the attributes.
-            product: of a ``looped`` layout.
-            ids: int64 [rows + halo], what the source of the graph calls the nodes at the arcs' ends.
-            arrays: of the PE's device.
+            plan, halo: see the attributes.
+            product: a product of a ``looped`` layout.
+            ids: int64 [rows + halo], the original ids of the nodes at the arcs' ends.
+            arrays: operations of the PE's device.
         """
         local, remote = product.local, product.remote
-        # As weights numbers tell where the tables put each arc.
+        # Use arc numbers as weights, to see where the tables put each arc.
         numbers = np.split(np.arange(local.arcs + remote.arcs), [local.arcs])
         numbered = [replace(csr, weights=number) for csr, number in zip((local, remote), numbers, strict=True)]
         tables = ArcTables.of(replace(product, local=numbered[0], remote=numbered[1]), ids)
@@ -118,7 +118,7 @@ class WeighedArcs:
         return cls(plan, halo, tables, arrays.upload(ids[: product.rows]), kept, on_device)
 
     def work(self, program: ArcProgram) -> Work | DeviceWork:
-        """What works ``program`` off on this PE's device."""
+        """Return ``program`` in the form that this PE's device runs."""
         if program not in self.works:
             device = self.on_device
             self.works[program] = program.work if device is None else DeviceWork(program.work, device, program.name)
@@ -127,15 +127,15 @@ class WeighedArcs:
     def worked_off(
         self, program: ArcProgram, rows: Sequence[Array], ends: Sequence[Array], arrays: Arrays, draws: Draws, real: Any
     ) -> tuple[list[Array], list[Array]]:
-        """What ``program`` finds of each row, [rows, H] each, and of local and of remote arcs, [arcs, H].
+        """Return the results of ``program``: [rows, H] per value of rows, and [arcs, H] of local and of remote arcs.
 
         Args:
-            program: as said.
-            rows: [rows, H] for each of its features of rows.
-            ends: [rows + halo, H] for each of those of other ends.
-            arrays: of the PE's device.
-            draws: of its dropout.
-            real: type of what is computed.
+            program: the program.
+            rows: [rows, H] per feature of rows.
+            ends: [rows + halo, H] per feature of other ends.
+            arrays: operations of the PE's device.
+            draws: random numbers of its dropout.
+            real: type of the computation.
         """
         found = dict(zip((*program.rows, *program.ends), (*rows, *ends), strict=True))
         part = Part(
@@ -149,12 +149,12 @@ class WeighedArcs:
         return of_rows, [arrays.rows(of_arcs, places) for places in self.places]
 
     def __call__(self, x: Array, weights: Sequence[Array], arrays: Arrays) -> Array:
-        """For each head its columns of ``x`` [rows, H * F], summed with its weights (collective).
+        """Sum the columns of each head of ``x`` with the head's weights, [rows, H * F] (collective).
 
         Args:
             x: [rows, H * F].
             weights: [arcs, H] of local and of remote arcs.
-            arrays: of the PE's device.
+            arrays: operations of the PE's device.
         """
         heads = weights[0].shape[1]
         columns = x.shape[1] // heads
@@ -177,7 +177,7 @@ class WeighedArcs:
 
 @dataclass
 class Weighed:
-    """Both directions: ``forward`` sums sources for targets, ``back`` targets for sources."""
+    """Both directions: ``forward`` sums over sources per target, ``back`` over targets per source."""
 
     forward: WeighedArcs
     back: WeighedArcs
@@ -190,11 +190,11 @@ class Weighed:
         """Prepare products of up to ``columns`` (collective).
 
         Args:
-            world, layout: the PEs and what this one holds.
-            technique, options: how products are computed, as ``able`` returns them.
-            columns: most of a product.
-            halos: forward and back.
-            arrays: of the PE's device.
+            world, layout: the PEs and this PE's part.
+            technique, options: the technique and its options, as returned by ``able``.
+            columns: most columns of a product.
+            halos: the halos of both directions, forward first.
+            arrays: operations of the PE's device.
 
         Raises:
             MachineError: a GPU has too little memory left.
@@ -202,7 +202,7 @@ class Weighed:
         whole, both = looped(world, layout), []
         for direction, halo in zip(("forward", "transpose"), halos, strict=True):
             product = whole.product(direction)
-            # What was tuned was so for the graph itself.
+            # Tuned values hold for the graph itself, not for the looped one.
             settled = technique_of(technique).settled(world, layout, direction, columns, options, "fp32")
             chosen = untuned(settled.model_dump())
             plan = prepare(technique, world, whole, direction, columns, chosen)
@@ -212,7 +212,7 @@ class Weighed:
 
     @property
     def plans(self) -> dict[str, list[Any]]:
-        """All plans, by what they are for."""
+        """All plans, by purpose."""
         return {
             "forward": [self.forward.plan],
             "transpose": [self.back.plan],
@@ -232,10 +232,10 @@ def _nothing(*_: Any) -> Any:
 def able(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], dtype: str, real: Any
 ) -> TechniqueOptions:
-    """The options of ``technique``, which can sum with weights that arcs get anew (collective).
+    """Return the options of ``technique``, if it can sum with new arc weights (collective).
 
     Raises:
-        InputError: what ``aggregate.accepted`` refuses, its arcs keep their weights, or these are no float32 numbers.
+        InputError: ``aggregate.accepted`` refuses, the technique cannot change weights, or these are not float32.
     """
     plan, parsed = technique_of(technique), accepted(technique, world, layout, options, dtype)
     if not plan.reweighs(layout, parsed):
@@ -252,9 +252,9 @@ def able(
 
 
 def looped(world: World, layout: PeLayout) -> PeLayout:
-    """``layout`` with an arc from each row to itself, the only one, and weights to be set (collective).
+    """Return ``layout`` with exactly one arc from each row to itself, and weights to be set (collective).
 
-    Local arcs end with a row's own; the others stay in their order, whatever their types.
+    The loop is the last local arc of each row; the other arcs keep their order, whatever their types.
     """
     products = [_looped(layout.product(direction)) for direction in ("forward", "transpose")]
     every = world.gather([each.local.arcs + each.remote.arcs for each in products])
@@ -283,7 +283,7 @@ def _looped(product: Product) -> Product:
 
 
 def _with_loops(local: Csr, remote: Csr) -> Csr:
-    """One CSR with a loop at the end of each row; weights float64, 1 added to those of loops."""
+    """Join both into one CSR with a loop at the end of each row; weights are float64, and loops get 1 added."""
     arcs = local.arcs + remote.arcs + local.rows
     indptr, width = np.zeros(local.rows + 1, np.int64), np.int32 if local.rows + remote.columns < 2**31 else np.int64
     indices, weights = np.empty(arcs, width), np.empty(arcs)

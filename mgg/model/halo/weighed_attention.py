@@ -1,4 +1,4 @@
-"""Attention whose sums are a technique's products: what its layer does on each PE."""
+"""Attention whose sums are products of a technique: the layer's work on each PE."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mgg.model.halo.weighed import ArcProgram, Weighed, WeighedArcs, Weighing
 from mgg.model.module import Array, Given, Held, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 
-#: Of the LeakyReLU, for negative numbers.
+#: Slope of the LeakyReLU for negative numbers.
 SLOPE = 0.2
 
 
 def signed(scores: Any, shares: Any) -> Any:
-    """Shares with the signs of their arcs' scores."""
+    """Return the shares with the signs of their arcs' scores."""
     return [V.where(score > 0, share, -share) for score, share in zip(scores, shares, strict=True)]
 
 
 @V.program
 def of_targets(v: Any, rate: float) -> Any:
-    """From a number a head of either end: of each row the sum of the shares whose score is negative, the highest score,
-    1 over the sum of the exponentials; and each arc's share after dropout, with the sign of its score.
+    """Return, from one number per head of either end: per row the sum of the shares whose score is negative, the
+    highest score, and 1 over the sum of the exponentials; per arc its share after dropout, with the sign of its score.
     """
     scores = [V.leaky_relu(v.to_target + e.src.to_source, SLOPE) for e in v.inedges]
     top = V.max(scores)
@@ -38,9 +38,9 @@ def of_targets(v: Any, rate: float) -> Any:
 
 @V.program
 def of_sources(v: Any, rate: float) -> Any:
-    """The same shares where all arcs are turned round, from what ``of_targets`` found; and of each row the sum of the
-    shares before dropout times the derivative of the LeakyReLU times a number of the other end: ``mean`` is that times
-    its ``inverse``.
+    """Return the same shares on the graph with all arcs reversed, from the results of ``of_targets``; and per row the
+    sum over its arcs of the share before dropout times the derivative of the LeakyReLU times a number of the other end
+    (``mean`` is that number times the end's ``inverse``).
     """
     ends = [e.src for e in v.inedges]
     scores = [V.leaky_relu(u.to_target + v.to_source, SLOPE) for u in ends]
@@ -61,20 +61,20 @@ class WeighedAttention(Module):
     paper's a. In training, each alpha is dropped with probability ``rate``; masks depend on the ids of both ends and
     the head (arcs of several types between the same nodes share theirs). Weights of arcs do not count.
 
-    Sums are products of the technique, a head each: rows of features travel as it moves them. Scores are sums of a
-    number of either end. So one number a head crosses forward, and with the weights made of it each PE multiplies the
-    rows of its in-arcs' sources; going back, four numbers of each target and head cross, and the transposed product
-    takes the gradients. The gradient by an arc's share is an inner product of two rows, and no arc has it worked out:
-    what scores need is sums of them, with weight 1 or SLOPE by the sign of the score, and inner products are linear.
-    So in training two products are taken for each one, with all weights and with those of the arcs whose score is
-    negative. Shares are worked out again on the way back.
+    The sums are products of the technique, one per head, so feature rows move as the technique moves them. A score is
+    the sum of one number of either end. So one number per head crosses forward; each PE makes the weights from these
+    and multiplies the rows of its in-arcs' sources. Going back, four numbers per target and head cross, and the
+    transposed product takes the gradients. The gradient by an arc's share is an inner product of two rows, but no PE
+    computes it per arc: the scores need only sums of them, with weight 1 or SLOPE by the sign of the score, and inner
+    products are linear. So training takes two products instead of each one: with all weights, and with those of the
+    arcs whose score is negative. The backward pass computes the shares again.
 
     Args:
-        name: of the parameters, ``name.target`` and ``name.source``, [heads, columns].
-        heads, columns: of the input [rows, heads * columns].
-        rate: of the dropout.
-        place: which dropout of the model this is.
-        decay: L2 penalty of the parameters.
+        name: prefix of the parameters ``name.target`` and ``name.source``, [heads, columns].
+        heads, columns: the input is [rows, heads * columns].
+        rate: rate of the dropout.
+        place: index of the dropout in the model.
+        decay: L2 penalty on the parameters.
     """
 
     saved = ("_kept",)
@@ -87,11 +87,11 @@ class WeighedAttention(Module):
 
     @property
     def products(self) -> list[int]:
-        """One a head."""
+        """Columns of each product, one per head."""
         return [self.weighed.columns] * self.heads
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Rows with their scores, and both sums; while it works, an arc's shares, with sign, and either kind."""
+        """Estimate rows with their scores, and both sums; at the peak also the arcs' signed shares and both kinds."""
         heads, rows = self.heads, given.rows
         kept = rows * (3 * columns + 7 * heads) + 5 * given.halo * heads
         return Held(columns, 0, kept, kept + rows * (5 * columns + 8 * heads) + 3 * given.arcs * heads)
@@ -109,7 +109,7 @@ class WeighedAttention(Module):
         return ArcProgram(of_sources, self.heads, self.rate, ("to_source",), ("to_target", "top", "inverse", "mean"))
 
     def builds(self, graph: Neighborhood) -> list[Build]:
-        """The kernels of its programs; none on a host."""
+        """Return the kernels of its programs; none on a host."""
         weighed = _weighed(graph)
         works = (
             weighed.forward.work(self._trained),
@@ -119,7 +119,7 @@ class WeighedAttention(Module):
         return [build for work in works for build in getattr(work, "builds", [])]
 
     def forward(self, x: Array, run: Pass) -> Array:
-        """The new rows, of the shape of the input."""
+        """Return the new rows, of the shape of the input."""
         arrays, arcs = run.arrays, _weighed(run.graph).forward
         to_target, to_source = (arrays.head_products(x, run.weights[name]) for name in (self.target, self.source))
         program, everyone = (self._trained if run.training else self._evaluated), arcs.halo.fetch(to_source)
@@ -128,11 +128,11 @@ class WeighedAttention(Module):
             return arcs(x, [np.abs(each) for each in shares], arrays)
         sums, low = _summed(arcs, x, shares, run)
         states = to_target, top, inverse
-        self._kept = x, to_source, states, low_shares, sums.copy(), low  # who gets the sums may change them
+        self._kept = x, to_source, states, low_shares, sums.copy(), low  # the caller may change the sums
         return sums
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
-        """By the rows through the sum and through both scores; what goes to a source is summed where it is."""
+        """Return the gradient by the rows, through the sum and both scores; a source's part is summed on its PE."""
         arrays, arcs, heads, less = run.arrays, _weighed(run.graph).back, self.heads, 1 - SLOPE
         x, to_source, states, low_shares, sums, low = self._kept
         del self._kept
@@ -158,7 +158,7 @@ class WeighedAttention(Module):
 
 
 def _summed(arcs: WeighedArcs, x: Array, shares: list[Array], run: Pass) -> tuple[Array, Array]:
-    """Sums of ``x`` by all shares, and by those of negative scores."""
+    """Return the sums of ``x`` weighted by all shares, and by those of negative scores."""
     sums = arcs(x, [np.abs(each) for each in shares], run.arrays)
     return sums, arcs(x, [np.maximum(np.negative(each), 0) for each in shares], run.arrays)
 

@@ -1,4 +1,4 @@
-"""Vertex programs as layers of a model (``mgg.vertex``): ten lines of what one vertex does, trained on every PE."""
+"""Vertex programs as layers of a model (``mgg.vertex``): a few lines about one vertex, trained on every PE."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from mgg.vertex.turned import Turned
 from mgg.vertex.units import Unit, is_count, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
-#: Of a piece that is an arc, 4 bytes each: where it begins (two), where it goes, its row, its place in the order.
+#: Entries of 4 bytes per piece that is a single arc: its begin (two), target, row, and place in the order.
 _PIECE = 5
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of a program that is trained: its shape, first values and L2 penalty.
+    """A trained parameter of a program: its shape, initialization and L2 penalty.
 
     Attributes:
-        name: behind that of the layer, if not the program's.
-        shared: its whole name, of a parameter that layers have in common: each of them says so, alike.
+        name: its name after the layer's, if other than the program's.
+        shared: the full name of a parameter that several layers share; each of them declares it identically.
 
     Raises:
-        InputError: what it is given is none of these.
+        InputError: the shape is no tuple, or the initialization is unknown.
     """
 
     shape: tuple[int, ...]
@@ -64,29 +64,31 @@ class Weight:
 class VertexLayer(Module):
     """A vertex program over the rows of a PE.
 
-    Parameters are called ``name.`` and what the program calls them. The input is the feature ``x`` of the vertices; the
-    output's axes become one. Values of arcs go from layer to layer by names, past the modules in between: what one
-    keeps, later ones read, until another one keeps something of the same name. They stay on the PE of the arc's target.
+    Parameters are named ``name.`` plus the program's name for them. The input is the vertex feature ``x``; the axes of
+    the output are merged into one. Values of arcs go from layer to layer by name, past the modules in between: later
+    layers read what a layer keeps, until another layer keeps a value of the same name. They stay on the PE of the arc's
+    target.
 
     Args:
-        name: of the layer.
-        program: that ``V.program`` made.
-        columns: of the input; the program sees ``x`` with this shape, or with ``shape``.
-        parameters: of the program, by name: a ``Weight``, or a number, a string or None, which it gets as it is.
-        shape: of ``x`` for the program, [heads, columns] for example; as many numbers as ``columns``.
-        relations: how many types of arcs the graph has.
-        place: which dropout of the model the program's first one is; those after it count on.
-        arcs: features of arcs that the program reads, by name, with their shapes; earlier layers keep them.
-        keeps: what the program's ``V.keep`` outputs are called, in their order.
+        name: name of the layer.
+        program: a program made by ``V.program``.
+        columns: columns of the input; the program sees ``x`` with this shape, or with ``shape``.
+        parameters: for each parameter of the program by name, a ``Weight``, or a number, a string or None, which is
+            passed to the program unchanged.
+        shape: shape of ``x`` for the program, such as [heads, columns]; as many entries as ``columns``.
+        relations: number of arc types in the graph.
+        place: index in the model of the program's first dropout; the others follow it.
+        arcs: shapes by name of the arc features that the program reads; earlier layers keep them.
+        keeps: names of the program's ``V.keep`` outputs, in order.
 
     Attributes:
-        fused: a pass over arcs makes all that it can; else see ``mgg.vertex.units.schedule``.
-        turns: gradients go in the *turned* schedule (``turn``).
-        how: generated kernels share arcs among threads; set it before the first pass.
+        fused: whether a pass over arcs computes all it can; otherwise see ``mgg.vertex.units.schedule``.
+        turns: whether gradients take the *turned* schedule (``turn``).
+        how: how generated kernels share arcs among threads; set it before the first pass.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), it has several outputs of vertices or others than
-            ``keeps`` of arcs, or arguments do not fit.
+        InputError: the program has a mistake (``VertexProgramError``), has several vertex outputs or arc outputs other
+            than ``keeps``, or its arguments do not fit.
     """
 
     saved = ("_kept",)
@@ -111,10 +113,10 @@ class VertexLayer(Module):
             raise InputError(f"layer {name}: program {program.name} has loops=True: arcs that it adds keep nothing")
         weights = {key: value for key, value in parameters.items() if isinstance(value, Weight)}
         self.given = {key: value.shape if isinstance(value, Weight) else value for key, value in parameters.items()}
-        #: Which arcs it goes over.
+        #: Which arcs the layer uses.
         self._over = {"loops": program.loops, "typed": bool(relations or self.arcs or self.keeps)}
         self._device: dict[Work | Turned, tuple[Any, DeviceWork | TurnedWork]] = {}
-        #: What the program calls a parameter.
+        #: The program's name of each parameter.
         self._keys = {each.shared or f"{name}.{each.name or key}": key for key, each in weights.items()}
         if len(self._keys) < len(weights):
             raise InputError(f"layer {name}: two of its parameters have one name: {', '.join(self._keys)}")
@@ -125,11 +127,11 @@ class VertexLayer(Module):
         self._known: tuple[Neighborhood, Part] | None = None
         values = self._trained.values
         products = [v for v in values if v.op == "product" and not is_count(v)]
-        #: Columns of its products that plans do.
+        #: Columns of the products that plans compute.
         self._products = [v.size for v in products if len(v.inputs) > 1 and not v["back"]]
         self.width = max((v.size for v in products if len(v.inputs) > 1), default=0)
         crossing = [v.size for v in values if crosses(v)] + [v.size for v in products if len(v.inputs) == 1]
-        # Even without rows to fetch, the ids at the ends of arcs have to be known.
+        # The ids at the ends of arcs are needed even without rows to fetch.
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
         self.takes_sparse = not self._trained.takes_dense(False)
@@ -140,17 +142,17 @@ class VertexLayer(Module):
         return self._products
 
     def unfuse(self) -> None:
-        """From here on a pass over arcs makes one value alone."""
+        """Make each pass over arcs compute a single value from now on."""
         self.fused = False
         self._plan_anew()
 
     def turn(self) -> None:
-        """From here on gradients of sources are made by whoever has these: the *turned* schedule."""
+        """Take the *turned* schedule from now on: the PE that has a source computes its gradient."""
         self.turns = True
         self._plan_anew()
 
     def turning(self) -> Turning:
-        """What the layer fetches at most where it is turned."""
+        """Return the most that the layer fetches at once in the *turned* schedule."""
         plan = self._trained
         cases = [plan.turned(constant, inputs) for constant in (True, False) for inputs in (True, False)]
         parts = [part for part in cases if part is not None]
@@ -175,11 +177,11 @@ class VertexLayer(Module):
         return self._plan(training=False, gradients=True)
 
     def plan(self, *, training: bool, gradients: bool) -> ProgramPlan:
-        """How the program is worked off.
+        """Return the program's plan for a kind of pass.
 
         Args:
-            training: whether dropout drops.
-            gradients: whether ``backed`` will be asked for; a plan that drops has them in any case.
+            training: whether dropout is active.
+            gradients: whether ``backed`` will be called; plans with active dropout always have gradients.
         """
         if training or not self._trained.trace.dropouts:
             return self._trained
@@ -210,11 +212,11 @@ class VertexLayer(Module):
 
     @property
     def spared(self) -> bool:
-        """Not where layers share values of arcs: those before it have them in any case."""
+        """False if layers share values of arcs: earlier layers keep these in any case."""
         return not (self.arcs or self.keeps)
 
     def each_saved(self, change: Callable[[Array], Array]) -> None:
-        """But of what is the same in every pass: parameters, what is built in, and what is made once."""
+        """Replace the saved arrays, except those equal in every pass: parameters, built-in inputs, cached values."""
         if "_kept" in vars(self):
             constant, found = vars(self)["_kept"]
             stays = {*self._trained.fixed(constant), *self._trained.trace.parameters.values()}
@@ -222,12 +224,12 @@ class VertexLayer(Module):
             self._kept = constant, {v: x if v in stays else change(x) for v, x in found.items()}
 
     def explained(self) -> str:
-        """What is done in training: values with their lines, passes over arcs, what crosses, what is kept."""
+        """Describe the training pass: values with their lines, passes over arcs, transfers, kept values."""
         plan = self._trained
         return explain(plan.trace)
 
     def memory(self, columns: int, given: Given) -> Held:
-        """What is made once, what the schedule keeps, and the most that is held at once; runs count as arcs."""
+        """Estimate cached values, values kept for backward, and the peak; runs count as arcs."""
         plan, constant = self._trained, given.constant
         once, backward = {*plan.fixed(constant)}, plan.backward(constant, given.inputs)
         stays = given.floats(given.arrays(once) - plan.leaves)
@@ -235,10 +237,10 @@ class VertexLayer(Module):
             stays += columns * given.rows
         reads = given.arrays(plan.reads(constant)) - plan.leaves - once
         copied = given.floats([plan.output]) * (plan.output in reads or not plan.output.inputs)
-        # The gradients by what later layers read of arcs are there when the way back begins.
+        # The gradients by kept arc values exist when the backward pass begins.
         peak = max(given.most(plan.forward(constant, True)) + copied, given.most(backward, {*reads, *plan.seeds}))
         if given.gpu and self.how.arcs == "parallel":
-            # What each arc adds is written, and it is a piece of both lists of arcs.
+            # The summand of each arc is written, and each arc is a piece of both arc lists.
             units = [step for step in (*plan.schedule.forward, *plan.schedule.backward) if isinstance(step, Unit)]
             added = max((_added(stage.sums) for unit in units for stage in unit.stages), default=0)
             peak += given.arcs * (2 * _PIECE + added)
@@ -246,7 +248,7 @@ class VertexLayer(Module):
         return Held(plan.output.size, stays, kept, peak, stays)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
-        """The program's output, [rows, columns]; what it keeps of arcs is left in ``run_of``."""
+        """Return the program's output, [rows, columns]; put its kept arc values into ``run_of``."""
         plan = self._trained if run_of.training else self._evaluated
         output, kept = self.worked_off(plan, x, run_of, gradients=run_of.training)
         if run_of.training:
@@ -256,7 +258,7 @@ class VertexLayer(Module):
     def worked_off(
         self, plan: ProgramPlan, x: Features, run_of: Pass, *, gradients: bool
     ) -> tuple[Array, dict[Value, Any]]:
-        """The program's output, [rows, columns], and with ``gradients`` what ``backed`` needs beside (collective)."""
+        """Return the output, [rows, columns], and with ``gradients`` the values that ``backed`` needs (collective)."""
         constant = x is run_of.constant
         part, work = self._part(run_of.graph), plan.forward(constant, gradients)
         once = self._once(plan, x, part, run_of, constant)
@@ -270,7 +272,7 @@ class VertexLayer(Module):
         return self._owned(found, plan.output, {*stays, *once}, len(run_of.graph.node_ids)), kept
 
     def _once(self, plan: ProgramPlan, x: Features, part: Part, run_of: Pass, constant: bool) -> dict[Value, Any]:
-        """What never changes, made when it is first asked for."""
+        """Return the values that never change, computed on first use."""
         graph, of, known = plan.once.get(constant, (None, None, {}))
         if graph is not run_of.graph or (constant and of is not x):
             found = self.leaves(plan, x, run_of)
@@ -283,7 +285,7 @@ class VertexLayer(Module):
         return known
 
     def _owned(self, found: dict[Value, Any], value: Value, kept: Collection[Value], rows: int) -> Array:
-        """``value`` [rows, columns] as an array of the caller's, who may change it."""
+        """Return ``value`` [rows, columns] as an array that the caller owns and may change."""
         array = dense(found[value])
         if len(array) != rows:
             array = np.broadcast_to(array, (rows, *value.shape))
@@ -292,12 +294,12 @@ class VertexLayer(Module):
         return array.reshape(rows, value.size)
 
     def backward(self, gradient: Array, run_of: Pass, inputs: bool = True) -> Array | None:
-        """Gradients of the input and, float64, of the parameters; those by values of arcs are left in ``run_of``."""
+        """Return the gradient by the input; put those by parameters (float64) and by arc values into ``run_of``."""
         plan, (constant, found) = self._trained, self._kept
         del self._kept
-        run_of.arcs.clear()  # of which every layer has what it needs
+        run_of.arcs.clear()  # every layer has saved what it needs of these
         for name, seed in zip(self.keeps, plan.seeds[1:], strict=True):
-            by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer has read it
+            by_arcs = run_of.arc_gradients.pop(name, None)  # None: no layer read it
             if by_arcs is None:
                 by_arcs = run_of.arrays.zeros((1, seed.size), run_of.graph.real)
             found[seed] = by_arcs.reshape(len(by_arcs), *seed.shape)
@@ -317,14 +319,14 @@ class VertexLayer(Module):
         self, plan: ProgramPlan, found: dict[Value, Any], gradient: Array, run_of: Pass, names: Collection[str], *,
         constant: bool = False,
     ) -> dict[str, Array]:  # fmt: skip
-        """Gradients by what ``names`` name, ``x`` [rows, columns], parameters and values of arcs (collective).
+        """Return the gradients by ``names``: ``x`` [rows, columns], parameters and values of arcs (collective).
 
         Args:
-            plan: of the program with its gradients.
-            found: what ``worked_off`` gave beside the output; it is used up.
-            gradient: by the output, [rows, columns].
+            plan: a plan of the program with its gradients.
+            found: the values returned by ``worked_off``; the call consumes them.
+            gradient: the gradient by the output, [rows, columns].
             run_of: the pass of ``worked_off``.
-            names: of ``plan.by``.
+            names: keys of ``plan.by``.
             constant: whether the input was the pass's constant.
         """
         found[plan.seeds[0]] = gradient.reshape(len(gradient), *plan.output.shape)
@@ -338,7 +340,7 @@ class VertexLayer(Module):
         }  # fmt: skip
 
     def _of_arcs(self, array: Array, value: Value, run_of: Pass) -> Array:
-        """Values of arcs as they go from layer to layer, [arcs, columns]."""
+        """Return values of arcs in the form passed between layers, [arcs, columns]."""
         rows = run_of.graph.tables(**self._over).rows_of(E)
         array = array if len(array) == rows else np.broadcast_to(array, (rows, *value.shape))
         return array.reshape(rows, value.size)
@@ -346,12 +348,12 @@ class VertexLayer(Module):
     def builds(
         self, graph: Neighborhood, *, trains_constant: bool, evaluates_constant: bool, inputs: bool
     ) -> list[Build]:
-        """The kernels that training and evaluation will ask for on the PE's device; none on a host (collective).
+        """Return the kernels that training and evaluation will need on the PE's device; none on a host (collective).
 
         Args:
-            graph: the PE's.
-            trains_constant, evaluates_constant: whether the input is the constant of passes of either kind.
-            inputs: whether somebody needs the gradient by it.
+            graph: the PE's part of the graph.
+            trains_constant, evaluates_constant: whether the input is the constant of training or evaluation passes.
+            inputs: whether the gradient by the input is needed.
         """
         works: list[Work | Turned] = []
         for plan, constant, trains in (
@@ -363,7 +365,7 @@ class VertexLayer(Module):
         return [build for work in done if not isinstance(work, Work) for build in work.builds]
 
     def _on_device(self, work: Work | Turned, graph: Neighborhood) -> Work | DeviceWork | TurnedWork:
-        """``work`` as the PE's device does it."""
+        """Return ``work`` in the form that the PE's device runs."""
         if isinstance(work, Turned):
             out = graph.out_arcs(**self._over)
             if self._device.get(work, (None, None))[0] is not out:
@@ -378,7 +380,7 @@ class VertexLayer(Module):
         return self._device[work][1]
 
     def leaves(self, plan: ProgramPlan, x: Features, run_of: Pass) -> dict[Value, Any]:
-        """What the program reads: the input, parameters, what is built in, values of arcs from layers before it."""
+        """Return what the program reads: input, parameters, built-in inputs, and arc values of earlier layers."""
         graph, loops, found = run_of.graph, self.program.loops, {}
         for name, value in plan.trace.inputs.items():
             if name == "x":
@@ -396,7 +398,7 @@ class VertexLayer(Module):
         return found
 
     def _read(self, name: str, run_of: Pass) -> Array:
-        """What an earlier layer kept, [arcs, columns]."""
+        """Return the values that an earlier layer kept, [arcs, columns]."""
         array, columns = run_of.arcs.get(name), prod(self.arcs[name])
         if array is None:
             raise InputError(
@@ -411,7 +413,7 @@ class VertexLayer(Module):
         return array
 
     def _part(self, graph: Neighborhood) -> Part:
-        """The PE's, for this layer; that of the last graph is known."""
+        """Return the PE's part for this layer; the part of the last graph is cached."""
         if self._known is None or self._known[0] is not graph or self._known[1].dense is not graph.arrays:
             self._known = graph, self._part_of(graph)
         return self._known[1]
@@ -433,7 +435,7 @@ class VertexLayer(Module):
                     return arrays.combined(out, 1, given, 1)
             return out if after is None else arrays.scale_rows(out, after, out=out)
 
-        def fetch(x: Array) -> Array:  # the halo may be made anew, for wider rows
+        def fetch(x: Array) -> Array:  # looks up graph.halo on each call, because wider rows may replace it
             return graph.halo.fetch(x)
 
         def give_back(gradient: Array) -> Array:
@@ -445,7 +447,7 @@ class VertexLayer(Module):
         )  # fmt: skip
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:
-        """The product with a matrix that no plan has: of ones, an arc each, or in a type that plans do not take."""
+        """Multiply by a matrix that no plan has: ones per arc, or a data type that plans do not support."""
         arrays, tables, device = graph.arrays, graph.tables(**self._over), graph.device_tables(**self._over)
         if back and self.turns:
             return self._over_out_arcs(graph, rows, weighted=weighted)
@@ -461,7 +463,7 @@ class VertexLayer(Module):
         return graph.halo.give_back(out) if back else out
 
     def _over_out_arcs(self, graph: Neighborhood, rows: Array, *, weighted: bool) -> Array:
-        """The same with the transposed matrix, turned."""
+        """Multiply by the transposed matrix in the *turned* schedule."""
         out = graph.out_arcs(**self._over)
         tables, device = out.tables, out.on_device
         if device is not None:
@@ -474,7 +476,7 @@ class VertexLayer(Module):
 
 
 def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> Array:
-    """Give ``plan`` the ``rows``, times ``scale`` [rows, 1]; what it was given, before it is rounded."""
+    """Write ``rows``, times ``scale`` [rows, 1], as the input of ``plan``; return them before any rounding."""
     if scale is not None and graph.dtype == "fp32":
         return graph.arrays.scale_rows(rows, scale, plan.input(rows.shape[1]))
     rows = rows if scale is None else graph.arrays.scale_rows(rows, scale)
@@ -483,18 +485,18 @@ def _given(graph: Neighborhood, plan: Any, rows: Array, scale: Array | None) -> 
 
 
 def programs_of(module: Module) -> list[VertexLayer]:
-    """The vertex programs among the layers of ``module``, in their order."""
+    """Return the vertex programs among the layers of ``module``, in order."""
     if isinstance(module, Composite):
         return [layer for each in module.modules for layer in programs_of(each)]
     return [module] if isinstance(module, VertexLayer) else []
 
 
 def asked_of(chain: Chain, layer: VertexLayer, *, training: bool = True) -> tuple[bool, bool]:
-    """Whether the input of ``layer`` in ``chain`` is what never changes, and whether its gradient is needed."""
+    """Return whether the input of ``layer`` in ``chain`` never changes, and whether its gradient is needed."""
     before: list[Module] = []
     for module in chain.modules:
         if layer in programs_of(module):
-            # Dropouts that drop nothing hand on what they get.
+            # Dropouts that drop nothing pass their input on.
             idle = all(isinstance(each, Dropout) and not (training and each.rate) for each in before)
             return module is layer and idle, any(each.parameters for each in before)
         before.append(module)
@@ -502,7 +504,7 @@ def asked_of(chain: Chain, layer: VertexLayer, *, training: bool = True) -> tupl
 
 
 def _added(sums: Collection[Value]) -> int:
-    """Floats of what an arc adds to sums that a launch keeps apart: of the arc that wins its entry and two ids."""
+    """Return the floats that an arc adds to separate sums of a launch; a winner is its entry and two ids."""
     return sum(pitch(v.size) * (5 if v.op == "winner" else 1) for v in sums if v.space is not P)
 
 

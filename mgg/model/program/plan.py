@@ -1,4 +1,4 @@
-"""A vertex program with its gradients, ready to be worked off: what a layer does in each kind of pass."""
+"""A vertex program with its gradients, ready to run: the work of a layer in each kind of pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _once_each(method: Method) -> Method:
-    """``method``, whose results live as long as its object does."""
+    """Cache the results of ``method`` for as long as its object lives."""
 
     @wraps(method)
     def known(self: Any, *arguments: Any) -> Any:
@@ -33,17 +33,17 @@ def _once_each(method: Method) -> Method:
 
 @dataclass(frozen=True, eq=False)
 class ProgramPlan:
-    """A program with its gradients, ready to be worked off.
+    """A program with its gradients, ready to run.
 
     Attributes:
-        trace: what it was made of.
-        output: of vertices.
-        arcs: what ``V.keep`` keeps.
-        by: gradients by the inputs and by the parameters, by name; none of a program that only evaluates.
-        seeds: the gradients by the output and by what is kept; none likewise.
-        schedule: steps of both.
-        turns: gradients of sources are made by whoever has these (``mgg.vertex.turned``), and not given back.
-        once: what is the same in every pass, by what it depends on.
+        trace: the traced program.
+        output: the vertex output.
+        arcs: the values that ``V.keep`` keeps.
+        by: gradients by the inputs and the parameters, by name; empty for a program that only evaluates.
+        seeds: the gradients by the output and by the kept values; empty likewise.
+        schedule: steps of both passes.
+        turns: whether the PE of a source computes its gradient (``mgg.vertex.turned``), so that none is sent back.
+        once: cached values that are the same in every pass, by whether the input is constant.
     """
 
     trace: Trace
@@ -57,12 +57,12 @@ class ProgramPlan:
 
     @cached_property
     def values(self) -> list[Value]:
-        """All of it, operands first."""
+        """All values, operands first."""
         return list(walk([self.output, *self.arcs, *self.by.values()]))
 
     @cached_property
     def leaves(self) -> set[Value]:
-        """What has to be there at first, but for the weights of arcs where products alone need them."""
+        """The leaves needed at the start; without the weights of arcs if only products need them."""
         read = {x for step in self.schedule.steps if isinstance(step, Unit) for x in outside_of(step)}
         rows = (v for step in self.schedule.steps if isinstance(step, Rows) for v in step.values)
         read.update(x for v in rows if of_arcs(v) for x in reads(v))
@@ -71,8 +71,8 @@ class ProgramPlan:
 
     @_once_each
     def fixed(self, constant: bool) -> list[Value]:
-        """What is read in every pass and made once: it depends on the graph alone, or, if the input is ``constant``, on
-        that by a sum over arcs.
+        """Return the values read in every pass but computed once: they depend on the graph alone, or, if the input is
+        ``constant``, on the input through a sum over arcs.
         """
         rows = {v for step in self.schedule.steps if isinstance(step, Rows) for v in step.values}
         inputs = {v for name, v in self.trace.inputs.items() if name in BUILT_IN or (constant and name == "x")}
@@ -99,43 +99,43 @@ class ProgramPlan:
 
     @_once_each
     def takes_dense(self, constant: bool) -> bool:
-        """Whether every pass takes the input as a dense array."""
+        """Return whether every pass needs the input as a dense array."""
         trains = bool(self.seeds)
         works = [self.forward(constant, trains), *([self.backward(constant, not constant)] if trains else [])]
         return any(self.trace.inputs.get("x") in work.taken_dense for work in works)
 
     @_once_each
     def making(self, constant: bool) -> Work:
-        """Makes what is ``fixed``."""
+        """Return the work that computes the ``fixed`` values."""
         return Work(self.schedule.steps, self.leaves, self.fixed(constant))
 
     @_once_each
     def forward(self, constant: bool, training: bool) -> Work:
-        """Makes the output, and in training what ``backward`` reads."""
+        """Return the work that computes the output, and in training the values that ``backward`` reads."""
         known = {*self.leaves, *self.fixed(constant)}
         reads = self.reads(constant) - known - {*self.seeds} if training else set()
-        # What turned passes fetch from other PEs is sent row by row.
+        # Turned passes send fetched values row by row, so these need contiguous rows.
         kept = set() if self.turns else reads - {self.output, *self.arcs}
         return Work(self.schedule.forward, known, [self.output, *self.arcs, *reads], kept)
 
     @_once_each
     def backward(self, constant: bool, inputs: bool) -> Work | Turned:
-        """Makes the gradients, by the input if ``inputs``."""
+        """Return the work that computes the gradients, with that by the input if ``inputs``."""
         return (self.turned(constant, inputs) if self.turns else None) or self.returned(constant, inputs)
 
     @_once_each
     def reads(self, constant: bool) -> set[Value]:
-        """What backward reads, with the gradient by the input or without: turned, the latter may fetch other values."""
+        """Return what backward reads, with the gradient by the input or without: both may differ if turned."""
         return self.backward(constant, not constant).reads | self.backward(constant, False).reads
 
     @_once_each
     def returned(self, constant: bool, inputs: bool) -> Work:
-        """``backward`` in the *return* schedule."""
+        """Return ``backward`` in the *return* schedule."""
         return Work(*self._backward(constant, inputs), spent=True)
 
     @_once_each
     def turned(self, constant: bool, inputs: bool) -> Turned | None:
-        """``backward`` in the *turned* schedule; None where no gradient of sources is made but by plain products."""
+        """Return ``backward`` in the *turned* schedule; None if only plain products make gradients of sources."""
         return turned(*self._backward(constant, inputs), self.seeds)
 
     def _backward(self, constant: bool, inputs: bool) -> tuple[list[Rows | Unit], set[Value], list[Value]]:
@@ -145,12 +145,12 @@ class ProgramPlan:
 
     @property
     def fetched(self) -> int:
-        """Columns of the widest rows that cross between PEs without plans; 1 at least, for the ids at arcs' ends."""
+        """Columns of the widest rows exchanged between PEs without plans; at least 1, for the ids at arcs' ends."""
         crossing = (v for v in self.values if crosses(v) or (v.op == "product" and not is_count(v)))
         return max([1, *(v.size for v in crossing)])
 
 
 def crosses(value: Value) -> bool:
-    """Whether rows go to other PEs, or their gradients come back, but for products."""
+    """Return whether ``value`` fetches rows from other PEs or gives their gradients back; products do not count."""
     spaces = [value.space, *(x.space for x in value.inputs[:1])]
     return value.op in ("cast", "total") and set(spaces) == {D, S}

@@ -1,4 +1,4 @@
-"""Which schedule gradients of vertex programs take, *return* or *turned*, by the cost model (docs/vertex.md)."""
+"""Choose the schedule of gradients of vertex programs, *return* or *turned*, by the cost model (docs/vertex.md)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAMES: tuple[Name, Name] = ("return", "turned")
 
 @dataclass(frozen=True)
 class Columns:
-    """Numbers that a schedule of one layer's gradients takes.
+    """Entries that a schedule of one layer's gradients moves.
 
     Attributes:
-        halo: a halo row, that cross; forward's halo of *return*, the transpose's of *turned*.
-        arcs: a remote arc, that cross.
-        gathered: an out-arc, that are read.
-        written: a source, that are summed up.
-        transfers: how often PEs wait for each other's rows.
+        halo: entries sent per halo row: of the forward halo for *return*, of the transpose's for *turned*.
+        arcs: entries sent per remote arc.
+        gathered: entries read per out-arc.
+        written: entries summed per source.
+        transfers: number of transfers, each of which makes PEs wait for each other's rows.
     """
 
     halo: int
@@ -43,12 +43,12 @@ class Columns:
 
 
 def can_turn(chain: Chain) -> list[VertexLayer]:
-    """The layers of ``chain`` from whose arcs gradients go to other PEs' rows, in their order."""
+    """Return the layers of ``chain`` whose arcs send gradients to other PEs' rows, in order."""
     return [layer for layer in programs_of(chain) if columns_of(chain, layer, "return").halo]
 
 
 def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
-    """What ``name`` takes of ``layer`` in ``chain``."""
+    """Return what the schedule ``name`` moves for ``layer`` in ``chain``."""
     (constant, inputs), plan = asked_of(chain, layer), layer.plan(training=True, gradients=True)
     back = plan.returned(constant, inputs)
     products = [step.product.size for step in back.steps if isinstance(step, Scaled) and step.product["back"]
@@ -65,7 +65,7 @@ def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
 
 
 def gathered_by(unit: Unit) -> int:
-    """Numbers that a pass over arcs reads an arc, in all its loops."""
+    """Return the entries that a pass over arcs reads per arc, in all its loops."""
     stored = [v for v in unit.reads.get(E, ()) if v.op != "mask"]
     return len(unit.stages) * sum(v.size for v in (*unit.gathers, *stored))
 
@@ -76,11 +76,11 @@ def _goes_home(v: Value) -> bool:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a piece of a pass takes of each PE, float64 [P] each.
+    """Cost of a part of a pass on each PE, arrays float64 [P].
 
     Attributes:
         arithmetic, transfer: seconds.
-        moved: bytes that it gets of other PEs.
+        moved: bytes fetched from other PEs.
         fixed: seconds of barriers, the same on every PE.
     """
 
@@ -90,22 +90,22 @@ class Spent:
     fixed: float = 0.0
 
     def __add__(self, then: Spent) -> Spent:
-        """Both."""
+        """Return the sum of both costs."""
         return Spent(*(getattr(self, each.name) + getattr(then, each.name) for each in fields(self)))
 
     @property
     def seconds(self) -> np.ndarray:
-        """All of it; nothing overlaps."""
+        """The total; nothing overlaps."""
         return self.arithmetic + self.transfer + self.fixed
 
     @property
     def cost(self) -> Cost:
-        """Of the slowest PE."""
+        """The cost of the slowest PE."""
         return slowest(self.arithmetic, self.transfer, self.fixed)
 
 
 def summed(split: Split, rows: np.ndarray, gathered: int, written: int, machine: Machine) -> Spent:
-    """Loops over the arcs of ``split``, for ``gathered`` numbers an arc and ``written`` ones a row."""
+    """Return the cost of loops over the arcs of ``split``: ``gathered`` entries per arc, ``written`` ones per row."""
     none = np.zeros(split.pes)
     if not gathered and not written:
         return Spent(none, none, none)
@@ -114,7 +114,7 @@ def summed(split: Split, rows: np.ndarray, gathered: int, written: int, machine:
 
 
 def brought(split: Split, columns: int, transfers: int, machine: Machine) -> Spent:
-    """The halo of ``split`` with ``columns``, by so many ``transfers``, as technique ``halo`` brings it."""
+    """Return the cost of fetching ``columns`` of the halo of ``split`` in ``transfers``, as technique ``halo`` does."""
     none = np.zeros(split.pes)
     if split.pes == 1 or not columns:
         return Spent(none, none, none)
@@ -125,13 +125,13 @@ def brought(split: Split, columns: int, transfers: int, machine: Machine) -> Spe
 
 
 def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machine) -> Spent:
-    """What ``name`` does otherwise than the other schedule: sums over out-arcs, and transfers.
+    """Return the cost of what differs between the schedules: sums over out-arcs, and transfers.
 
     Args:
         needs: ``columns_of`` the layer.
-        name: of the schedule.
+        name: the schedule.
         ways: the split of the forward direction for ``return``, of the transpose for ``turned``.
-        machine: what it runs on.
+        machine: the machine.
     """
     split, home = ways[name], name == "return"
     rows = split.rows + split.halo_rows if home else split.rows
@@ -139,13 +139,13 @@ def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machi
     if split.pes == 1:
         return found
     found += brought(split, needs.halo, needs.transfers, machine)
-    if home:  # what came home is added up
+    if home:  # returned gradients are summed
         bytes_ = FLOAT * needs.halo
         added = machine.rates["rows"].seconds(split.halo_rows, split.rows, bytes_, bytes_, needs.transfers)
         found = replace(found, arithmetic=found.arithmetic + added)
     if needs.arcs:
         link, outside = machine.links[machine.links.rows], split.remote_arcs * split.outside_share_of_arcs
-        arcs = link.seconds(split.remote_arcs - outside, FLOAT * needs.arcs, 0)  # its requests are counted
+        arcs = link.seconds(split.remote_arcs - outside, FLOAT * needs.arcs, 0)  # its requests are counted already
         if split.groups > 1:
             far = Workload(split, needs.arcs, TechniqueOptions())
             arcs = arcs + network_blocks(far, machine, outside, split.groups - 1)
@@ -155,7 +155,7 @@ def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machi
 
 
 def picked(chain: Chain, ways: Mapping[Name, Split], machine: Machine) -> list[Name]:
-    """The cheaper schedule of each of ``can_turn``; where the model cannot tell them apart, ``return``."""
+    """Return the cheaper schedule of each layer of ``can_turn``; ``return`` if the model cannot tell them apart."""
     found: list[Name] = []
     for layer in can_turn(chain):
         found.append(pick({name: spent(columns_of(chain, layer, name), name, ways, machine) for name in NAMES}))
@@ -163,15 +163,15 @@ def picked(chain: Chain, ways: Mapping[Name, Split], machine: Machine) -> list[N
 
 
 def pick(costs: Mapping[Name, Spent]) -> Name:
-    """The cheaper one, ``return`` where they are about equal."""
+    """Return the cheaper schedule; ``return`` if they cost about the same."""
     return "turned" if EQUAL * costs["turned"].cost.seconds < costs["return"].cost.seconds else "return"
 
 
 def asked(model: str, chain: Chain, setting: str) -> list[Name]:
-    """What the setting ``backward``, other than ``auto``, says of each of ``can_turn``.
+    """Return the schedule of each layer of ``can_turn`` by the setting ``backward`` (other than ``auto``).
 
     Raises:
-        InputError: there is no layer to turn, or another number of them.
+        InputError: there is no layer to turn, or the number of schedules differs from the number of layers.
     """
     layers, names = can_turn(chain), setting.split(",")
     if not layers and "turned" in names:
@@ -190,7 +190,7 @@ def asked(model: str, chain: Chain, setting: str) -> list[Name]:
 
 
 def turn(chain: Chain, names: Sequence[Name]) -> Turning:
-    """Have those of ``can_turn`` turned that ``names`` say; what they fetch at most."""
+    """Turn the layers of ``can_turn`` that ``names`` says are turned; return the most that these fetch at once."""
     turned = [layer for layer, name in zip(can_turn(chain), names, strict=True) if name == "turned"]
     needs = [NOTHING_TURNED]
     for layer in turned:

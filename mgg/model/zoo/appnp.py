@@ -2,7 +2,7 @@
 
     H = ReLU(X W0) W1,    Z_0 = H,    Z_k+1 = (1 - alpha) P Z_k + alpha H,    P = D^-1/2 (A + I) D^-1/2
 
-with dropout on the input of both layers and, anew in every step, on the entries of P; the L2 penalty is on the first
+with dropout on the input of both layers and, anew in every step, on the entries of P. The L2 penalty is on the first
 layer alone and there are no biases, as in the authors' program. Without dropout on arcs, any technique multiplies by P.
 """
 
@@ -33,12 +33,12 @@ class Settings(LayeredSettings):
 
 @V.program(loops=True)
 def dropped(v: Any, rate: float) -> Any:
-    """P X with entries of P dropped in training; with a ``rate`` of 0 it is ``normalized``."""
+    """Return P X with entries of P dropped in training; with a ``rate`` of 0 it equals ``normalized``."""
     return v.norm * V.sum(V.dropout(e.weight, rate) * e.src.norm * e.src.x for e in v.inedges)
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The two layers and the power steps."""
+    """Return the two layers and the power steps."""
     classes, rate = sizes.classes, settings.arc_dropout
     steps = [VertexLayer(f"step{k}", dropped, classes, {"rate": rate}, place=2 + k) for k in range(settings.steps)]
     return Chain(

@@ -3,11 +3,11 @@ program.
 
     H_k = ReLU(BN(sum over arcs (u, r) of phi(h_u, z_r) W_dir(r) + phi(h_v, z_loop) W_S)),    z_r' = z_r W_R
 
-where phi is the difference, the product or the circular correlation of both, and W_dir(r) is W_O of a relation and W_I
-of its inverse. Every arc counts 1 / sqrt(d_u d_v), as in the authors' program and DGL's, which the formula does not
-have. Relations have rows of their own, z_r = sum of a_rb V_b at first, which all layers share. The last layer has
-neither normalization nor ReLU. Dropout is on the sum over arcs; the L2 penalty is on all weights. Graphs without
-features start with a trained row a node, others with a linear layer.
+where phi is the difference, the product or the circular correlation of both, and W_dir(r) is W_O for a relation and W_I
+for its inverse. Every arc has the factor 1 / sqrt(d_u d_v), as in the authors' program and DGL's but not in the
+formula. Each relation has a row z_r, initially the sum of a_rb V_b, which all layers share. The last layer has neither
+normalization nor ReLU. Dropout is on the sum over arcs; the L2 penalty is on all weights. Graphs without features start
+with a trained row per node, others with a linear layer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mgg.model.module import Chain, Module
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.settings import Sizes, TypedSettings
 
-#: It takes graphs without features.
+#: Accepts graphs without features.
 FEATURELESS = True
 
 
 class Settings(TypedSettings):
-    """The paper prints none for the classification of nodes; those of DGL's example for AIFB."""
+    """Defaults are those of DGL's example for AIFB: the paper gives no hyperparameters for node classification."""
 
     layers: int = Field(3, ge=1, le=64, description="number of layers that aggregate")
     hidden: int = Field(64, ge=1, le=4096, description="columns of all layers, of nodes and of relations")
@@ -49,7 +49,7 @@ class Settings(TypedSettings):
     weight_decay: float = Field(5e-4, ge=0, le=1e6, description="L2 penalty on all weights: added to their gradients")
 
 
-#: Of a row and a relation's.
+#: Compositions of a node's row and a relation's row, by setting.
 COMPOSITIONS = {"sub": lambda x, z: x - z, "mult": lambda x, z: x * z, "corr": V.correlate}
 
 
@@ -58,7 +58,7 @@ def composed(
     v: Any, W_O: Any, W_I: Any, W_S: Any, z: Any, a: Any, W_R: Any, z_loop: Any, layer: int, composition: str,
     rate: float,
 ) -> Any:  # fmt: skip
-    """[columns of W_O]; without ``W_I`` all arcs have one direction."""
+    """Return [columns of W_O]; without ``W_I`` all arcs have one direction."""
     compose, relations = COMPOSITIONS[composition], z if a is None else a @ z
     for k in range(layer):
         relations = relations @ W_R[k]
@@ -77,7 +77,7 @@ def composed(
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """What nodes start with, and the layers."""
+    """Return the embedding and the layers."""
     types, columns, decay = sizes.relations, settings.hidden, settings.weight_decay
     if not types:
         raise InputError("model compgcn: the graph's arcs have no types")

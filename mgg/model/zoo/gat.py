@@ -2,8 +2,8 @@
 
     H = ELU(Attention(X, W0) + b0),    Z = mean over heads of Attention(H, W1) + b1
 
-with dropout on the input of both layers and on the attention, and the L2 penalty on all parameters but the biases. For
-Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
+with dropout on the input of both layers and on the attention, and the L2 penalty on all parameters except the biases.
+For Pubmed the paper has 8 output heads, learning rate 0.01 and penalty 0.001.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Settings(LayeredSettings):
 
 @V.program(loops=True)
 def attention(v: Any, weight: Any, target: Any, source: Any, rate: float) -> Any:
-    """Equations 3 to 5, the halves of the paper's a by the end of an arc that they meet; weights of arcs do not count.
+    """Return equations 3 to 5; ``target`` and ``source`` are the halves of the paper's a. Arc weights do not count.
 
-    In training each share is dropped with probability ``rate``.
+    In training, each share is dropped with probability ``rate``.
     """
     heads = target.shape[0]
     scores = [
@@ -60,7 +60,7 @@ def attention(v: Any, weight: Any, target: Any, source: Any, rate: float) -> Any
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The two layers."""
+    """Return the two layers."""
     hidden = settings.heads * settings.hidden
     return Chain(
         *_attention(settings, 0, sizes.features, settings.heads, settings.hidden),

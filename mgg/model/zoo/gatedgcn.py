@@ -4,9 +4,9 @@ arXiv 1711.07553, equation 11; with features of arcs as in Dwivedi et al., JMLR 
     h_v' = h_v + ReLU(BN(A h_v + (sum over u of g_vu * B h_u) / (sum over u of g_vu + 1e-6))),    g_vu = sigmoid(z_vu)
     f_vu' = f_vu + ReLU(BN(z_vu)),    z_vu = D h_v + E h_u + C f_vu
 
-column by column, with a bias in z and, without BN, in h'. A linear layer comes first, one that classifies last. Graphs
-store no features of arcs: f begins as w a + b with a the arc's weight, 1 where the graph has none, as Dwivedi et al. do
-without features of arcs; where arcs have types, a trained row of the type is added. Dropout is on h' and f'.
+for each column, with a bias in z and, without BN, in h'. A linear layer comes first, and a linear classifier last.
+Graphs store no arc features: f begins as w a + b, where a is the arc's weight (1 if the graph has no weights), as
+Dwivedi et al. do without arc features; if arcs have types, a trained row per type is added. Dropout is on h' and f'.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mgg.model.settings import LayeredSettings, Sizes
 
 
 class Settings(LayeredSettings):
-    """The hyperparameters of Dwivedi et al. for classifying nodes (PATTERN and CLUSTER, 100,000 parameters)."""
+    """The hyperparameters of Dwivedi et al. for node classification (PATTERN and CLUSTER, 100,000 parameters)."""
 
     layers: int = Field(4, ge=1, le=64, description="number of layers that aggregate")
     hidden: int = Field(70, ge=1, le=65536, description="columns of all layers, of nodes and of arcs")
@@ -41,7 +41,7 @@ def gated(
     v: Any, A: Any, B: Any, C: Any, D: Any, E: Any, b: Any, w_arc: Any, b_arc: Any, kinds: Any, keep: bool,
     residual: bool, rate: float,
 ) -> Any:  # fmt: skip
-    """[columns], and with ``keep`` an arc's f and z for the next layer; ``w_arc`` is the first layer's alone."""
+    """Return [columns], and with ``keep`` the f and z of arcs for the next layer; only layer 0 has ``w_arc``."""
 
     def features(e: Any) -> Any:
         if w_arc is not None:
@@ -61,7 +61,7 @@ def gated(
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The embedding, the layers and the classifier."""
+    """Return the embedding, the layers and the classifier."""
     layers = (_layer(settings, k, sizes.relations) for k in range(settings.layers))
     return between_linear(sizes, settings.hidden, settings.weight_decay, layers)
 

@@ -2,10 +2,10 @@
 
     H_k = ELU(Attention(H_k-1) + b),    Z = mean over heads of Attention(H) + b
 
-where a node's attention to its in-neighbors and itself is the softmax of a . LeakyReLU(W_target h_v + W_source h_u)
+where a node's attention to its in-neighbors and itself is the softmax of a . LeakyReLU(W_target h_v + W_source h_u),
 and the node gets the sum of the shares times W_source h_u, for each of several heads. Both projections have biases, as
 in the authors' layer. Dropout is on the input of every layer and on the attention; the L2 penalty is on all parameters
-but the biases.
+except the biases.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
-    """The paper trains on none of the Planetoid graphs: GAT's hyperparameters for Cora and Citeseer.
+    """Defaults are GAT's hyperparameters for Cora and Citeseer: the paper trains on none of the Planetoid graphs.
 
     The authors' program for ogbn-arxiv has three layers of 32 columns and 8 heads, one output head, ``shared``,
-    ``normalization`` layer, ``residual``, dropout 0.25, learning rate 0.01 and neither penalty nor dropout of shares.
+    ``normalization`` layer, ``residual``, dropout 0.25, learning rate 0.01, no L2 penalty and no attention dropout.
     """
 
     hidden: int = Field(8, ge=1, le=65536, description="columns of each head of the hidden layers")
@@ -43,7 +43,7 @@ class Settings(DeepSettings):
 
 @V.program(loops=True)
 def attention(v: Any, W_source: Any, b_source: Any, W_target: Any, b_target: Any, a: Any, rate: float) -> Any:
-    """[heads, columns]; without ``W_target`` sources' weights are those of targets, too."""
+    """Return [heads, columns]; without ``W_target`` the weights of sources serve targets, too."""
     heads = a.shape[0]
     sources = [V.heads(u.x @ W_source + b_source, heads) for u in v.innbs]
     own = v.x @ W_source + b_source if W_target is None else v.x @ W_target + b_target
@@ -54,7 +54,7 @@ def attention(v: Any, W_source: Any, b_source: Any, W_target: Any, b_target: Any
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The layers."""
+    """Return the layers."""
     last, wide = settings.layers - 1, settings.heads * settings.hidden
     hidden = [_hidden(settings, k, wide if k else sizes.features) for k in range(last)]
     return Chain(

@@ -2,8 +2,8 @@
 
     Z = P ReLU(P X W0 + b0) W1 + b1,    P = D^-1/2 (A + I) D^-1/2
 
-with dropout on the input of both layers and the L2 penalty on the first layer alone. More layers may be residual, as in
-the paper's appendix B, and normalized, as in OGB's example programs.
+with dropout on the input of both layers and the L2 penalty on the first layer alone. Deeper models may be residual, as
+in the paper's appendix B, and normalized, as in OGB's example programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Settings(DeepSettings):
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The layers."""
+    """Return the layers."""
     last = settings.layers - 1
     hidden = [_hidden(settings, k, settings.hidden if k else sizes.features) for k in range(last)]
     inputs, decay = (settings.hidden, 0.0) if last else (sizes.features, settings.weight_decay)

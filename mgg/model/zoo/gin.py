@@ -2,10 +2,10 @@
 
     H_k = ReLU(BN(MLP_k((1 + epsilon_k) H_k-1 + A H_k-1))),    MLP(X) = ReLU(BN(X W)) V
 
-Five such layers of 64 columns with batch normalization over all nodes and a trainable epsilon. The paper classifies
-whole graphs by a sum over their nodes; for nodes a dropout and a linear layer read the last layer out. A linear layer
-before a normalization has no bias: batch normalization subtracts it again. For deep models layers may be residual or
-normalized otherwise, which is not the paper's.
+The paper's model has five such layers of 64 columns, with batch normalization over all nodes and a trainable epsilon.
+It classifies whole graphs by a sum over their nodes; for nodes, a dropout and a linear layer follow the last layer. A
+linear layer before a normalization has no bias, because batch normalization would subtract it. For deep models, layers
+may be residual or normalized otherwise, unlike in the paper.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mgg.model.settings import DeepSettings, Sizes
 
 
 class Settings(DeepSettings):
-    """Hyperparameters: those of the paper where it has them."""
+    """Hyperparameters, the paper's where it has them."""
 
     hidden: int = Field(64, ge=1, le=65536, description="columns of the hidden layers")
     layers: int = Field(5, ge=1, le=64, description="number of GIN layers")
@@ -38,7 +38,7 @@ def _summed(v: Any, epsilon: Any, W: Any) -> Any:
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The GIN layers and the classifier."""
+    """Return the GIN layers and the classifier."""
     hidden = settings.hidden
     layers = [_layer(settings, k, hidden if k else sizes.features) for k in range(settings.layers)]
     classifier = (Linear("classifier", hidden, sizes.classes), Bias("classifier", sizes.classes))
@@ -48,7 +48,7 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
 def _layer(settings: Settings, k: int, inputs: int) -> Module:
     name, hidden, normalization = f"layer{k}", settings.hidden, settings.normalization
     weights = {"W": Weight((inputs, hidden), name="mlp0.weight"), "epsilon": Weight((1,), "zeros")}
-    if hidden > inputs:  # random numbers go by the order of the parameters
+    if hidden > inputs:  # initial values are drawn in the order of the parameters
         weights = dict(reversed(weights.items()))
     layer = Chain(
         VertexLayer(name, _summed, inputs, weights),

@@ -3,8 +3,8 @@
     H_k = H_k-1 + ReLU(BN([h_v, s m]_v W + b)),    m = [mean, max, min, std] of (W_target h_v + W_source h_u + b)
 
 where s are the three scalers of the degree d: 1, amplification log(d + 1) / delta and attenuation delta / log(d + 1);
-delta is the mean of log(d + 1) over all nodes. A linear layer comes first, one that classifies last. Dropout is on the
-output of every layer; the L2 penalty is on all weights. There is one tower.
+delta is the mean of log(d + 1) over all nodes. A linear layer comes first, and a linear classifier last. Dropout is on
+the output of every layer; the L2 penalty is on all weights. There is one tower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
-    """The authors' hyperparameters for ogbg-molhiv; the paper has no task of single nodes in one graph."""
+    """The authors' hyperparameters for ogbg-molhiv; the paper has no node classification on a single graph."""
 
     layers: int = Field(4, ge=1, le=64, description="number of layers that aggregate")
     hidden: int = Field(80, ge=1, le=65536, description="columns of all layers")
@@ -34,7 +34,7 @@ class Settings(DeepSettings):
 
 @V.program
 def aggregation(v: Any, W_target: Any, W_source: Any, b_message: Any, W: Any) -> Any:
-    """[columns of W]."""
+    """Return [columns of W]."""
     own = v.x @ W_target + b_message
     messages = [own + u.x @ W_source for u in v.innbs]
     found = V.concat(V.mean(messages), V.max(messages), V.min(messages), V.std(messages))
@@ -43,7 +43,7 @@ def aggregation(v: Any, W_target: Any, W_source: Any, b_message: Any, W: Any) ->
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The embedding, the layers and the classifier."""
+    """Return the embedding, the layers and the classifier."""
     layers = (_layer(settings, k) for k in range(settings.layers))
     return between_linear(sizes, settings.hidden, settings.weight_decay, layers)
 

@@ -2,11 +2,11 @@
 
     H = ReLU(Attention(X)),    Z = Attention(H),    e_vu = LeakyReLU(q_r . W_r h_v + k_r . W_r h_u)
 
-for an arc of type r from u to v: the shares are the softmax of the e over all arcs that end at v (ARGAT), or over those
-of each type (WIRGAT), and v gets the sum of the shares times W_r h_u, and W_self h_v with a share of 1, for each of
+for an arc of type r from u to v. The shares are the softmax of e over all arcs that end at v (ARGAT), or over those of
+each type (WIRGAT). Node v gets the sum of the shares times W_r h_u, plus W_self h_v with a share of 1, for each of
 several heads. The weights of types may be sums of bases, W_r = sum of a_rb V_b. The L2 penalty is on all weights.
-Graphs without features start with a trained row a node. Both directions of a relation are types of their own, which is
-the graph's to have (docs/data.md).
+Graphs without features start with a trained row per node. The two directions of a relation are separate types, which
+the graph must contain (docs/data.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mgg.model.module import Chain, Module
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.settings import Sizes, TypedSettings
 
-#: It takes graphs without features.
+#: Accepts graphs without features.
 FEATURELESS = True
 
 
@@ -39,19 +39,19 @@ class Settings(TypedSettings):
 
 
 def _matrix(t: Any, W: Any, a: Any) -> Any:
-    """[inputs, heads * columns] of type ``t``: its own, or a sum of bases with the coefficients ``a``."""
+    """Return [inputs, heads * columns] of type ``t``: its own matrix, or bases summed with the coefficients ``a``."""
     return W[t] if a is None else V.reshape(a[t] @ V.reshape(W, (W.shape[0], W.shape[1] * W.shape[2])), W.shape[1:])
 
 
 @V.program
 def across(v: Any, W: Any, a: Any, W_self: Any, query: Any, key: Any, rate: float) -> Any:
-    """[heads, columns]: shares of all arcs add up to 1."""
+    """Return [heads, columns]; the shares of all arcs of a node add up to 1."""
     _, heads, columns = query.shape
     shape = W.shape[1], heads, columns
     rows, scores = [], []
     for e in v.inedges:
         matrix = _matrix(e.type, W, a)
-        # The matrix times q first: fewer columns, and the row of v is not projected for every arc.
+        # Multiply the matrix by q first: that has fewer columns, and the row of v is not projected for every arc.
         own = v.x @ V.dot(V.reshape(matrix, shape), V.reshape(query[e.type], (1, heads, columns)))
         row = V.heads(e.src.x @ matrix, heads)
         rows.append(row)
@@ -63,7 +63,7 @@ def across(v: Any, W: Any, a: Any, W_self: Any, query: Any, key: Any, rate: floa
 
 @V.program
 def within(v: Any, W: Any, a: Any, W_self: Any, query: Any, key: Any, rate: float) -> Any:
-    """[heads, columns]: shares of the arcs of each type add up to 1."""
+    """Return [heads, columns]; the shares of a node's arcs of each type add up to 1."""
     heads, sums = query.shape[1], []
     for t in v.types:
         matrix = _matrix(t, W, a)
@@ -74,12 +74,12 @@ def within(v: Any, W: Any, a: Any, W_self: Any, query: Any, key: Any, rate: floa
     return V.sum(sums) + V.heads(v.x @ W_self, heads)
 
 
-#: What the softmax is over: settings value -> program.
+#: Programs by the setting ``softmax``.
 PROGRAMS = {"across": across, "within": within}
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The two layers."""
+    """Return the two layers."""
     if not sizes.relations:
         raise InputError("model rgat: the graph's arcs have no types")
     wide, decay = settings.heads * settings.hidden, settings.weight_decay

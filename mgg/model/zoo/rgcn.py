@@ -2,10 +2,10 @@
 
     H = ReLU(sum over r of P_r X W_r),    Z = sum over r of P_r H W'_r,    P_r = D_r^-1 A_r,    W_r = sum of a_rb V_b
 
-where A_r has the arcs of type r, D_r their number at each node, and the node itself is one more type. Graphs without
-features have X = I: the first layer's weights have a row a node. The L2 penalty is on the first layer alone and there
-are no biases, as in the authors' program, which has no dropout either. Both directions of a relation are types of
-their own, which is the graph's to have (docs/data.md).
+where A_r has the arcs of type r, D_r has their number at each node, and the node itself counts as one more type. For
+graphs without features X = I: the first layer's weights have a row per node. The L2 penalty is on the first layer alone
+and there are no biases, as in the authors' program, which has no dropout either. The two directions of a relation are
+separate types, which the graph must contain (docs/data.md).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mgg.model.program import VertexLayer, Weight
 from mgg.model.relational import RelationalRows
 from mgg.model.settings import Sizes, TypedSettings
 
-#: It takes graphs without features.
+#: Accepts graphs without features.
 FEATURELESS = True
 
 
 class Settings(TypedSettings):
-    """The published hyperparameters for AIFB; MUTAG has 30 bases, BGS and AM have 40, all three a penalty of 5e-4."""
+    """The published hyperparameters for AIFB. MUTAG has 30 bases, BGS and AM have 40, all three a penalty of 5e-4."""
 
     weight_decay: float = Field(0.0, ge=0, le=1e6, description="L2 penalty on the first layer: added to its gradients")
 
 
 @V.program
 def relational(v: Any, weight: Any, bases: Any, coefficients: Any) -> Any:
-    """[outputs]; ``weight`` [types + 1, inputs, outputs], or the sums of ``bases`` [bases, inputs, outputs] with
-    ``coefficients`` [types + 1, bases]; the last type is the node itself.
+    """Return [outputs]. The weights are ``weight`` [types + 1, inputs, outputs], or ``bases`` [bases, inputs, outputs]
+    summed with ``coefficients`` [types + 1, bases]; the last type is the node itself.
     """
     if bases is not None:
         count, inputs, outputs = bases.shape
@@ -46,7 +46,7 @@ def relational(v: Any, weight: Any, bases: Any, coefficients: Any) -> Any:
 
 
 def layer(name: str, inputs: int, outputs: int, relations: int, bases: int, decay: float = 0.0) -> VertexLayer:
-    """A layer whose nodes have ``inputs`` columns; 0 ``bases``: every type has weights of its own."""
+    """Return a layer for nodes of ``inputs`` columns; 0 ``bases``: every type has its own weights."""
     weights = {
         "weight": None if bases else Weight((relations + 1, inputs, outputs), decay=decay),
         "bases": Weight((bases, inputs, outputs), decay=decay) if bases else None,
@@ -56,7 +56,7 @@ def layer(name: str, inputs: int, outputs: int, relations: int, bases: int, deca
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The two layers."""
+    """Return the two layers."""
     if not sizes.relations:
         raise InputError("model rgcn: the graph's arcs have no types")
     hidden, decay, relations, bases = settings.hidden, settings.weight_decay, sizes.relations, settings.bases

@@ -2,10 +2,10 @@
 
     H_k = ReLU(W_self H_k-1 + W_neighbors mean(H_k-1) + b),    each row over its Euclidean norm
 
-which is line 5's W CONCAT(own row, mean of the neighbors) with W in two parts. Two layers, then dropout and a linear
-layer that classifies, as in the paper's supervised setting. The paper samples 25 and 10 neighbors; here every node has
-all of its neighbors, so nothing depends on a sample. Dropout on the input of every layer is not the paper's; batch
-normalization without unit rows is what OGB's example programs have.
+which is line 5's W CONCAT(own row, mean of the neighbors) with W in two parts. Two layers are followed by dropout and a
+linear classifier, as in the paper's supervised setting. The paper samples 25 and 10 neighbors; here every node uses all
+its neighbors, so nothing depends on a sample. Dropout on the input of every layer is not in the paper. Batch
+normalization without unit rows is as in OGB's example programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mgg.model.settings import DeepSettings, Sizes, WhereSparse
 
 
 class Settings(DeepSettings):
-    """Hyperparameters: those of the paper's section 4 where it has them."""
+    """Hyperparameters, those of the paper's section 4 where it has them."""
 
     hidden: int = Field(128, ge=1, le=65536, description="columns of the hidden layers")
     unit_rows: bool = Field(True, description="divide the rows of hidden layers by their Euclidean norms")
@@ -37,7 +37,7 @@ def _own_and_mean(v: Any, self: Any, neighbors: Any) -> Any:
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The GraphSAGE layers and the classifier."""
+    """Return the GraphSAGE layers and the classifier."""
     hidden, decay = settings.hidden, settings.weight_decay
     layers = [_layer(settings, k, hidden if k else sizes.features) for k in range(settings.layers)]
     classifier = (Linear("classifier", hidden, sizes.classes, decay), Bias("classifier", sizes.classes))

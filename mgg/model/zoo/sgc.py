@@ -2,8 +2,8 @@
 
     Z = P^K X W + b,    P = D^-1/2 (A + I) D^-1/2
 
-P^K X has no parameters, so it is worked out once, before the first epoch; what is trained is a linear classifier. Its
-weights start from a Glorot distribution; the authors' program takes PyTorch's default there.
+P^K X has no parameters, so it is computed once, before the first epoch; only a linear classifier is trained. Its
+weights start from a Glorot distribution; the authors' program uses PyTorch's default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mgg.model.settings import ModelSettings, Selection, Sizes, WhereSparse
 
 
 class Settings(ModelSettings):
-    """The authors' settings for Cora, Citeseer and Pubmed, but for the L2 penalty, which they tune for each."""
+    """The authors' settings for Cora, Citeseer and Pubmed, except the L2 penalty, which they tune for each."""
 
     selection: Selection = Field(
         "last",
@@ -34,7 +34,7 @@ class Settings(ModelSettings):
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The propagated features and the classifier."""
+    """Return the propagated features and the classifier."""
     hops = [VertexLayer(f"hop{k}", normalized, sizes.features, {}) for k in range(settings.hops)]
     decay = settings.weight_decay
     return Chain(

@@ -2,9 +2,9 @@
 
     H_k = ReLU(LayerNorm(beta r + (1 - beta) m)),    r = W_self h_v + b,    m = sum over u of alpha_vu (W_value h_u + b)
 
-where alpha is the softmax, over the in-neighbors of v, of q_v . k_u / sqrt(columns), q is affine and k linear in h,
-for each of several heads, and beta = sigmoid(w . [m, r, m - r]) is the gate of the residual. The last layer has the
-mean of the heads and neither normalization nor ReLU. Dropout is on the input of every layer; the L2 penalty is on all
+for each of several heads, where alpha is the softmax over the in-neighbors of v of q_v . k_u / sqrt(columns), q is
+affine and k linear in h, and beta = sigmoid(w . [m, r, m - r]) gates the residual. The last layer takes the mean of the
+heads and has neither normalization nor ReLU. Dropout is on the input of every layer; the L2 penalty is on all
 parameters. The paper's label embeddings and its normalization of the input features are left out.
 """
 
@@ -41,7 +41,7 @@ def attention(
     v: Any, W_query: Any, b_query: Any, W_key: Any, W_value: Any, b_value: Any, W_self: Any, b_self: Any,
     w_gate: Any, heads: int, mean: bool, rate: float,
 ) -> Any:  # fmt: skip
-    """[heads * columns], with ``mean`` [columns]; without ``w_gate`` what a node gets and its own are added."""
+    """Return [heads * columns], or [columns] with ``mean``; without ``w_gate`` message and own row are added."""
     query = V.heads(v.x @ W_query + b_query, heads)
     keys = [V.heads(u.x @ W_key, heads) for u in v.innbs]
     values = [V.heads(u.x @ W_value + b_value, heads) for u in v.innbs]
@@ -57,7 +57,7 @@ def attention(
 
 
 def build(settings: Settings, sizes: Sizes) -> Chain:
-    """The layers."""
+    """Return the layers."""
     last, wide, modules = settings.layers - 1, settings.heads * settings.hidden, []
     for k in range(settings.layers):
         inputs, name = wide if k else sizes.features, f"layer{k}"
@@ -70,14 +70,14 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
 
 
 def _attention(settings: Settings, k: int, inputs: int, classes: int) -> VertexLayer:
-    """A hidden layer, or the last one with ``classes``."""
+    """Return a hidden layer, or the last layer if ``classes`` is not 0."""
     decay, heads = settings.weight_decay, settings.heads
     wide = heads * (classes or settings.hidden)
     outputs = classes or wide
     weights: dict[str, Any] = {}
     for name, columns in (("query", wide), ("key", wide), ("value", wide), ("self", outputs)):
         weights[f"W_{name}"] = Weight((inputs, columns), decay=decay)
-        if name != "key":  # it would add one number to all scores of a node, which changes no share
+        if name != "key":  # a bias here would add one number to all scores of a node, which changes no share
             weights[f"b_{name}"] = Weight((columns,), "zeros", decay)
     gate = Weight((3 * outputs,), decay=decay) if settings.gated else None
     rest = {"w_gate": gate, "heads": heads, "mean": bool(classes), "rate": settings.attention_dropout}

@@ -1,4 +1,4 @@
-"""Units of vertex programs on CPU ranks: their source becomes a file of the cache, which numba compiles once."""
+"""Run units of vertex programs on CPU ranks: their source is cached in a file, which numba compiles once."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def sigmoid(x):
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 '''
 _NONE = np.empty(0, np.int64)
-#: PEs that are threads ask for the same function at once.
+#: Serializes compilation: PEs that are threads ask for the same function at once.
 _ONE = threading.Lock()
 
 
 def run(
     unit: Unit, tables: ArcTables, outside: Sequence[np.ndarray], real: Any, draws: tuple[int, int], place: int = 0
 ) -> list[np.ndarray]:
-    """What ``unit`` makes.
+    """Run ``unit``.
 
     Args:
-        unit: what to do.
+        unit: the unit.
         tables: the PE's arcs.
-        outside: arrays of ``unit.outside``, [rows of the space, *shape], of P [*shape].
-        real: type of what is computed; totals to P and T are float64, winners int64.
+        outside: arrays of ``outside_of(unit)``, [rows of the space, *shape], but [*shape] for P.
+        real: type of the results; totals to P and T are float64, winners int64.
         draws: seed and epoch of the masks.
-        place: what the model adds to the place of each mask.
+        place: index in the model of the program's first dropout, added to the place of each mask.
 
     Returns:
-        Arrays of ``unit.results``, likewise.
+        Arrays of ``results_of(unit)``, of the same shapes as ``outside``.
     """
     ptr, ends, arcs = {
         (E, D): (tables.ptr, tables.ends, _NONE),
@@ -89,7 +89,7 @@ def run(
 
 
 def _source(unit: Unit) -> str:
-    """``source_of`` the unit, which is worked off again and again, written once."""
+    """Return ``source_of`` the unit, cached on the unit because it runs many times."""
     known: dict[str, str] = vars(unit)
     if "_source" not in known:
         known["_source"] = source_of(unit)
@@ -101,7 +101,7 @@ def _flat(x: np.ndarray, value: Value) -> np.ndarray:
 
 
 def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
-    """Room for a result, [rows, size]; zeros in P and T."""
+    """Allocate a result, [rows, size]; zeros in P and T."""
     if value.space is P:
         return np.zeros(value.size)
     if value.space is T:
@@ -110,7 +110,7 @@ def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
 
 
 def compiled(source: str) -> Callable[..., None]:
-    """The function of ``source``, from the cache's folder."""
+    """Return the compiled function of ``source``, from the cache folder."""
     with _ONE:
         return _compiled(source)
 
@@ -125,7 +125,7 @@ def _compiled(source: str) -> Callable[..., None]:
         files.write_text(path, text)
     spec = importlib.util.spec_from_file_location(f"mgg_{path.stem}", path)
     assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # numba's cache asks for it by name
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # numba's cache looks it up by name
     spec.loader.exec_module(module)
     function: Callable[..., None] = module.unit
     return function

@@ -1,7 +1,7 @@
-"""Source of loops over arcs: what a unit of a program does for every row and every arc of it, as text for numba.
+"""Generate loops over arcs: the work of a unit for every row and each of its arcs, as source for numba.
 
-Values of an arc live in scalars and small buffers, and so do values of a row: nothing of the size [arcs, columns] is
-made but what a program keeps. All of it is float64, rounded where results are stored.
+Values of an arc or of a row live in scalars and small buffers: arrays [arcs, columns] exist only for values that a
+program stores. All computation is float64, rounded when results are stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPRESSIONS = {
 
 
 class _Writer:
-    """The lines of one function."""
+    """Writes the lines of one function."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
@@ -41,22 +41,22 @@ class _Writer:
         self.stored: set[Value] = set()
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Write a line."""
         self.lines.append("    " * self.depth + text)
 
     def name(self, prefix: str) -> str:
-        """A new one."""
+        """Return a new name."""
         self.count += 1
         return f"{prefix}{self.count}"
 
     def buffer(self, size: int) -> str:
-        """A new buffer of float64."""
+        """Return the name of a new float64 buffer."""
         name = self.name("b")
         self.buffers.append((name, size))
         return name
 
     def loops(self, shape: Sequence[int], body: Callable[[Axes], str]) -> None:
-        """``body`` for every entry of ``shape``."""
+        """Write loops that run ``body`` for every entry of ``shape``."""
         if 0 in shape:
             return
         axes = []
@@ -72,8 +72,8 @@ class _Writer:
     # Values.
 
     def prepare(self, values: Sequence[Value], uses: Mapping[Value, int] | None = None) -> None:
-        """Write what ``values``, operands first, need before they are read: all, or with ``uses`` those that are no
-        plain expressions.
+        """Compute ``values``, operands first, into buffers and scalars: all of them, or with ``uses`` those that are
+        not inlined as expressions.
         """
         for value in values:
             of_all = value.op == "cast" and value.inputs[0].space is P
@@ -144,7 +144,7 @@ class _Writer:
             raise AssertionError(f"{value.op} a {value.space.value}")
 
     def read(self, value: Value, axes: Axes, *, whole: bool = False) -> str:
-        """The entry at ``axes`` of ``value`` as an expression; a ``whole`` elementwise one even if it has a name."""
+        """Return the entry ``axes`` of ``value`` as an expression; ``whole``: do not use its name, if it has one."""
         if value in self.names and not whole:
             name = self.names[value]
             return f"{name}[{flat(axes, value.shape)}]" if value.shape else name
@@ -168,7 +168,7 @@ class _Writer:
         x = value.inputs[0]
         while x.op == "cast" and x not in self.outside and x not in self.names:
             x = x.inputs[0]
-        if x in self.names:  # of the row at hand
+        if x in self.names:  # a value of the current row
             return self.read(x, axes)
         if x.op == "constant":
             return repr(x["value"])
@@ -177,7 +177,7 @@ class _Writer:
         raise AssertionError(f"cast of {x.op} a {x.space.value}: no array and not of the row at hand")
 
     def _outer(self, x: Value, seen_from: Space, axes: Axes) -> str:
-        """An entry of an array from outside, which is [rows of its space, size], of P [size]."""
+        """Return an entry of an input array, which is [rows of its space, size], but [size] for P."""
         name, at = self.outside[x], flat(axes, x.shape)
         if x.space is P:
             return f"{name}[{at}]"
@@ -199,7 +199,7 @@ class _Writer:
         return f"({1 / (1 - rate)!r} if number_at({state}, {column}) >= np.float32({rate!r}) else 0.0)"
 
 
-#: What is worked out where it is read, however often.
+#: Operations that are computed at each read.
 _READS: dict[str, Callable[[_Writer, Value, Axes], str]] = {
     "cast": _Writer._cast, "repeat_axis": _Writer._repeated, "slice": _Writer._slice, "won": _Writer._won,
     "mask": _Writer._mask, "constant": lambda writer, value, axes: repr(value["value"]),
@@ -207,12 +207,12 @@ _READS: dict[str, Callable[[_Writer, Value, Axes], str]] = {
 
 
 def source_of(unit: Unit) -> str:
-    """The function ``unit`` as text: what goes over the arcs of every row, in numba's Python.
+    """Return the source of a function, in numba's Python, that runs ``unit`` over the arcs of every row.
 
-    Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each and its
-    number by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target; ``ids`` of
-    sources; ``keys``, one for each mask in the order of ``masks_of``; then the arrays of ``outside_of`` and those of
-    ``results_of``. Arrays are [rows, size], of P [size]; results in P and T must be 0 at first.
+    Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each arc and its
+    number in the order by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target;
+    ``ids`` of sources; ``keys``, one per mask in the order of ``masks_of``; then the arrays of ``outside_of`` and of
+    ``results_of``. Arrays are [rows, size], but [size] for P; results in P and T must be 0 at the start.
     """
     writer = _Writer(unit)
     writer.line("for row in range(ptr.size - 1):")
@@ -231,21 +231,21 @@ def source_of(unit: Unit) -> str:
 
 
 def outside_of(unit: Unit) -> list[Value]:
-    """What ``unit`` reads as arrays; it draws masks of arcs itself."""
+    """Return the values that ``unit`` reads as arrays; it draws masks of arcs itself."""
     return [x for values in unit.reads.values() for x in values if (x.op, x.space) != ("mask", E)]
 
 
 def results_of(unit: Unit) -> list[Value]:
-    """What ``unit`` writes to arrays."""
+    """Return the values that ``unit`` writes to arrays."""
     return [*unit.results, *unit.stored]
 
 
 def masks_of(unit: Unit) -> list[Value]:
-    """The masks of arcs that ``unit`` draws, in the order of its ``keys``."""
+    """Return the masks of arcs that ``unit`` draws, in the order of its ``keys``."""
     return [x for x in unit.reads.get(E, ()) if x.op == "mask"]
 
 
-#: What an arc (or a run) is, by what a unit goes over and its rows.
+#: Statements that identify an arc (or run), by the unit's items and rows.
 _ENDS = {
     (E, D): ("source, target, run, arc = ends[k], row, run_of[k], k",),
     (E, R): ("source, run, arc = ends[k], row, k",),
@@ -254,13 +254,13 @@ _ENDS = {
 }
 
 
-#: Aggregations of no arcs so far.
+#: Initial values of aggregations.
 _STARTS = {"total": "0.0", "maximum_of": "-np.inf", "minimum_of": "np.inf", "winner": "-1.0"}
 
 
 def _write_stage(writer: _Writer, stage: Stage) -> None:
     sums: dict[Value, str] = {}
-    best: dict[Value, str] = {}  # of winners, the largest or smallest so far
+    best: dict[Value, str] = {}  # the largest or smallest entry so far, for winners
     for value in stage.sums:
         if value.space is writer.unit.rows:
             sums[value] = name = writer.buffer(value.size)
@@ -292,7 +292,7 @@ def _write_stage(writer: _Writer, stage: Stage) -> None:
 
 
 def _uses(values: Sequence[Value], readers: Sequence[Value]) -> Counter[Value]:
-    """How often each is worked out if it has no name: once for each reader, often by one that reads it again."""
+    """Count the computations of each value without a name: one per reader, two for readers that read repeatedly."""
     uses = Counter(readers)
     for value in values:
         for x in value.inputs:

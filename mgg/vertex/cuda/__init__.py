@@ -1,15 +1,16 @@
-"""CUDA of launches: the kernels of a vertex program as text, over kernels/include/mgg/vertex.cuh.
+"""Generate CUDA kernels for the launches of a vertex program, over kernels/include/mgg/vertex.cuh.
 
-- The arcs (or runs) of a row are a piece; those of a long row several, of bounded length (``mgg.kernel.schedule``).
-- As many lanes of a warp as the columns need have an arc between them (``mgg.vertex.lanes``). A piece has a group of
-  lanes, for one arc at once or more, and each lane has loads of several more under way. What an arc has lives in
-  registers (``mgg.vertex.cuda.values``). When the piece's arcs are done, its lanes put together what they have found.
-- A row that is one piece is then finished and written. Of other rows the parts are kept, and a second kernel combines
-  them, a warp a row, always in the same order.
-- Sums of all arcs, or of all rows, stay in lanes, in double precision, until a bounded number of blocks have done all
-  pieces or rows. Each group then writes a row of its sums, and these rows are added up elsewhere.
-- A softmax takes one pass (``mgg.vertex.online``): where its maximum rises, sums relative to it are multiplied.
-- Other ways to share the arcs among threads are there to compare with (``mgg.vertex.cuda.execution``).
+- The arcs (or runs) of a row form one piece; a long row has several pieces of bounded length
+  (``mgg.kernel.schedule``).
+- As many lanes of a warp as the columns need share an arc (``mgg.vertex.lanes``). A group of lanes handles a piece, one
+  or more arcs at once, and each lane keeps the loads of several further arcs in flight. The data of an arc stays in
+  registers (``mgg.vertex.cuda.values``). After the last arc of a piece, the lanes combine their results.
+- A row of a single piece is finished and written at once. The partial results of other rows are stored, and a second
+  kernel combines them, one warp per row, always in the same order.
+- Sums over all arcs or all rows stay in lanes, in double precision, while a bounded number of blocks process all pieces
+  or rows. Then each group writes one row of its sums, and these rows are added up elsewhere.
+- A softmax takes one pass (``mgg.vertex.online``): when its maximum rises, the sums relative to it are rescaled.
+- Alternative ways to share the arcs among threads exist for comparison (``mgg.vertex.cuda.execution``).
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from mgg.vertex.cuda.values import ITEMS, ROWS_OF, TABLES, Values, lead, plus, r
 from mgg.vertex.ir import D, E, S, Value
 from mgg.vertex.lanes import COLUMN, HEAD, WARP, Layout, flat, pitch, power, wide
 
-#: Threads a block, and blocks of a launch whose lanes keep sums of all arcs: so many at most, and what their sums take.
+#: Threads per block; and for launches whose lanes keep sums over all arcs, the most blocks and the most bytes of sums.
 THREADS, ALL_BLOCKS, ALL_BYTES = 256, 528, 64 << 20
-#: Blocks that a multiprocessor has at once, at least: they bound the registers of a thread.
+#: Least number of resident blocks per multiprocessor, which bounds the registers per thread.
 RESIDENT = 3
-#: Registers of loads under way, about, and arcs under way, at most.
+#: Approximate number of registers for loads in flight, and the most arcs in flight per lane.
 IN_FLIGHT, UNDER_WAY = 48, 8
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A launch as text.
+    """The CUDA source of a launch.
 
     Attributes:
-        name: of the kernel; that of the rows that were cut ends in ``_combine``.
-        launch: what it does.
-        group: lanes of a piece, a power of two up to 32.
-        text: both kernels; of a launch without entries none.
-        tables: names of tables (``cuda_values.TABLES``) that it reads, in the order of its arguments.
-        reads: values of which it reads arrays [rows, step], float32 or for winners int64, likewise.
-        masks: which it draws, likewise.
-        how: arcs are shared among threads.
+        name: name of the kernel; the second kernel, for cut rows, has the suffix ``_combine``.
+        launch: the launch.
+        group: lanes per piece, a power of two up to 32.
+        text: source of both kernels; empty for a launch without entries.
+        tables: names of the tables (keys of ``cuda_values.TABLES``) that it reads, in argument order.
+        reads: values whose arrays [rows, step] it reads, float32 or int64 (winners), in argument order.
+        masks: masks that it draws, in argument order.
+        how: how threads share the arcs.
     """
 
     name: str
@@ -61,12 +62,12 @@ class Kernel:
 
     @property
     def per_block(self) -> int:
-        """Pieces or rows that a block has at once."""
+        """Pieces or rows per block at once."""
         return 1 if self.how.groups == "block" else THREADS // self.group
 
     @property
     def blocks(self) -> int | None:
-        """How many it has at most, where lanes keep sums of all arcs or all blocks run at once."""
+        """Most blocks of the launch, if lanes keep sums over all arcs or all blocks run at once; otherwise None."""
         most = max(1, STATIC_BLOCKS // self.tiles) if self.how.blocks == "static" else None
         if not self.launch.totals:
             return most
@@ -75,13 +76,13 @@ class Kernel:
 
     @property
     def tiles(self) -> int:
-        """Blocks that have the columns of the same rows."""
+        """Blocks that share the columns of the same rows."""
         tiles = self.launch.layout.tiles
         return -(-tiles // (THREADS // WARP)) if self.how.groups == "block" else tiles
 
 
 def gathered(launch: Launch) -> list[Value]:
-    """Arrays of which arcs read a row at their other end, and which need padding to be loaded 16 bytes at once."""
+    """Return the arrays that arcs read at their other ends and that need padding for 16-byte loads."""
     items = ITEMS[launch.over, launch.rows]
     return [
         v
@@ -91,7 +92,7 @@ def gathered(launch: Launch) -> list[Value]:
 
 
 def is_odd(v: Value, layout: Layout) -> bool:
-    """Whether rows of ``v`` need padding to be loaded and stored 16 bytes at once."""
+    """Return whether rows of ``v`` need padding for 16-byte loads and stores."""
     wide_enough = layout.heads == 1 and v.shape[-1:] == (v.size,) == (layout.columns,)
     return wide_enough and v.size % layout.vector > 0 and v.op != "winner"
 
@@ -99,12 +100,12 @@ def is_odd(v: Value, layout: Layout) -> bool:
 def kernel_of(
     name: str, launch: Launch, mean: float, padded: Collection[Value] = (), how: Execution = DEFAULT
 ) -> Kernel:
-    """``launch`` as CUDA, for lists with ``mean`` items a row; rows of ``padded`` arrays are ``lanes.pitch`` apart.
+    """Return CUDA for ``launch`` and lists with ``mean`` items per row; rows of ``padded`` arrays have ``lanes.pitch``.
 
-    ``how`` is for launches that go over arcs or runs; others have no choices.
+    ``how`` applies only to launches over arcs or runs.
     """
     if not prod(launch.layout.shape):
-        return Kernel(name, launch)  # there is nothing to do
+        return Kernel(name, launch)
     if launch.over is None:
         how = DEFAULT
     launch = replace(launch, layout=replace(launch.layout, whole=how.idle))
@@ -121,7 +122,7 @@ def kernel_of(
 
 
 def source_of(kernels: Sequence[Kernel], grouped: Sequence[Grouped] = ()) -> str:
-    """A file with all of them."""
+    """Return a source file with all kernels and grouped products."""
     headers = ["vertex", "grouped"] if grouped else ["vertex"]
     lines = ["// Kernels of a vertex program, written by mgg.vertex.cuda."]
     lines += dict.fromkeys(f"// {kernel.how}" for kernel in kernels if kernel.how != DEFAULT)
@@ -130,17 +131,17 @@ def source_of(kernels: Sequence[Kernel], grouped: Sequence[Grouped] = ()) -> str
 
 
 class _Writer:
-    """The text of one launch: the kernel of pieces, and that of rows that were cut."""
+    """Writes the source of one launch: the kernel over pieces, and the kernel that combines cut rows."""
 
     def __init__(self, name: str, values: Values, group: int, mean: float, how: Execution) -> None:
         self.kernel, self.values, self.group, self.mean, self.how = name, values, group, mean, how
         self.launch, self.layout = values.launch, values.launch.layout
         self.partials = {v: f"a{n}" for n, v in enumerate(self.launch.sums) if v in self.launch.partials}
-        self.narrow_sums: set[Value] = set()  # that lanes add up of their arcs in the window
+        self.narrow_sums: set[Value] = set()  # sums that each lane takes over its own arcs of a window
         self.tops = {*self.launch.shifts.values()}
 
     def text(self) -> str:
-        """All of it."""
+        """Return the source of all kernels of the launch."""
         launch, values, adds = self.launch, self.values, []
         sums = {v: f"a{n}" for n, v in enumerate(launch.sums)}
         self.narrow_sums = {v for v in sums if v.op not in ("gram", "winner") and not wide(values.axes(v))
@@ -162,14 +163,14 @@ class _Writer:
         pieces = self._pieces(sums, adds, outputs) if launch.over is not None else self._rows(sums, outputs)
         return pieces + (self._combine(outputs) if launch.over is not None and self.partials else "")
 
-    # Statements for sums and what is written.
+    # Statements for sums and stores.
 
     def _columns(self, v: Value, name: str) -> tuple[str, str]:
-        """A loop over the columns of a lane, if there are any, and the entry of its part of ``v`` called ``name``."""
+        """Return a loop over the lane's columns of ``v``, if any, and the entry in it of the variable ``name``."""
         return ("MGG_EACH ", f"{name}[e]") if wide(self.values.axes(v)) else ("", name)
 
     def _started(self, v: Value, name: str, kind: str = "float") -> str:
-        """The declaration of a sum of nothing so far."""
+        """Return the declaration of an empty sum."""
         start = {"maximum_of": "-INFINITY", "minimum_of": "INFINITY"}.get(_aggregation(v), "0.0f")
         if v.op == "winner":
             kind, start = "mgg::Winner", f"{{{start}, -1, -1}}"
@@ -177,7 +178,7 @@ class _Writer:
         return f"{kind} {name}[L::COUNT]; {each}{goal} = {start};" if each else f"{kind} {name} = {start};"
 
     def _added(self, v: Value, name: str) -> str:
-        """An arc, to a sum; a lane without one has the row's last one again."""
+        """Return the statement that adds an arc to a sum; a lane without an arc repeats the last arc of its row."""
         values, axes = self.values, self.values.axes(v)
         each, goal = self._columns(v, name)
         if v.op == "total" and v not in self.narrow_sums:
@@ -190,7 +191,7 @@ class _Writer:
         return taken if v.op in ("maximum_of", "minimum_of") else f"if (active) {{ {taken} }}"
 
     def _scaled(self, top: Value, sums: Mapping[Value, str], by: str, *, narrow: bool | None = None) -> list[str]:
-        """Statements that multiply the sums relative to ``top``, or those that are ``narrow``, with a number."""
+        """Return statements that multiply the sums relative to ``top`` by ``by``; ``narrow`` selects which of them."""
         found = []
         for v, relative in self.launch.shifts.items():
             if relative is top and narrow in (None, v in self.narrow_sums):
@@ -199,7 +200,7 @@ class _Writer:
         return found
 
     def _raised(self, top: Value, sums: Mapping[Value, str]) -> None:
-        """Lines by which a maximum takes arcs, and sums that are relative to it follow."""
+        """Write the lines that update a maximum with arcs and rescale the sums relative to it."""
         values, name = self.values, sums[top]
         by = values.raised(top, name, partial(self._scaled, top, sums))
         if by is not None:
@@ -213,7 +214,7 @@ class _Writer:
                 values.line("scaled", text)
 
     def _reduced(self, v: Value, name: str, *, narrow: bool = False) -> str:
-        """What lanes of other arcs have found, put together; ``narrow``: each of its own arcs in the window."""
+        """Return the statement that combines a sum across lanes; ``narrow``: each summed its own arcs of windows."""
         each, goal = self._columns(v, name)
         if v in self.tops:
             return ""
@@ -225,7 +226,7 @@ class _Writer:
         return f"{each}L::template {prefix}extreme<{_largest(v)}>({goal});"
 
     def _met(self, sums: Mapping[Value, str], *, narrow: bool) -> list[str]:
-        """Maxima of all lanes, to which sums are relative from here on; ``narrow``: lanes had all arcs of a window."""
+        """Return statements that combine maxima across lanes and make sums relative to them; ``narrow``: a window."""
         found = []
         for top in [v for v in self.launch.sums if v in self.tops]:
             if narrow and top in self.narrow_sums:
@@ -236,17 +237,17 @@ class _Writer:
         return found
 
     def _finished(self, v: Value, name: str) -> str:
-        """What there is of no arcs is 0: lanes have taken those of others."""
+        """Return the statement that sets results without arcs to 0: their lanes have added arcs of other rows."""
         each, goal = self._columns(v, name)
         if v.op == "winner" or (v not in self.launch.shifts and v.op not in ("maximum_of", "minimum_of", "total")):
             return ""
         return f"if (empty) {{ {each}{goal} = 0.0f; }}"
 
     def _leading(self, v: Value) -> str:
-        """The condition that a lane is the first of those that have the same of ``v``."""
+        """Return the condition that a lane is the first of those with the same entries of ``v``."""
         axes, heads = self.values.axes(v), self.layout.shape[:-1]
         conditions = ["lead"] if wide(axes) else ["lead", "first == 0"]
-        if not wide(axes) or len(axes) > 1 or axes[0] == COLUMN:  # which has not all heads in one axis
+        if not wide(axes) or len(axes) > 1 or axes[0] == COLUMN:  # the heads are not merged into one axis
             conditions += [
                 f"{self.layout.head_axis(n)} == 0"
                 for n, length in enumerate(heads)
@@ -255,7 +256,7 @@ class _Writer:
         return " && ".join(conditions)
 
     def _written(self, v: Value, place: str, name: str, *, own: bool = False, fits: bool = False) -> str:
-        """A lane's part to memory; ``own``: to an array of ``v``."""
+        """Return the statement that stores a lane's part of ``v``; ``own``: to an array of ``v`` itself."""
         axes, condition = self.values.axes(v), self._leading(v)
         if not wide(axes):
             value = f"{name}.arc" if v.op == "winner" else name
@@ -270,13 +271,13 @@ class _Writer:
         return f"if ({condition}) L::write<{'true' if fits else 'false'}>({row}, {name}, first, COLUMNS);"
 
     def _part(self, v: Value, slot: str) -> list[str]:
-        """Where the part of a cut row in a slot is kept: a number, of a winner its entry, its source and its arc."""
+        """Return where a slot keeps its part of a cut row: one number, or for a winner its entry, source and arc."""
         n = [*self.partials].index(v)
         at = f"{slot} * {pitch(v.size)}ll + {flat(self.values.axes(v), v.shape)}"
         return [f"{array}{n}[{at}]" for array in (("p", "pi", "pa") if v.op == "winner" else ("p",))]
 
     def _parted(self, v: Value, name: str) -> str:
-        """What a piece of a cut row has found."""
+        """Return the statement that stores the partial result of a piece of a cut row."""
         if v.op != "winner":
             n, step = [*self.partials].index(v), pitch(v.size)
             return self._written(v, row_of(f"p{n}", "~goal", step), name, fits=self.values.fits(step))
@@ -288,7 +289,7 @@ class _Writer:
     # Kernels.
 
     def _arguments(self) -> list[str]:
-        """Of both kernels, in order: rows, tables, arrays, parts of cut rows, results, masks."""
+        """Return the arguments of both kernels in order: rows, tables, arrays, parts of cut rows, results, masks."""
         values, launch = self.values, self.launch
         found = ["int count"]
         if launch.over is not None:
@@ -307,13 +308,13 @@ class _Writer:
         return found
 
     def _opening(self, name: str, extra: Sequence[str], group: int, how: Execution = DEFAULT) -> list[str]:
-        """Arguments, and which head and columns a lane has."""
+        """Return the signature, and the declarations of a lane's head and columns."""
         layout = self.layout
         number, tile, ahead = _numbers(how, layout)
         worker = "(blockIdx.x * blockDim.x + threadIdx.x) / L::GROUP"
         if how.groups == "block":
             worker = number
-        elif how != DEFAULT:  # there may be many: no number of threads
+        elif how != DEFAULT:  # with many blocks, the number of a thread would overflow
             worker = f"{number} * (blockDim.x / L::GROUP) + threadIdx.x / L::GROUP"
         return [
             f'extern "C" __global__ void __launch_bounds__({THREADS}, {RESIDENT}) {name}(',
@@ -342,7 +343,7 @@ class _Writer:
         ]
 
     def _rows(self, sums: Mapping[Value, str], outputs: list[str]) -> str:
-        """Rows that are each worked out by themselves, and sums of all of them."""
+        """Return the kernel of a launch over rows alone, and of sums over all rows."""
         adds = []
         for v, name in sums.items():
             each, goal = self._columns(v, name)
@@ -358,7 +359,7 @@ class _Writer:
         ])  # fmt: skip
 
     def _pieces(self, sums: Mapping[Value, str], adds: list[str], outputs: list[str]) -> str:
-        """Pieces of rows: a group of lanes a piece."""
+        """Return the kernel over pieces of rows, with one group of lanes per piece."""
         parts, partials, totals = self.values.parts, self.partials.items(), self.launch.totals
         piece = "present ? begins + worker : 0"
         lines = [
@@ -390,7 +391,7 @@ class _Writer:
                 *(self._parted(v, name) for v, name in partials),
                 "}", "}",
             ]  # fmt: skip
-        for v in totals:  # of many rows: their sums are rounded no further
+        for v in totals:  # sums over many rows, accumulated in double precision
             each, goal = self._columns(v, sums[v])
             lines.append(f"{each}d{goal} += {goal};")
         lines.append("}")
@@ -401,11 +402,11 @@ class _Writer:
         return "\n".join([*lines, "}", ""])
 
     def _in_windows(self) -> bool:
-        """Whether lanes make numbers of arcs for each other."""
+        """Return whether lanes compute numbers of arcs for each other."""
         return any(self.values.parts[part] for part in ("start", "fetched", "narrow"))
 
     def _under_way(self) -> int:
-        """Of how many arcs a lane has loads under way, or asks others."""
+        """Return the number of arcs whose loads, or exchanges between lanes, a lane has in flight."""
         found = min(UNDER_WAY, self.layout.head_lanes) if self._in_windows() else UNDER_WAY
         at_once = self.group // self.layout.lanes
         while found > 1 and (self.values.words * found > IN_FLIGHT or found * at_once > 2 * self.mean + 1):
@@ -413,7 +414,7 @@ class _Writer:
         return found
 
     def _loop(self, adds: list[str]) -> list[str]:
-        """Over the arcs of a piece."""
+        """Return the loop over the arcs of a piece."""
         parts = self.values.parts
         loads = [*parts["indices"], *parts["loads"]]
         arcs = [
@@ -430,7 +431,7 @@ class _Writer:
                 *arcs,
                 "}",
             ]
-        # The first rows of a window are under way while lanes make numbers of its arcs.
+        # The first rows of a window are loaded while lanes compute the numbers of its arcs.
         first, rest = ([], []) if self.values.late else (["constexpr int block = 0;", *loads], arcs)
         return [
             "const int holder = (lane & ~(L::GROUP - 1)) + mine * L::HEADS + place / L::HEAD_LANES;",
@@ -447,7 +448,7 @@ class _Writer:
         ]  # fmt: skip
 
     def _combine(self, outputs: list[str]) -> str:
-        """Rows that were cut, from what their pieces found: a warp a row."""
+        """Return the kernel that combines the parts of cut rows, one warp per row."""
         parts, partials = self.values.parts, self.partials.items()
         taken, shares = [], {}
         for top in [v for v in self.launch.sums if v in self.tops]:
@@ -476,9 +477,9 @@ class _Writer:
 
 
 def _numbers(how: Execution, layout: Layout) -> tuple[str, str, list[str]]:
-    """What says which block and which tile of columns a thread is of, and the lines before it."""
+    """Return the expressions of a thread's block and tile of columns, and the lines that precede them."""
     number, tile, ahead = "blockIdx.x", "blockIdx.y", []
-    if how.blocks == "atomic":  # the last one to draw leaves 0 behind
+    if how.blocks == "atomic":  # the last draw resets the counter to 0
         ahead = [
             "__shared__ unsigned drawn;",
             "if (threadIdx.x == 0) drawn = atomicInc(next, gridDim.x * gridDim.y - 1);",
@@ -493,12 +494,12 @@ def _numbers(how: Execution, layout: Layout) -> tuple[str, str, list[str]]:
     return number, tile, ahead
 
 
-#: Names that ``Values`` gives, but for those of loops.
+#: Names that ``Values`` generates, except those of loops.
 _NAMES = re.compile(r"\b[inqvw]\d+\b")
 
 
 def _needed(lines: Sequence[str], later: Sequence[str]) -> list[str]:
-    """Those of ``lines``, each of which makes what it names first, that ``later`` ones read."""
+    """Return the ``lines`` that ``later`` lines depend on; each line defines the first name in it."""
     kept, read = [], set(_NAMES.findall(" ".join(later)))
     for line in reversed(lines):
         names = _NAMES.findall(line)
@@ -509,17 +510,17 @@ def _needed(lines: Sequence[str], later: Sequence[str]) -> list[str]:
 
 
 def _aggregation(v: Value) -> str:
-    """Of which a winner is the arc; otherwise the sum itself."""
+    """Return the operation of the sum ``v``; for a winner, the extreme it belongs to."""
     return str(v["of"]) if v.op == "winner" else v.op
 
 
 def _largest(v: Value) -> str:
-    """Whether an extreme, or a winner, is that of the largest; as C++ has it."""
+    """Return, as a C++ literal, whether an extreme or winner takes the largest value."""
     return "true" if _aggregation(v) == "maximum_of" else "false"
 
 
 def _taken(v: Value, goal: str, text: str) -> str:
-    """The statement that takes ``text`` into a sum; of a winner, its members."""
+    """Return the statement that adds ``text`` to a sum; for a winner, ``text`` is its members."""
     if v.op in ("total", "gram"):
         return f"{goal} += {text};"
     if v.op == "winner":

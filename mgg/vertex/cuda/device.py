@@ -1,4 +1,4 @@
-"""A vertex program's work on a GPU: generated kernels (``mgg.vertex.cuda``), and between them matrices and halos."""
+"""Run a vertex program on a GPU: generated kernels (``mgg.vertex.cuda``), with matrices and halos between them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made_by, needs
 from mgg.vertex.units import is_count
 
-#: Arcs a row from which rows that arcs read are padded to be loaded 16 bytes at once.
+#: Mean arcs per row from which the rows that arcs read are padded for 16-byte loads.
 COPIED = 8
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A ``RowSchedule`` as kernels read it, on the GPU.
+    """A ``RowSchedule`` on the GPU, as kernels read it.
 
     Attributes:
-        begin, target, split_rows, split_first, slots: as of that.
+        begin, target, split_rows, split_first, slots: the schedule's.
         slot_rows: int32 [slots], the row of each partial sum.
-        order: int32 [pieces], which piece is worked off when; None: as they are.
+        order: int32 [pieces], the pieces in the order of processing; None: ascending.
     """
 
     begin: Any
@@ -49,13 +49,13 @@ class Pieces:
 
     @classmethod
     def of(cls, schedule: Any) -> Self:
-        """What there is of a ``DeviceSchedule``."""
+        """Take the arrays of a ``DeviceSchedule``."""
         names = ("begin", "target", "slot_rows", "split_rows", "split_first", "slots")
         return cls(*(getattr(schedule, name) for name in names))
 
     @classmethod
     def made(cls, ptr: np.ndarray, how: Execution, upload: Callable[[np.ndarray], Any]) -> Self:
-        """Of rows whose arcs begin at ``ptr``."""
+        """Cut rows whose arcs begin at ``ptr``."""
         cut = how.cut(ptr)
         order = how.order(cut)
         slot_rows = np.repeat(cut.split_rows, np.diff(cut.split_first)).astype(np.int32)
@@ -67,13 +67,13 @@ class Pieces:
 
 @dataclass(eq=False)
 class DeviceTables:
-    """``ArcTables`` in a GPU's memory, each array when it is first asked for.
+    """``ArcTables`` in GPU memory; each array is uploaded on first use.
 
     Attributes:
-        arcs: the tables (collective when they are first asked for).
-        rows: of D.
-        upload: of an array.
-        operators: of the GPU: it has ``schedule`` and ``kernel``.
+        arcs: returns the tables (the first call is collective).
+        rows: number of rows of D.
+        upload: copies an array to the GPU.
+        operators: the GPU's operators, with ``schedule`` and ``kernel``.
     """
 
     arcs: Callable[[], ArcTables]
@@ -83,13 +83,13 @@ class DeviceTables:
     _made: dict[str, Any] = field(default_factory=dict)
 
     def rows_of(self, space: Space) -> int:
-        """How many rows ``space`` has."""
+        """Return the number of rows of ``space``."""
         if space in (P, D):
             return 1 if space is P else self.rows
         return self.arcs().type_count if space is T else self.arcs().rows_of(space)
 
     def items(self, over: Space, rows: Space) -> np.ndarray:
-        """int64 [rows + 1], where the arcs or runs of each row begin in their list; on the host."""
+        """Return int64 [rows + 1] on the host, where the arcs or runs of each row begin in their list."""
         tables = self.arcs()
         return {
             (E, D): lambda: tables.ptr,
@@ -101,7 +101,7 @@ class DeviceTables:
         }[over, rows]()
 
     def stretches(self, over: Space, length: int) -> tuple[Any, Any, Any]:
-        """What ``mgg.vertex.cuda.grouped.cut`` makes of the arcs or runs of each type, on the GPU."""
+        """Return ``mgg.vertex.cuda.grouped.cut`` of the arcs or runs of each type, on the GPU."""
         key = f"{over!r} {length}"
         if key not in self._made:
             self._made[key] = tuple(map(self.upload, cut(self.items(over, T), length)))
@@ -109,18 +109,18 @@ class DeviceTables:
         return found
 
     def mean(self, launch: Launch) -> float:
-        """Items a row of the list that ``launch`` goes over."""
+        """Return the mean number of items per row in the list of ``launch``."""
         if launch.over is None:
             return 1.0
         ptr = self.items(launch.over, launch.rows)
         return float(ptr[-1]) / max(len(ptr) - 1, 1)
 
     def pointer(self, over: Space, rows: Space) -> Any:
-        """``items`` on the GPU; the same array every time, by which its cut into pieces is known."""
+        """Return ``items`` on the GPU; always the same array, because its identity is the key of its schedule."""
         return self._once(f"{over!r}{rows!r}", lambda: self.items(over, rows))
 
     def pieces(self, over: Space, rows: Space, how: Execution) -> Pieces:
-        """How the rows of a list are cut and ordered, on the GPU."""
+        """Return the pieces of a list's rows, on the GPU."""
         if how.plain:
             return Pieces.of(self.operators.schedule(self.pointer(over, rows), 1)[1])
         key = f"{how.arcs} {how.rows} {over!r}{rows!r}"
@@ -130,11 +130,11 @@ class DeviceTables:
         return found
 
     def counter(self, kernel: str) -> Any:
-        """uint32 [1], 0 between launches: from which the blocks of a kernel draw their numbers."""
+        """Return uint32 [1], from which the blocks of a kernel draw their numbers; 0 between launches."""
         return self._once(f"next of {kernel}", lambda: np.zeros(1, np.uint32))
 
     def table(self, name: str, over: Space | None, rows: Space) -> Any:
-        """The array ``name`` of ``mgg.vertex.cuda.TABLES`` for a launch."""
+        """Return the array ``name`` of ``mgg.vertex.cuda.TABLES`` for a launch."""
         tables = self.arcs()
         make: dict[str, Callable[[], np.ndarray]] = {
             "ends": lambda: tables.out_ends.astype(tables.ends.dtype) if rows is S else tables.ends,
@@ -166,20 +166,20 @@ class DeviceTables:
 
 
 class DeviceWork:
-    """``Work`` as kernels, compiled when they are first run.
+    """``Work`` as kernels, compiled on first use.
 
     Args:
         work: the steps.
-        tables: of the PE.
-        name: what the file of the kernels is called.
-        how: arcs are shared among threads.
+        tables: the PE's tables.
+        name: file name of the kernels.
+        how: how threads share the arcs.
     """
 
     def __init__(self, work: Work, tables: DeviceTables, name: str = "program", how: Execution = DEFAULT) -> None:
         self._tables, self._wanted = tables, work.wanted
         self._steps, self._twins, reads, self._gone = _planned(work)
         launches = [step for step in self._steps if isinstance(step, Launch)]
-        self._given = {*work.wanted} - work.kept  # to others, who want rows that follow each other
+        self._given = {*work.wanted} - work.kept  # read by other code, which needs contiguous rows
         means = [tables.mean(launch) for launch in launches]
         self._padded = {
             v for launch, mean in zip(launches, means, strict=True) if mean >= COPIED for v in gathered(launch)
@@ -196,7 +196,7 @@ class DeviceWork:
         over_arcs = any(launch.over is not None for launch in launches)
         bits = tables.arcs().ends.dtype.itemsize * 8 if over_arcs else 32
         self._build = build_of_text(name, source_of([*self._kernels.values()], [*self._grouped.values()]), bits)
-        whole = {*self._given}  # what work other than kernels reads
+        whole = {*self._given}  # values read by other work than kernels
         for step, values in reversed([*zip(self._steps, reads, strict=True)]):
             view = is_view(step) or step in self._twins
             if not isinstance(step, Launch) and (not view or step in whole):
@@ -209,12 +209,12 @@ class DeviceWork:
 
     @property
     def builds(self) -> list[Build]:
-        """The file of its kernels, if it has any."""
+        """The source file of the kernels, if there are any."""
         return [self._build] if self._kernels or self._grouped else []
 
     def run(self, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
-        """As ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
-        for value in self._read & found.keys():  # sums of earlier work are float64, and kernels read ``part.real``
+        """Run the steps like ``Work.run``; the epoch of ``draws`` is float64 [1] on the GPU."""
+        for value in self._read & found.keys():  # sums of earlier work are float64, but kernels read ``part.real``
             if value.space is P and found[value].dtype == np.float64 != part.real:
                 found[value] = found[value].astype(part.real)
         for step, gone in zip(self._steps, self._gone, strict=True):
@@ -225,7 +225,7 @@ class DeviceWork:
                 found[step] = part.dense.arc_work(self._by_type, self._grouped[step], found, part)
             else:
                 value = step if isinstance(step, Value) else step.result
-                if isinstance(step, Value) and is_count(step):  # which never changes
+                if isinstance(step, Value) and is_count(step):  # constant, so computed once
                     self._counts[step] = self._counts[step] if step in self._counts else do(step, found, part, draws)
                     found[value] = self._counts[step]
                 elif value in self._twins:
@@ -240,7 +240,7 @@ class DeviceWork:
             found[value] = array_of(value, found, part, draws)
 
     def _done(self, step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
-        """What a step that is no launch makes, of rows that follow each other."""
+        """Return the result of a step other than a launch, which needs contiguous rows."""
         if is_view(step):
             return do(step, found, part, draws)
         apart = {x: found[x] for x in _operands(step, self._twins) if x.space is not P and _is_apart(found.get(x), x)}
@@ -253,7 +253,7 @@ class DeviceWork:
         return do(step, given, part, draws)
 
     def _empty(self, value: Value, kind: Any, part: Part) -> Any:
-        """An array for ``value``, its rows padded where kernels read it so."""
+        """Return an array for ``value``, with padded rows if kernels expect them."""
         rows = self._tables.rows_of(value.space)
         if value not in self._apart:
             return part.dense.empty((rows, *value.shape), kind)
@@ -261,7 +261,7 @@ class DeviceWork:
         return array[(slice(None), *[None] * (len(value.shape) - 1), slice(value.size))]
 
     def _rows(self, array: Any, value: Value, part: Part) -> Any:
-        """``array`` as kernels read it: dense, of as many rows as its space, each of them contiguous."""
+        """Return ``array`` as kernels read it: dense, with all rows of its space, each of them contiguous."""
         given, padded = dense(array), pitch(value.size)
         steps = {padded} if value in self._padded else {value.size, padded}
         whole = len(given) == self._tables.rows_of(value.space) and _whole_rows(given)
@@ -280,7 +280,7 @@ class DeviceWork:
         )
 
     def _read_rows(self, value: Value, found: dict[Value, Any], part: Part) -> tuple[Any, np.int32]:
-        """The rows of ``value`` as a kernel's arguments. A copy that took is not taken again."""
+        """Return the rows of ``value`` as kernel arguments. A copy made for them is kept for later reads."""
         array = self._rows(found[value], value, part)
         if value not in self._given:
             found[value] = array
@@ -315,20 +315,20 @@ def launched(
     results: Sequence[tuple[Any, np.int32]], empty: Callable[..., Any], real: Any = np.float32,
     masks: Sequence[Any] = (),
 ) -> list[Any]:  # fmt: skip
-    """Launch a kernel, and that of the rows that it cut.
+    """Launch a kernel, and the kernel that combines the rows it cut.
 
     Args:
-        kernel: whose launch has rows and columns.
-        build: the file that has it.
-        tables: as ``DeviceTables``: ``rows_of``, ``pieces``, ``counter``, ``table``, ``operators``.
-        arrays: that it reads, with the numbers from row to row.
+        kernel: the kernel, whose launch has rows and columns.
+        build: the file with its source.
+        tables: like ``DeviceTables``: ``rows_of``, ``pieces``, ``counter``, ``table``, ``operators``.
+        arrays: arrays that it reads, each with the distance of its rows in entries.
         results: arrays that it writes, likewise.
-        empty: makes an array of a shape and a type.
-        real: type of parts of rows that are cut.
+        empty: allocates an array of a shape and a type.
+        real: type of the parts of cut rows.
         masks: arguments of its masks.
 
     Returns:
-        For each of the launch's totals float64 [workers, entries], of which the sums are to be added up.
+        float64 [workers, entries] per total of the launch, still to be summed over workers.
     """
     launch, how = kernel.launch, kernel.how
     rows, over = launch.rows, launch.over
@@ -365,7 +365,7 @@ def launched(
 
 
 def _planned(work: Work) -> tuple[list[Launch | Value | Scaled | Inner], dict[Value, Value], list[Any], list[Any]]:
-    """Its steps, the products that are others' first rows, what each step reads, and what goes when it is done."""
+    """Return the steps, the twins (``with_twins``), the values each step reads, and the values released after it."""
     steps, twins = with_twins(work.steps)
     found = planned(steps, work.known, work.wanted)
     reads = [step.reads if isinstance(step, Launch) else _operands(step, twins) for step in found]
@@ -375,7 +375,7 @@ def _planned(work: Work) -> tuple[list[Launch | Value | Scaled | Inner], dict[Va
 
 
 def launched_steps(work: Work) -> tuple[list[tuple[list[Value], list[Value]]], dict[Value, Value]]:
-    """Of each step on a GPU what it makes, and what goes when it is done; and the values whose arrays others' are."""
+    """Return per step on a GPU the values it makes and those released after it; and the values that share arrays."""
     steps, twins, _, gone = _planned(work)
     made = [[*step.results] if isinstance(step, Launch) else made_by(step) for step in steps]
     return [*zip(made, gone, strict=True)], twins
@@ -388,9 +388,10 @@ def _operands(step: Value | Scaled | Inner, twins: Mapping[Value, Value]) -> lis
 
 
 def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
-    """``steps``, and of products of rows of vertices those of which they are the first rows, which come before them.
+    """Find products of vertex rows that are the first rows of a product of source rows.
 
-    A source's rows are those of the vertices and then those of the halo, so what is made of both is made once.
+    The rows of sources are the vertices' and then the halo's, so a product made of both is computed once. Return the
+    steps, reordered so that the larger product comes first, and the larger product by the smaller one.
     """
     values = [step for step in steps if isinstance(step, Value) and step.op == "matmul"]
     keys = _Keys()
@@ -413,14 +414,14 @@ def with_twins(steps: Sequence[Step]) -> tuple[list[Step], dict[Value, Value]]:
 
 
 class _Keys:
-    """What values of vertices and of sources are made of: equal keys are the same formula of the same rows."""
+    """Keys of values of vertices and sources; equal keys mean the same formula of the same rows."""
 
     def __init__(self) -> None:
         self._known: dict[Value, int] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
 
     def of(self, v: Value) -> int:
-        """The key of ``v``."""
+        """Return the key of ``v``."""
         if v not in self._known:
             if v.op == "cast":
                 self._known[v] = self.of(v.inputs[0])
@@ -432,27 +433,27 @@ class _Keys:
 
 
 def is_view(step: Step | Launch) -> bool:
-    """Whether a step makes no array of its own."""
+    """Return whether a step only makes a view."""
     return isinstance(step, Value) and step.op == "reshape"
 
 
 def _is_apart(array: Any, value: Value) -> bool:
-    """Whether the rows of an array do not follow each other."""
+    """Return whether there are gaps between the rows of an array."""
     return hasattr(array, "strides") and len(array) > 1 and array.strides[0] > value.size * array.itemsize
 
 
 def _stride(array: Any, value: Value) -> int:
-    """Numbers from row to row."""
+    """Return the distance of rows in entries."""
     return int(array.strides[0] // array.itemsize) if len(array) > 1 and value.size else value.size
 
 
 def _strided(array: Any, value: Value) -> tuple[Any, np.int32]:
-    """As a kernel's arguments."""
+    """Return an array and the distance of its rows, as kernel arguments."""
     return array, np.int32(_stride(array, value))
 
 
 def _whole_rows(array: Any) -> bool:
-    """Whether each row is contiguous."""
+    """Return whether each row is contiguous."""
     step = array.itemsize
     for length, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
         if length > 1 and stride != step:
@@ -466,12 +467,12 @@ def _address(array: Any) -> int:
 
 
 def build_of_text(name: str, text: str, bits: int) -> Build:
-    """The file of ``text`` in the cache, called by ``name`` and its hash, written unless it is there.
+    """Write ``text`` to a file in the cache, named by ``name`` and the text's hash, unless it exists.
 
     Args:
-        name: what the text is of.
+        name: prefix of the file name.
         text: kernels (``mgg.vertex.cuda.source_of``).
-        bits: of the ids at the ends of arcs, 32 or 64.
+        bits: width of the ids at the ends of arcs, 32 or 64.
     """
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     path = files.cache_folder("vertex") / f"{name}_{key}.cu"

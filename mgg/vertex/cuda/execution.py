@@ -1,8 +1,7 @@
 """How generated kernels share arcs among threads, blocks and time: the choices of Seastar (EuroSys'21), section 6.3.
 
-The defaults are what every program takes. The other choices are there to be compared with, as in the paper's figure 12;
-they change who adds up what, and so the order of sums, but neither what is computed nor that it has the same bits in
-every run.
+Programs use the defaults. The other choices exist for comparison, as in the paper's figure 12. They change which thread
+sums what, and so the order of sums; the results stay bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -20,25 +19,26 @@ Arcs = Literal["together", "sequence", "parallel"]
 Blocks = Literal["hardware", "atomic", "static"]
 Rows = Literal["given", "sorted"]
 
-#: Blocks of a launch whose blocks all run at once: three a multiprocessor of a large GPU. A constant, not the GPU at
-#: hand: sums of all arcs are added up by blocks, so every GPU gets the same bits.
+#: Blocks of a launch whose blocks all run at once: three per multiprocessor of a large GPU. The number does not depend
+#: on the GPU in use, because sums over all arcs are summed per block: every GPU gets the same bits.
 STATIC_BLOCKS = 132 * 3
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Of launches that go over arcs.
+    """Choices for launches over arcs.
 
     Attributes:
-        groups: threads of a row (or of a part of it). ``adaptive``: as many lanes as its columns need, so that a warp
-            has several rows (6.3.1); ``warp``; ``block`` (the paper's Basic): its warps take columns, those beyond the
-            last column are idle.
-        arcs: ``together``: long rows are cut, and lanes that columns do not need take further arcs of the row;
-            ``sequence`` (6.3.2): a row is whole, one arc after the other; ``parallel``: each arc is by itself, what it
-            adds is written, and a second launch adds this up in order.
-        blocks: who gives a block its rows. ``hardware``: the GPU, as earlier blocks end (6.3.3); ``atomic``: a counter
-            that each block draws from; ``static``: as many blocks as run at once, each has every n-th group of rows.
-        rows: in the order ``given``, or ``sorted``, those of most arcs first (6.3.3).
+        groups: threads per row (or part of a row). ``adaptive``: as many lanes as the columns need, so that a warp has
+            several rows (6.3.1). ``warp``: one warp. ``block`` (the paper's Basic): one block, whose warps take
+            columns; warps beyond the last column are idle.
+        arcs: ``together``: long rows are cut, and lanes that the columns do not need take further arcs of the row.
+            ``sequence`` (6.3.2): rows stay whole, one arc after the other. ``parallel``: each arc is processed alone
+            and writes its summand; a second launch sums these in order.
+        blocks: how blocks get their rows. ``hardware``: the GPU starts blocks as earlier ones end (6.3.3). ``atomic``:
+            each block draws from a counter. ``static``: as many blocks as run at once; each takes every n-th group of
+            rows.
+        rows: the order of rows: ``given``, or ``sorted`` by falling number of arcs (6.3.3).
     """
 
     groups: Groups = "adaptive"
@@ -48,7 +48,7 @@ class Execution:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Of ``groups=block,arcs=sequence``; empty: the defaults. Raises ValueError with one line."""
+        """Parse ``groups=block,arcs=sequence``; empty: the defaults. Raises ValueError with a one-line message."""
         hints, given = get_type_hints(cls), dict[str, str]()
         for part in filter(None, text.split(",")):
             key, _, value = part.partition("=")
@@ -62,33 +62,33 @@ class Execution:
         return cls(**given)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        """What differs from the defaults, as ``parsed`` reads it."""
+        """Return the choices that differ from the defaults, as ``parsed`` reads them."""
         return ",".join(
             f"{each.name}={asdict(self)[each.name]}" for each in fields(self) if asdict(self)[each.name] != each.default
         )
 
     @property
     def idle(self) -> bool:
-        """Lanes of a warp that columns do not need have nothing to do."""
+        """Whether lanes of a warp that the columns do not need stay idle."""
         return self.groups != "adaptive" and self.arcs != "together"
 
     @property
     def plain(self) -> bool:
-        """Rows are cut and ordered as every launch has them."""
+        """Whether rows are cut and ordered as by default."""
         return self.arcs == "together" and self.rows == "given"
 
     def longest(self, ptr: np.ndarray) -> int:
-        """Most arcs of a piece of rows whose arcs begin at ``ptr``, integers [rows + 1]."""
+        """Return the most arcs per piece, for rows whose arcs begin at ``ptr``, integers [rows + 1]."""
         if self.arcs == "together":
             return task_size(int(ptr[-1] - ptr[0]), len(ptr) - 1)
         return 1 if self.arcs == "parallel" else max(int(np.diff(ptr).max(initial=0)), 1)
 
     def cut(self, ptr: np.ndarray) -> RowSchedule:
-        """The pieces of these rows."""
+        """Cut the rows into pieces."""
         return row_schedule(ptr, self.longest(ptr))
 
     def order(self, cut: RowSchedule) -> np.ndarray | None:
-        """int32 [pieces], the pieces in the order of work; None: that of ``cut``."""
+        """Return int32 [pieces], the pieces in the order of processing; None: the order of ``cut``."""
         if self.rows == "given":
             return None
         return np.argsort(-np.diff(cut.begin), kind="stable").astype(np.int32)

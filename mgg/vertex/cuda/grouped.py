@@ -1,7 +1,7 @@
-"""Products by type on a GPU: of rows of arcs or runs with the matrix of their type, and sums of x^T y by type.
+"""Products by type on a GPU: rows of arcs or runs times the matrix of their type, and sums of x^T y by type.
 
-All types share a launch of kernels/include/mgg/grouped.cuh: arcs, or runs, sorted by type are cut where a type ends.
-Rows are read where they are, so what arcs look up at their ends is not copied.
+All types share one launch of kernels/include/mgg/grouped.cuh: arcs or runs are sorted by type and cut where a type
+ends. Kernels read the rows of an arc's ends in place, without copies.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mgg.vertex.ir import D, E, R, S, Space, T, Value
 from mgg.vertex.lanes import power
 from mgg.vertex.products import base, reads
 
-#: Threads a block, and rows of a tile: of items, or of a sum.
+#: Threads per block, and rows per tile (of items, or of a sum).
 WARP = 32
-#: Columns of a tile, at most.
+#: Most columns per tile.
 COLUMNS = 64
-#: Items of a part of a type's sum, at least, and parts beyond those of the ends of types, at most.
+#: Least items per part of a type's sum, and the most parts besides those that the ends of types add.
 PART, PARTS = 256, 2048
-#: Of which table an arc's or a run's row of another space is.
+#: The table of an arc's or a run's row in another space.
 OWNERS = {
     (E, S): "ends", (E, D): "targets", (E, R): "run_of", (E, T): "types", (R, D): "run_targets", (R, T): "run_types",
 }  # fmt: skip
@@ -31,11 +31,11 @@ _NULL = np.uint64(0)
 
 @dataclass(frozen=True)
 class Grouped:
-    """A product by type (``mgg.vertex.products.by_type``) as kernels.
+    """The kernels of a product by type (``mgg.vertex.products.by_type``).
 
     Attributes:
-        name: of the kernel.
-        value: what it makes.
+        name: name of the kernel.
+        value: the product.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Grouped:
 
     @property
     def over(self) -> Space:
-        """E or R, what has rows."""
+        """The space of the items, E or R."""
         return self.value.inputs[0].space
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of a matrix of a type."""
+        """The shape of a type's matrix."""
         x, w = self.value.inputs
         if self.value.op == "gram":
             return x.size, w.size
@@ -56,12 +56,12 @@ class Grouped:
 
     @property
     def columns(self) -> int:
-        """Of a tile."""
+        """Columns per tile."""
         return max(8, min(COLUMNS, power(self.shape[1])))
 
     @property
     def text(self) -> str:
-        """Its kernels."""
+        """The source of the kernels."""
         (k, m), opening = self.shape, 'extern "C" __global__ void __launch_bounds__(32, 16)'
         owned = "const int *few{0}, const long long *many{0}, const float *x{0}, int step{0}"
         if self.value.op == "matmul":
@@ -84,13 +84,13 @@ class Grouped:
         self, tables: Any, kernel: Callable[[str], Any], rows_of: Callable[[Value], tuple[Any, np.int32]],
         empty: Callable[[tuple[int, ...]], Any],
     ) -> Any:  # fmt: skip
-        """The product, [rows, *shape].
+        """Return the product, [rows, *shape].
 
         Args:
-            tables: ``DeviceTables``.
-            kernel: by its name.
-            rows_of: of a value the array that a kernel reads, and numbers from row to row.
-            empty: an array of a shape.
+            tables: the PE's ``DeviceTables``.
+            kernel: returns a kernel by name.
+            rows_of: returns the array of a value as kernels read it, and the distance of its rows in entries.
+            empty: allocates an array of a shape.
         """
         over, value = self.over, self.value
         x, y = (
@@ -116,7 +116,7 @@ class Grouped:
         return result
 
     def _owner(self, tables: Any, x: Value) -> tuple[Any, Any]:
-        """Which rows arcs or runs read, as a kernel's arguments: int32 ones, int64 ones; neither: their own."""
+        """Return the rows that arcs or runs read, as kernel arguments: int32, int64; neither: each its own row."""
         found = base(x)
         if found.op != "cast" or found.space is not self.over:
             return _NULL, _NULL
@@ -125,15 +125,15 @@ class Grouped:
 
 
 def cut(firsts: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sorted items cut into stretches of one type, of ``length`` items at most.
+    """Cut sorted items into stretches of one type, of at most ``length`` items.
 
     Args:
         firsts: int64 [types + 1], where the items of each type begin.
         length: at least 1.
 
     Returns:
-        int32 [stretches], the type of each; int64 [stretches + 1], where each begins; int64 [types + 1], which stretch
-        is the first of each type.
+        int32 [stretches], the type of each; int64 [stretches + 1], where each begins; int64 [types + 1], the first
+        stretch of each type.
     """
     counts = -(-np.diff(firsts) // length)
     ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

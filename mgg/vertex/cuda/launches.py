@@ -1,7 +1,7 @@
-"""Which kernels a GPU launches for a schedule: loops over arcs stage by stage, and work on rows between them.
+"""Plan the kernel launches of a schedule on a GPU: loops over arcs stage by stage, and work on rows between them.
 
-A launch has one layout of lanes. What follows from the sums of a row is made where they are added up, as far as every
-lane has what it takes; the rest is made of arrays, in a launch of rows.
+A launch has one layout of lanes. Values that depend on a row's sums are computed in the launch that makes the sums, if
+every lane has what it needs for them. The others are computed from arrays, in a launch over rows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from mgg.vertex.units import Stage, Unit, is_count
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, and one for the rows that it cut.
+    """A kernel, and the kernel that combines the rows it cut.
 
     Attributes:
-        over: E or R, what is summed; None: each row is worked out by itself.
-        rows: to whose sums: D, S, R or T.
-        layout: of its lanes.
-        sums: of arcs or runs; those to P are of all rows.
-        after: values of rows, made of sums and arrays, operands first.
+        over: E or R, the items summed; None: each row is computed by itself.
+        rows: the space of the sums: D, S, R or T.
+        layout: the layout of its lanes.
+        sums: sums over arcs or runs; sums to P are over all rows.
+        after: values of rows, computed from sums and arrays, operands first.
         stored: values of arcs to write.
-        outputs: of ``sums`` and ``after``, what is written.
-        reads: values of which it reads arrays.
+        outputs: those of ``sums`` and ``after`` to write.
+        reads: values whose arrays it reads.
     """
 
     over: Space | None
@@ -47,29 +47,29 @@ class Launch:
 
     @property
     def totals(self) -> tuple[Value, ...]:
-        """Sums to P."""
+        """The sums to P."""
         return tuple(v for v in self.sums if v.space is P and self.rows is not P)
 
     @property
     def partials(self) -> tuple[Value, ...]:
-        """Sums of rows, of which the parts are kept where a row is cut."""
+        """The sums per row, whose parts are stored if a row is cut."""
         return tuple(v for v in self.sums if v not in self.totals)
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """All that it writes row by row."""
+        """All values that it writes row by row."""
         return (*self.outputs, *self.stored)
 
     @cached_property
     def shifts(self) -> dict[Value, Value]:
-        """Sums that are relative to a maximum which is added up with them, and that maximum."""
+        """The sums relative to a maximum of the same launch, and that maximum."""
         tops = {v for v in self.sums if v.op == "maximum_of"}
         found = ((v, shift(v.inputs[0], tops)) for v in self.sums if v.op == "total")
         return {v: top for v, top in found if top is not None}
 
 
 def is_lazy(v: Value) -> bool:
-    """Whether ``v`` is made where it is read, or in a launch of rows, of its operands' rows alone."""
+    """Return whether ``v`` takes its operands' rows alone: it is computed where it is read, or in a launch of rows."""
     if v.space is E or v.op == "all_types" or is_count(v):
         return False
     if v.op == "cast":
@@ -81,12 +81,12 @@ def is_lazy(v: Value) -> bool:
 def planned(
     steps: Iterable[Step], given: Iterable[Value], wanted: Collection[Value]
 ) -> list[Launch | Value | Scaled | Inner]:
-    """Launches, and values between them that take other work (matrices, halos), in order.
+    """Return the launches, and between them the values that take other work (matrices, halos), in order.
 
     Args:
-        steps: single ones, all of which are needed.
-        given: values of which there are arrays at first, the inputs among them.
-        wanted: values of which there are arrays in the end, inputs, numbers and parameters seen from rows apart.
+        steps: single steps, all of which are needed.
+        given: values that have arrays at the start, including the inputs.
+        wanted: values to have arrays at the end, except inputs, constants and casts of parameters.
     """
     steps = [*steps]
     planner = _Planner({*given}, steps)
@@ -108,7 +108,7 @@ class _Planner:
     def __init__(self, arrays: set[Value], steps: Iterable[Step]) -> None:
         self.arrays = arrays
         self.found: list[Launch | Value | Scaled | Inner] = []
-        #: Sums of all rows, which a launch of these rows takes along.
+        #: Sums over all rows, which any launch over these rows can include.
         self.pending = [v for v in steps if isinstance(v, Value) and v.op == "total" and v.space is P
                         and v.inputs[0].space in (D, S) and is_lazy(v.inputs[0])]  # fmt: skip
         self.read = {x for step in steps for x in needs(step)}
@@ -121,7 +121,7 @@ class _Planner:
             self.arrays.add(step if isinstance(step, Value) else step.result)
 
     def other(self, v: Value) -> None:
-        """A value that is no launch of rows."""
+        """Add a value that no launch over rows makes."""
         if v in self.arrays:
             return
         if v in self.pending:
@@ -138,10 +138,10 @@ class _Planner:
         self.add(v)
 
     def need(self, values: Iterable[Value]) -> None:
-        """Launches of rows after which there are arrays of ``values``."""
+        """Add the launches over rows that make arrays of ``values``."""
         found = dict.fromkeys(v.inputs[0] if _of_all(v) and v not in self.arrays else v for v in values)
         lacking = [v for v in found if v not in self.arrays and is_lazy(v)]
-        for v in [v for v in lacking if v.op == "reshape" and not _of_all(v.inputs[0])]:  # which takes no work
+        for v in [v for v in lacking if v.op == "reshape" and not _of_all(v.inputs[0])]:  # reshaping takes no launch
             self.need(v.inputs)
             if v.inputs[0] in self.arrays:
                 self.add(v)
@@ -152,7 +152,7 @@ class _Planner:
                 self._rows(space, layout, group, self._taken_along(space, group))
 
     def sum_up(self, v: Value) -> None:
-        """A sum of all rows, for which there is no other launch."""
+        """Add a sum over all rows that no other launch includes."""
         x = v.inputs[0]
         self.pending.remove(v)
         if x in self.arrays or not self._ready(v, x.space):
@@ -162,13 +162,13 @@ class _Planner:
             self._rows(x.space, Layout(x.shape), [], [v])
 
     def _ready(self, v: Value, space: Space) -> bool:
-        """Whether a launch of rows of ``space`` can add ``v`` up."""
+        """Return whether a launch over rows of ``space`` can compute the sum ``v``."""
         inside = [x for x in _inside(v.inputs, self.arrays) if x not in self.arrays]
         made = all(is_lazy(x) or x.op == "constant" or _of_all(x) for x in inside)
         return v.inputs[0].space is space and bool(inside) and made and not self._few(v.inputs)
 
     def _taken_along(self, space: Space, group: Sequence[Value]) -> list[Value]:
-        """Pending sums that read what a launch of rows for ``group`` reads, and fit its layout or make it wider."""
+        """Return the pending sums that share reads with a launch for ``group`` and fit its layout or widen it."""
         found: list[Value] = []
         for v in self.pending:
             ends = [*group, *(x.inputs[0] for x in found)]
@@ -178,7 +178,7 @@ class _Planner:
         return found
 
     def _rows(self, space: Space, layout: Layout, outputs: Sequence[Value], sums: Sequence[Value]) -> None:
-        """A launch of rows."""
+        """Add a launch over rows."""
         ends = [*outputs, *(v.inputs[0] for v in sums)]
         after = tuple(v for v in _inside(ends, self.arrays) if v not in self.arrays)
         reads = tuple(_read(ends, self.arrays))
@@ -187,7 +187,7 @@ class _Planner:
                         tuple(outputs), reads))  # fmt: skip
 
     def _few(self, values: Iterable[Value]) -> list[Value]:
-        """What ``values`` are made of that is for all or of types: it is made once, not for every row that reads it."""
+        """Return the operands of ``values`` in P or T to compute once beforehand, not for every row that reads them."""
         found = {
             x: None
             for v in walk(values, self.arrays.__contains__)
@@ -198,7 +198,7 @@ class _Planner:
         return list(found)
 
     def unit(self, unit: Unit) -> None:
-        """Launches of a loop over arcs."""
+        """Add the launches of a loop over arcs."""
         self.need(outside_of(unit))
         made = [v for stage in unit.stages for v in (*stage.sums, *stage.rows) if not _of_all(v)]
         known = self.arrays | {v for v in made if v.space is not E}
@@ -243,14 +243,14 @@ class _Planner:
 
 
 def _is_whole(launch: Launch) -> bool:
-    """Whether all that is relative to a maximum is added up with it, each lane having one number of that."""
+    """Return whether all values relative to a maximum are summed with it, and each lane has one entry of it."""
     tops = {x for v in launch.sums for x in walk(v.inputs, launch.reads.__contains__) if x.op == "maximum_of"}
     axes = [launch.layout.axes(top.shape) for top in tops & {*launch.shifts.values()}]
     return tops <= {*launch.sums} and not any(each is None or wide(each) for each in axes)
 
 
 def operands(v: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:
-    """The entries of operands of which the entry ``axes`` of ``v`` is made; None: there are many, or which depends."""
+    """Return the operands' entries that entry ``axes`` of ``v`` depends on; None: there are many, or it varies."""
     if v.op == "repeat_axis":
         axis = v["axis"]
         return [(v.inputs[0], axes[:axis] + axes[axis + 1 :])]
@@ -266,7 +266,7 @@ def operands(v: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:
 
 
 def unflattened(place: str, shape: Sequence[int]) -> Axes:
-    """The axes of the entry at ``place`` in C order."""
+    """Return the axes of the entry at ``place`` in C order."""
     if len(shape) == 1:
         return ("0" if shape[0] == 1 else place if place.isalnum() else f"({place})",)
     axes: list[str] = []
@@ -279,7 +279,7 @@ def unflattened(place: str, shape: Sequence[int]) -> Axes:
 
 
 def in_lanes(v: Value, axes: Axes, layout: Layout) -> bool:
-    """Whether ``axes`` is the entry that a lane has of ``v``."""
+    """Return whether ``axes`` is the entry of ``v`` that the lane holds."""
     own = layout.axes(v.shape)
     return own is not None and (own == axes or _place(own, v) == _place(axes, v))
 
@@ -301,7 +301,7 @@ def _closes(text: str) -> int:
 
 
 def reduced(v: Value, layout: Layout) -> bool:
-    """Whether ``v`` sums the columns of a head, which its lanes have."""
+    """Return whether ``v`` sums over the columns of a head, which the lanes of that head hold."""
     if v.op == "dot":
         shape = broadcast([x.shape for x in v.inputs])
     elif v.op == "sum_axis" and v["axis"] == len(v.inputs[0].shape) - 1:
@@ -312,7 +312,7 @@ def reduced(v: Value, layout: Layout) -> bool:
 
 
 def fits(v: Value, layout: Layout, inside: Collection[Value], known: Collection[Value]) -> bool:
-    """Whether lanes can make ``v`` of what they have ``inside``, and of arrays that are ``known``."""
+    """Return whether lanes can compute ``v`` from the values they hold (``inside``) and the arrays ``known``."""
     axes = layout.axes(v.shape)
     if axes is None:
         return False
@@ -337,7 +337,7 @@ def fits(v: Value, layout: Layout, inside: Collection[Value], known: Collection[
 
 
 def _groups(values: Sequence[Value], arrays: Collection[Value]) -> list[tuple[Layout, list[Value]]]:
-    """Values that one layout serves, with it, in the order of ``values`` within each."""
+    """Group the values that can share a layout; return each layout with its values, in the order of ``values``."""
     groups: list[tuple[Layout, list[Value]]] = []
     for v in sorted(values, key=lambda v: -v.size):
         for n, (_, group) in enumerate(groups):
@@ -354,7 +354,7 @@ def _groups(values: Sequence[Value], arrays: Collection[Value]) -> list[tuple[La
 
 
 def _layout(values: Sequence[Value], arrays: Collection[Value]) -> Layout | None:
-    """The widest one that has a part in every value; None: they have none in common."""
+    """Return the widest layout that includes every value; None: no layout does."""
     shapes = {v.shape: False for v in values}
     for v in _inside(values, arrays):
         if v in arrays:
@@ -363,7 +363,7 @@ def _layout(values: Sequence[Value], arrays: Collection[Value]) -> Layout | None
             shapes[broadcast([x.shape for x in v.inputs])] = True
         elif v.op == "sum_axis" and v["axis"] == len(v.inputs[0].shape) - 1:
             shapes[v.inputs[0].shape] = True
-    if any(v.size for v in values):  # of nothing there are no lanes
+    if any(v.size for v in values):  # empty values need no lanes
         shapes = {shape: together for shape, together in shapes.items() if prod(shape)}
     for shape in sorted(shapes, key=lambda shape: (-prod(shape), not shapes[shape])):
         layout = Layout(shape, shapes[shape])
@@ -373,13 +373,13 @@ def _layout(values: Sequence[Value], arrays: Collection[Value]) -> Layout | None
 
 
 def _inside(values: Iterable[Value], arrays: Collection[Value]) -> Iterator[Value]:
-    """``values`` and what they are made of, operands first, down to ``arrays`` and leaves."""
+    """Yield ``values`` and all they are made of, operands first, down to ``arrays`` and leaves."""
     first = set(values)
     return walk(first, lambda v: v in arrays and v not in first)
 
 
 def _read(values: Iterable[Value], arrays: Collection[Value]) -> list[Value]:
-    """Of which ``arrays`` the ``values`` are made; these themselves where they are among them."""
+    """Return the ``arrays`` that ``values`` are made of, including the values that are arrays themselves."""
     return [v for v in walk(values, arrays.__contains__) if v in arrays]
 
 

@@ -1,12 +1,12 @@
-"""CUDA of values: what a lane makes of an arc or a row, as lines and expressions of a kernel (``mgg.vertex.cuda``).
+"""Generate CUDA for values: the lines and expressions by which a lane computes them (``mgg.vertex.cuda``).
 
-A lane has its columns of a value (``mgg.vertex.lanes``), in registers. A sum over the last axis that the lanes of a
-head have together takes shuffles; any other entry is worked out again where it is read, so that every program has a
+A lane holds its columns of a value (``mgg.vertex.lanes``) in registers. Sums over the last axis whose terms are spread
+over the lanes of a head take shuffles. Any other entry is recomputed where it is read, so that every program has a
 kernel.
 
-Where a head has several lanes, each of them would make the same of an arc's numbers: of its ends, its score, its mask.
-So a group of lanes takes a window of arcs. First each lane makes the numbers of one arc and one head of it (these are
-called narrow), then all lanes of this head ask for them by shuffles.
+If a head has several lanes, each of them would compute the same per-arc numbers: ends, score, mask. Instead, a group of
+lanes takes a window of arcs. First each lane computes the numbers of one arc and one head (called narrow values); then
+all lanes of that head fetch them by shuffles.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import COLUMN, HEAD, Axes, aligned, flat, pitch, wide
 from mgg.vertex.rewrites.factors import Tameness
 
-#: Lanes of a head from which its arcs' numbers are made by one lane each, and asked for.
+#: Least number of lanes per head for which one lane computes the numbers of an arc and the others fetch them.
 WINDOWED = 4
-#: The longest sum that the compiler may unroll as it likes: all terms of longer ones would not fit the registers.
+#: Longest sum that the compiler may unroll freely: the terms of longer sums would not fit the registers.
 UNROLLED = 16
 
-#: Operations by entry, of their operands and attributes.
+#: Expressions of elementwise operations, with their operands and attributes.
 _EXPRESSIONS = {
     "negative": "(-{})", "reciprocal": "(1.0f / {})", "exp": "expf({})", "log": "logf({})", "sqrt": "sqrtf({})",
     "tanh": "tanhf({})", "sigmoid": "mgg::sigmoid({})", "relu": "mgg::larger({}, 0.0f)",
@@ -34,8 +34,8 @@ _EXPRESSIONS = {
     "minimum": "mgg::smaller({}, {})", "greater": "({} > {} ? 1.0f : 0.0f)", "equal": "({} == {} ? 1.0f : 0.0f)",
     "where": "({0} != 0.0f ? {1} : {2})",
 }  # fmt: skip
-#: What a list of arcs or runs tells of its item ``k``, by what is summed and for which rows; those that need a table
-#: name it. ``arc`` and ``run`` within brackets are items themselves.
+#: The indices of item ``k`` in a list of arcs or runs, by the items summed and the rows of the sums, with the table
+#: that holds each, if any. ``arc`` and ``run`` within brackets are items themselves.
 ITEMS: dict[tuple[Space | None, Space], dict[str, str]] = {
     (E, D): {"source": "ends[k]", "target": "row", "arc": "k", "run": "run_of[k]", "type": "types[k]"},
     (E, R): {"source": "ends[k]", "target": "run_targets[row]", "arc": "k", "run": "row", "type": "run_types[row]"},
@@ -51,33 +51,33 @@ ITEMS: dict[tuple[Space | None, Space], dict[str, str]] = {
     (None, P): {},
     (None, R): {"run": "row", "target": "run_targets[row]", "type": "run_types[row]"},
 }  # fmt: skip
-#: Types of these tables, and those of which each entry is read once.
+#: Element types of these tables, and the tables whose entries are read only once.
 TABLES = {
     "ends": "mgg::Index", "arcs": "long long", "targets": "int", "run_of": "long long", "types": "int",
     "run_targets": "long long", "run_types": "int", "ids": "long long",
 }  # fmt: skip
 _READ_ONCE = ("ends", "arcs", "types", "run_of")
-#: The item that is the row of a space.
+#: The item that indexes the rows of a space.
 ROWS_OF = {S: "source", D: "target", E: "arc", R: "run", T: "type"}
 
 
 class Values:
-    """The lines that make the values of a launch, and the expressions that read them.
+    """The lines that compute the values of a launch, and the expressions that read them.
 
     Args:
-        launch: of which rows and values.
-        padded: arrays of which rows are ``lanes.pitch`` apart.
+        launch: the launch.
+        padded: arrays whose rows are ``lanes.pitch`` apart.
 
     Attributes:
-        parts: lines by where they go: ``rows``, before the loop over a row's arcs; ``start``, what is read of the first
-            window; ``window``, what is declared for a window; ``fetched``, what a lane reads for its arc in the window;
-            ``narrow``, what it makes of that; ``scaled``, what follows from all arcs in it; ``indices`` and ``loads``,
-            for each of the arcs under way; ``arcs``, what is made of them; ``after``, when the row's sums are complete.
-        tables, reads, masks: that the lines need, in the order of the kernel's arguments.
-        windowed: lanes make narrow values for each other.
-        looping: lines are those of arcs, not of rows whose sums are complete.
-        late: some of ``loads`` take what is ``narrow``.
-        words: registers of loads, and of what is made ahead, for an arc under way.
+        parts: lines by position: ``rows``, before the loop over a row's arcs; ``start``, reads for the first window;
+            ``window``, declarations of a window; ``fetched``, what a lane reads for its arc in the window; ``narrow``,
+            what it computes from that; ``scaled``, what depends on all arcs in the window; ``indices`` and ``loads``,
+            for each arc in flight; ``arcs``, computations on these; ``after``, when the row's sums are complete.
+        tables, reads, masks: tables, arrays and masks that the lines need, in the order of the kernel's arguments.
+        windowed: whether lanes compute narrow values for each other.
+        looping: whether new lines are for arcs, rather than for rows whose sums are complete.
+        late: whether some of ``loads`` depend on ``narrow`` lines.
+        words: registers per arc in flight for loads and for values computed ahead.
     """
 
     def __init__(self, launch: Launch, padded: Collection[Value]) -> None:
@@ -92,16 +92,16 @@ class Values:
         }
         self.windowed = launch.over is not None and self.layout.head_lanes >= WINDOWED
         self.looping, self.late, self.words = True, False, 0
-        self._early: set[str] = set()  # names of what is read for an arc in the window
+        self._early: set[str] = set()  # names of values read ahead for an arc in the window
         self._names: dict[Value, str] = {}
-        self._known: dict[str, str] = {}  # names of items, and of what lanes ask for
-        self._narrowing = False  # lines are those of a lane's own arc in the window; these have other names:
+        self._known: dict[str, str] = {}  # names of items, and of numbers fetched from other lanes
+        self._narrowing = False  # new lines are for a lane's own arc in the window; their names are kept apart:
         self._narrow_names: dict[Value, str] = {}
         self._narrow_known: dict[str, str] = {}
-        self._of_rows: set[Value] = set()  # values with names made before the loop over arcs
-        self._zeros: dict[Value, str] = {}  # names of numbers that are 0 for lanes without an arc
+        self._of_rows: set[Value] = set()  # values named before the loop over arcs
+        self._zeros: dict[Value, str] = {}  # names of numbers that are 0 in lanes without an arc
         self._tame = Tameness()
-        self._ahead = False  # lines are those of all arcs under way, before any of them is taken
+        self._ahead = False  # new lines are for all arcs in flight, before any of them is processed
         self._count = 0
 
     def line(self, part: str, text: str) -> None:
@@ -109,25 +109,26 @@ class Values:
         self.parts[part].append(text)
 
     def name(self, prefix: str) -> str:
-        """A new one."""
+        """Return a new name."""
         self._count += 1
         return f"{prefix}{self._count}"
 
     def complete(self, sums: dict[Value, str]) -> None:
-        """The loop over arcs is over: from here on, lines are for rows that have ``sums``, by their names."""
+        """End the loop over arcs: new lines are for rows whose ``sums`` (with their names) are complete."""
         self.looping = False
         self._names = {v: name for v, name in self._names.items() if v in self._of_rows} | sums
 
     def raised(self, top: Value, name: str, scaled: Callable[[str], list[str]]) -> str | None:
-        """Lines by which the maximum ``top`` of a row, so far ``name``, takes an arc or those in the window.
+        """Write the lines that update the maximum ``top`` of a row with an arc, or with the arcs in the window.
 
         Args:
             top: the maximum.
-            name: of the number.
-            scaled: statements that multiply what is relative to it with a number.
+            name: the name of the maximum so far.
+            scaled: returns statements that multiply the sums relative to it by a number.
 
         Returns:
-            That number where lanes make it of the arcs in the window, and nothing is multiplied yet.
+            The name of that number if lanes compute it from the arcs in the window (the sums are not multiplied yet),
+            otherwise None.
         """
         score, by = top.inputs[0], self.name("n")
         if self.is_narrow(score):
@@ -145,26 +146,26 @@ class Values:
         self._names[top] = name
         return None
 
-    # Where things are.
+    # Memory locations.
 
     def table(self, name: str) -> str:
-        """A table, which becomes an argument."""
+        """Make a table an argument of the kernel; return its name."""
         if name not in self.tables:
             self.tables.append(name)
         return name
 
     def array(self, v: Value) -> str:
-        """The array of a value, likewise."""
+        """Make the array of a value an argument of the kernel; return its name."""
         if v not in self.reads:
             self.reads.append(v)
         return f"x{self.reads.index(v)}"
 
     def fixed(self, what: str) -> bool:
-        """Whether an item is the same for all arcs of a row."""
+        """Return whether an item is the same for all arcs of a row."""
         return self.items[what] == "row" or self.items[what].endswith("[row]")
 
     def item(self, what: str) -> str:
-        """A number of the arc or row at hand: its source, target, run, type, or which arc it is."""
+        """Return an index of the current arc or row: its source, target, run or type, or the arc's own."""
         text, known = self.items[what], self._narrow_known if self._narrowing else self._known
         if text == "row":
             return "row"
@@ -201,7 +202,7 @@ class Values:
         return name
 
     def id_of(self, end: str) -> str:
-        """What the graph calls the vertex at an end of the arc."""
+        """Return the graph's id of the vertex at an end of the arc."""
         what, known = f"id of {end}", self._narrow_known if self._narrowing else self._known
         if what not in known:
             at, name = self.item(end), self.name("i")
@@ -217,21 +218,21 @@ class Values:
         return known[what]
 
     def _fetch(self, kind: str, name: str, text: str) -> None:
-        """A number of memory that a lane has of its arc in the window, under way before anything is made of any."""
+        """Load a number for a lane's arc in the window, before anything is computed from such numbers."""
         self.line("window", f"{kind} {name};")
         self.line("fetched", f"{name} = {text};")
         self._early.add(name)
 
     def step(self, v: Value) -> int:
-        """Numbers from row to row of an array that is written."""
+        """Return the distance of rows in the array of ``v``, in entries."""
         return pitch(v.size) if v in self.padded else v.size
 
     def fits(self, step: int) -> bool:
-        """Whether a lane's columns of rows ``step`` apart are loaded and stored at once."""
+        """Return whether a lane's columns are loaded and stored as one vector, for rows ``step`` apart."""
         return self.layout.aligned(step)
 
     def moved(self, how: str, v: Value, mine: str, row: str, known: bool = False) -> str:
-        """``read``s or ``write``s a lane's columns of a row; ``known``: do as is known now, not as the array has it."""
+        """Return the statement that ``read``s or ``write``s a lane's columns; ``known``: the step is fixed now."""
         given = (mine, row) if how == "read" else (row, mine)
         arguments = f"({given[0]}, {given[1]}, first, COLUMNS"
         if known or v.op == "winner" or self.fits(self.step(v)) or not self.fits(pitch(v.size)):
@@ -240,21 +241,21 @@ class Values:
         return f"L::{how}{arguments}, {n});"
 
     def _place(self, v: Value) -> str:
-        """Where the row of the array ``v`` begins."""
+        """Return the address of the current row in the array of ``v``."""
         array = self.array(v)
         return array if v.space is P else row_of(array, self.item(ROWS_OF[v.space]), f"s{array[1:]}")
 
-    # What a lane makes for others.
+    # Values that a lane computes for others.
 
     def in_window(self, make: Callable[[], str]) -> str:
-        """What ``make`` says of the arc that a lane has in the window."""
+        """Return what ``make`` returns for the lane's own arc in the window."""
         before, self._narrowing = self._narrowing, True
         text = make()
         self._narrowing = before
         return text
 
     def _ask(self, kind: str, name: str, part: str) -> str:
-        """``name``, which each lane has of its arc in the window, for the arcs that are under way."""
+        """Get ``name``, which lanes have for their arcs in the window, for the arcs in flight; return its new name."""
         if name not in self._known:
             kept, here = name, self.name("q")
             if name not in self._early:
@@ -272,7 +273,7 @@ class Values:
         return self._known[name]
 
     def is_narrow(self, v: Value) -> bool:
-        """Whether one lane can make what an arc and head has of ``v``."""
+        """Return whether one lane can compute ``v`` for an arc and a head."""
         axes = self.layout.axes(v.shape)
         if not self.windowed or axes is None or wide(axes):
             return False
@@ -281,7 +282,7 @@ class Values:
         return not reduced(v, self.layout) and all(self.is_narrow(x) for x in v.inputs)
 
     def _narrow(self, v: Value) -> str:
-        """The number that a lane makes of ``v`` for its arc and head in the window."""
+        """Return the name of the number ``v`` of a lane's arc and head in the window."""
         if v not in self._narrow_names:
             axes, name = self.axes(v), self.name("n")
             text = self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
@@ -296,7 +297,7 @@ class Values:
         return self._narrow_names[v]
 
     def _changes(self, v: Value) -> bool:
-        """Whether ``v`` differs among the arcs of a row."""
+        """Return whether ``v`` differs between the arcs of a row."""
         if not self.looping or v.op == "constant" or v.space is P:
             return False
         if v.op == "won" or (v.op == "mask" and v.space is E):
@@ -309,13 +310,13 @@ class Values:
     # A lane's part of a value.
 
     def axes(self, v: Value) -> Axes:
-        """Which entry of ``v`` a lane has for column ``e``."""
+        """Return the entry of ``v`` that a lane holds for column ``e``."""
         axes = self.layout.axes(v.shape)
         assert axes is not None, v
         return axes
 
     def lane(self, v: Value) -> str:
-        """The name of a lane's part: an array, of its columns, or a number where they do not differ."""
+        """Return the name of a lane's part of ``v``: an array over its columns, or a number if they do not differ."""
         v = self._seen(v)
         if self._narrowing:
             return self._narrow(v)
@@ -353,7 +354,7 @@ class Values:
         return here
 
     def _loaded(self, v: Value, axes: Axes, name: str, part: str) -> str:
-        """A lane's part of an array; part ``loads`` has it for each of the arcs under way."""
+        """Load a lane's part of an array; in part ``loads``, for each of the arcs in flight."""
         kind, place, several = type_of(v), plus(self._place(v), lead(axes, v)), part == "loads"
         here, arcs = (f"{name}[u]", "MGG_ARCS ") if several else (name, "")
         if several:
@@ -368,13 +369,13 @@ class Values:
         return here
 
     def _seen(self, v: Value) -> Value:
-        """``v``, or what it is cast from as far as there is no array and no name of it."""
+        """Return ``v``, or the value behind its casts as far as these have neither array nor name."""
         while v.op == "cast" and v not in self.launch.reads and v not in self._names:
             v = v.inputs[0]
         return v
 
     def entry(self, v: Value, axes: Axes) -> str:
-        """The entry ``axes`` of ``v``, for column ``e`` of a lane."""
+        """Return the expression of entry ``axes`` of ``v``, for column ``e`` of a lane."""
         v = self._seen(v)
         if v.op == "constant":
             return number(v["value"])
@@ -384,7 +385,7 @@ class Values:
         return self._number(v, axes) if v in self.launch.reads else self._made(v, axes)
 
     def counted(self, v: Value, axes: Axes) -> str:
-        """The entry ``axes`` of what an arc has of ``v``; of lanes without one, which have the row's last arc, 0."""
+        """Return the entry ``axes`` of an arc's ``v``, 0 in lanes without an arc (they repeat the row's last arc)."""
         v = self._seen(v)
         if v.op == "multiply" and v not in self.launch.reads and v not in self._names:
             for share, x in (v.inputs, v.inputs[::-1]):
@@ -394,7 +395,7 @@ class Values:
         return f"(active ? {self.entry(v, axes)} : 0.0f)"
 
     def _zeroed(self, v: Value) -> str:
-        """The number that a lane has of ``v``, 0 without an arc."""
+        """Return the name of a lane's number ``v``, 0 without an arc."""
         v = self._seen(v)
         if v not in self._zeros:
             name = self.name("z")
@@ -408,13 +409,13 @@ class Values:
         return self._zeros[v]
 
     def _number(self, v: Value, axes: Axes) -> str:
-        """The entry ``axes`` of an array."""
+        """Return the entry ``axes`` of an array."""
         return f"__ldg({plus(self._place(v), flat(axes, v.shape))})"
 
     # Operations.
 
     def _made(self, v: Value, axes: Axes) -> str:
-        """The entry ``axes`` of ``v``, of its operands."""
+        """Return the entry ``axes`` of ``v``, computed from its operands."""
         parts = operands(v, axes)
         if parts is not None and v.op != "constant":
             given = [self.entry(*part) for part in parts]
@@ -427,7 +428,7 @@ class Values:
         return make[v.op](v, axes)
 
     def _over(self, lengths: Sequence[int], term: Callable[..., str]) -> str:
-        """The sum of a term over all indices below ``lengths``."""
+        """Return the sum of a term over all indices below ``lengths``."""
         names = [self.name("j") for _ in lengths]
         loops = " ".join(
             ('_Pragma("unroll 4") ' if length > UNROLLED else "") + f"for (int {name} = 0; {name} < {length}; ++{name})"
@@ -437,7 +438,7 @@ class Values:
         return f"[&] {{ float {sum_of} = 0.0f; {loops} {sum_of} += {term(*names)}; return {sum_of}; }}()"
 
     def _product(self, *factors: tuple[Value, Axes]) -> str:
-        """Of entries, whose axes are 0 where there is one."""
+        """Return the product of entries; on axes of length 1, they take index 0."""
         return " * ".join(self.entry(x, aligned(axes, x.shape)) for x, axes in factors)
 
     def _won(self, v: Value, axes: Axes) -> str:
@@ -456,7 +457,7 @@ class Values:
         return self._over([x.shape[-1]], lambda j: self._product((x, (*axes[:own], j)), (w, (j, *axes[own:]))))
 
     def gram(self, v: Value, axes: Axes) -> str:
-        """What an arc or a row adds to the entry ``axes`` of a gram."""
+        """Return what an arc or a row adds to the entry ``axes`` of a gram."""
         x, y = v.inputs
         return self._over(x.shape[:-1], lambda *j: self._product((x, (*j, axes[0])), (y, (*j, *axes[1:]))))
 
@@ -477,7 +478,7 @@ class Values:
         return f"({inside} ? {self._shifted(x, axes, first)} : 0.0f)"
 
     def _shifted(self, x: Value, axes: Axes, first: int) -> str:
-        """The entry of ``x`` whose columns begin at ``first``; outside, of its first or last one."""
+        """Return the entry of ``x`` if its columns begin at ``first``; outside of it, its first or last entry."""
         return self._product((x, (*axes[:-1], f"min(max({axes[-1]} - {first}, 0), {x.shape[-1] - 1})")))
 
     def _mask(self, v: Value, axes: Axes) -> str:
@@ -493,7 +494,7 @@ class Values:
 
 
 def number(x: float) -> str:
-    """A float literal."""
+    """Return a float literal."""
     if isnan(x):
         return "NAN"
     if isinf(x):
@@ -502,22 +503,22 @@ def number(x: float) -> str:
 
 
 def type_of(v: Value) -> str:
-    """Of the entries of an array."""
+    """Return the C type of an array's entries."""
     return "long long" if v.op == "winner" else "float"
 
 
 def plus(place: str, offset: str) -> str:
-    """A place and so many numbers further."""
+    """Return the address ``offset`` entries after ``place``."""
     return place if offset == "0" else f"{place} + {offset}"
 
 
 def row_of(array: str, row: str, step: int | str) -> str:
-    """Where a row of an array begins, whose rows are ``step`` numbers apart."""
+    """Return the address of a row of an array whose rows are ``step`` entries apart."""
     return f"{array} + static_cast<long long>({row}) * {step}"
 
 
 def lead(axes: Axes, v: Value) -> str:
-    """Where the columns of a lane's head begin in a row of ``v``; of a number, its place."""
+    """Return the offset of the lane's head in a row of ``v``; for a single number, its own offset."""
     if not wide(axes):
         return flat(axes, v.shape)
     if len(axes) == 1 and axes[0] != COLUMN:

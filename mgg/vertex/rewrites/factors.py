@@ -1,4 +1,4 @@
-"""Values as products of factors, of several spaces."""
+"""Factor values into products of values of several spaces."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mgg.vertex import ir
 from mgg.vertex.crossing import ROWWISE
 from mgg.vertex.ir import D, E, S, Space, Value
 
-#: Of what multiplies, what divides, and a number.
+#: Numerator factors, denominator factors, and a number.
 Factors = tuple[list[Value], list[Value], float]
 
-#: Products of more factors are left as they are.
+#: Products of more factors stay unfactored.
 MOST_FACTORS = 16
-#: Finite for finite operands.
+#: Operations with finite results for finite operands.
 TAME = ROWWISE - {"divide", "reciprocal", "exp", "log", "sqrt", "power"} | {
     "input", "constant", "mask", "cast", "total", "maximum_of", "minimum_of", "won", "winner", "by_type", "all_types",
     "product", "gram",
@@ -23,31 +23,31 @@ TAME = ROWWISE - {"divide", "reciprocal", "exp", "log", "sqrt", "power"} | {
 
 
 def root(x: Value) -> Value:
-    """What ``x`` is cast from, else itself."""
+    """Return the operand of the cast ``x``, or ``x`` itself if it is no cast."""
     return x.inputs[0] if x.op == "cast" else x
 
 
 def above(coarse: Space, middle: Space, fine: Space) -> bool:
-    """Whether rows of ``fine`` of one row of ``middle`` are of one row of ``coarse``, by the same maps."""
+    """Return whether all rows of ``fine`` in one row of ``middle`` are in one row of ``coarse``, by the same maps."""
     return coarse is middle or (coarse.over(middle) and (coarse, middle, fine) != (D, S, E))
 
 
 def seen(x: Value, space: Space) -> Value:
-    """``x`` cast to ``space``, in one step where that is the same."""
+    """Cast ``x`` to ``space``, in one step where that is equivalent."""
     while x.op == "cast" and x.space is not space and (x.inputs[0].space, x.space, space) != (D, S, E):
         x = x.inputs[0]
     return ir.cast(x, space)
 
 
 def number(x: Value) -> float | None:
-    """The number that all entries of ``x`` are, if it is known."""
+    """Return the number that all entries of ``x`` are known to equal, or None."""
     while x.op in ("cast", "repeat_axis", "reshape"):
         x = x.inputs[0]
     return x["value"] if x.op == "constant" else None
 
 
 def factors(x: Value, over: Space | None = None) -> Factors:
-    """``x`` as a product of values of its space; casts are opened if that gives factors of ``over`` or coarser."""
+    """Factor ``x`` into values of its space; look behind casts if that gives factors constant in rows of ``over``."""
     nums: list[Value] = []
     dens: list[Value] = []
     c, stack = 1.0, [x]
@@ -78,12 +78,12 @@ def factors(x: Value, over: Space | None = None) -> Factors:
 
 
 def outside(x: Value, space: Space) -> bool:
-    """Whether ``x`` is the same in all rows that are added up to one row of ``space``."""
+    """Return whether ``x`` is the same in all rows summed into one row of ``space``."""
     return x.op == "cast" and above(x.inputs[0].space, space, x.space)
 
 
 def quotient(nums: Iterable[Value], dens: Iterable[Value], c: float, space: Space) -> Value:
-    """The product of ``nums`` and ``c`` over ``dens``, all seen from ``space``, in their order."""
+    """Return the product of ``nums`` and ``c``, divided by ``dens``, all cast to ``space``, in their order."""
     parts, by = [seen(x, space) for x in nums], [seen(x, space) for x in dens]
     if c != 1 or not parts + by:
         parts.append(ir.cast(ir.constant(c), space))
@@ -93,7 +93,7 @@ def quotient(nums: Iterable[Value], dens: Iterable[Value], c: float, space: Spac
 
 
 def split(x: Value, axes: int) -> tuple[Factors, Factors]:
-    """Factors of ``x`` of at most ``axes`` axes, and the others."""
+    """Split the factors of ``x`` into those with at most ``axes`` axes and the others."""
     nums, dens, c = factors(x)
     few, many = ([each for each in nums if lead([each], axes) is side] for side in (True, False))
     above_line, below_line = ([each for each in dens if lead([each], axes) is side] for side in (True, False))
@@ -101,7 +101,7 @@ def split(x: Value, axes: int) -> tuple[Factors, Factors]:
 
 
 def loose(x: Value, space: Space, alone: bool = False) -> bool:
-    """Whether a sum of ``x`` to ``space`` lets a factor out that is more than a number, or is a number ``alone``."""
+    """Return whether a factor can leave the sum of ``x`` to ``space``; ``alone`` is the result if ``x`` is a number."""
     nums, dens, _ = factors(x, space)
     if not nums + dens:
         return alone
@@ -112,17 +112,17 @@ def loose(x: Value, space: Space, alone: bool = False) -> bool:
 
 
 def lead(values: Iterable[Value], axes: int) -> bool:
-    """Whether none of ``values`` has more axes."""
+    """Return whether all ``values`` have at most ``axes`` axes."""
     return all(len(x.shape) <= axes for x in values)
 
 
 def times(x: Value, y: Value) -> Value:
-    """Elementwise."""
+    """Multiply elementwise."""
     return ir.binary("multiply", x, y)
 
 
 def zeros(space: Space, shape: Sequence[int]) -> Value:
-    """Zeros all over."""
+    """Return zeros of shape ``shape`` in ``space``."""
     result = ir.constant(0)
     for axis, count in enumerate(shape):
         result = ir.repeat_axis(result, axis, count)
@@ -130,12 +130,12 @@ def zeros(space: Space, shape: Sequence[int]) -> Value:
 
 
 def of(v: Value, *inputs: Value, space: Space | None = None) -> Value:
-    """The operation of ``v`` on others."""
+    """Apply the operation of ``v`` to other operands."""
     return replace(v, inputs=inputs, space=space or v.space)
 
 
 def safe(x: Value) -> bool:
-    """Whether ``x`` is never 0, as a denominator should be."""
+    """Return whether ``x`` is known never to be 0, as a denominator should be."""
     x = root(x)
     if x.op in ("where", "maximum"):
         return any((number(each) or 0) > 0 for each in x.inputs[-2:])
@@ -143,19 +143,19 @@ def safe(x: Value) -> bool:
 
 
 def if_any(x: Value, fine: Space) -> Value:
-    """``x`` in rows to which rows of ``fine`` belong, else 1."""
+    """Return ``x`` in rows to which rows of ``fine`` belong, else 1."""
     count = ir.total(ir.cast(ir.constant(1), fine), x.space)
     return ir.where(ir.binary("greater", count, ir.constant(0)), x, ir.constant(1))
 
 
 class Tameness:
-    """Which values are finite if what they are made of is."""
+    """Decides which values are finite whenever their leaves are."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Value, bool], bool] = {}
 
     def of(self, x: Value, *, overflow: bool = False) -> bool:
-        """Whether ``x`` is; ``overflow``: but for exp of large numbers."""
+        """Return whether ``x`` is finite; ``overflow``: ignore the overflow of exp."""
         for v in ir.walk([x]):
             if (v, overflow) not in self._known:
                 tame = v.op in TAME or (v.op == "exp" and overflow)
@@ -164,6 +164,6 @@ class Tameness:
         return self._known[x, overflow]
 
     def guarded(self, x: Value, space: Space, fine: Space) -> Value:
-        """``x``, factor of sums of ``fine`` rows, seen from ``space``; 1 where there are none if it may be infinite."""
+        """Cast a factor ``x`` of sums of ``fine`` rows to ``space``; if it may be infinite, 1 in rows without any."""
         x = seen(x, space)
         return x if self.of(x, overflow=True) else if_any(x, fine)

@@ -1,4 +1,4 @@
-"""Linearity: what goes out of sums over rows and over axes, and what into them."""
+"""Rewrites by linearity: move factors and matrices out of sums over rows and axes, or into them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mgg.vertex.rewrites.factors import (
 
 
 def sum_axis(v: Value) -> Value | None:
-    """Factors without the axis go out; a sum of products over the last axis is a dot."""
+    """Move factors without the axis out of the sum; make a sum of products over the last axis a dot."""
     (x,), axis = v.inputs, v["axis"]
     if x.op == "repeat_axis" and x["axis"] == axis:
         return quotient([x.inputs[0]], [], float(x["count"]), v.space)
@@ -48,7 +48,7 @@ def sum_axis(v: Value) -> Value | None:
 
 
 def dot(v: Value) -> Value | None:
-    """Factors of no columns go out; a row of parts side by side gives a sum of its parts' dots."""
+    """Move factors without columns out of the dot; split the dot of a concatenation into dots of its parts."""
     for k, x in enumerate(v.inputs):
         y = v.inputs[1 - k]
         if x.op == "concat" and len({root(part).space for part in x.inputs}) > 1:
@@ -63,7 +63,7 @@ def dot(v: Value) -> Value | None:
 
 
 def matmul(v: Value) -> Value | None:
-    """Factors of no columns go out, where that is narrower or makes a product of coarser rows; likewise parts."""
+    """Move factors without columns, and parts, out of the product if it gets narrower or takes coarser rows."""
     x, w = v.inputs
     if root(w).space is P and w.space is not P:
         return of(v, x, root(w))
@@ -82,23 +82,23 @@ def matmul(v: Value) -> Value | None:
     if not (few[0] or few[1] or few[2] != 1) or not many[0] or rest.shape != x.shape:
         return None
     if v.space in (P, T, D, R) and (outer > inner or (outer == inner and rest.op == "total")):
-        return None  # a sum over arcs is scaled where it is made
+        return None  # a sum over arcs is scaled where it is computed
     return quotient([*few[0], of(v, rest, w)], few[1], few[2], v.space)
 
 
 def _of_ends(x: Value) -> bool:
-    """Whether ``x`` is the sum or difference of rows that are of coarser spaces each, but of none together."""
+    """Return whether ``x`` is the sum or difference of rows cast from coarser spaces."""
     return x.op in ("add", "subtract") and all(part.op == "cast" and part.shape == x.shape for part in x.inputs)
 
 
 def _parts(x: Value) -> list[tuple[Value, int, int]]:
-    """Parts of a concat, with their first and last columns."""
+    """Return the parts of a concatenation, with their first and last columns."""
     ends = [sum(part.shape[-1] for part in x.inputs[:k]) for k in range(len(x.inputs) + 1)]
     return list(zip(x.inputs, ends, ends[1:], strict=False))
 
 
 def gram(v: Value) -> Value | None:
-    """Of a coarser row the products with all that belong to it are the product with their sum."""
+    """Sum first: replace the products of one coarser row with all its finer rows by one product with their sum."""
     fine = v.inputs[0].space
     for space in (P, T, D, R, S):
         if space is fine or not space.over(fine) or not above(v.space, space, fine):
@@ -118,7 +118,7 @@ def gram(v: Value) -> Value | None:
 
 
 def total(v: Value) -> Value | None:
-    """By rows of vertices to parameters, by runs to types; else in one step."""
+    """Sum to parameters via vertices and to types via runs; otherwise merge two sums into one."""
     (x,) = v.inputs
     via = {(E, P): D, (R, P): D, (E, T): R}.get((x.space, v.space))
     if via is not None:
@@ -129,7 +129,7 @@ def total(v: Value) -> Value | None:
 
 
 def total_of_cast(v: Value, tameness: Tameness) -> Value | None:
-    """As often as there are rows."""
+    """Replace the sum of a repeated row by the row times its number of repetitions."""
     (x,), space = v.inputs, v.space
     y = root(x)
     if x.op != "cast" or (x.space, space) == (S, D) or (y.op == "constant" and y["value"] == 1):
@@ -143,7 +143,7 @@ def total_of_cast(v: Value, tameness: Tameness) -> Value | None:
 
 
 def total_of_linear(v: Value) -> Value | None:
-    """Sums of what is made of one row each, without weights of its own."""
+    """Move linear functions of single rows out of the sum; they have no weights."""
     (x,), space = v.inputs, v.space
     if x.op in ("negative", "reshape", "repeat_axis", "pad", "concat"):
         return of(x, *(ir.total(each, space) for each in x.inputs), space=space)
@@ -153,13 +153,13 @@ def total_of_linear(v: Value) -> Value | None:
 
 
 def total_of_product(v: Value, tameness: Tameness) -> Value | None:
-    """Linearity: factors of coarser rows go out of sums, through dots and matrices, too."""
+    """Move factors of coarser rows out of the sum, also through dots and matrices."""
     (x,), space = v.inputs, v.space
     fine = x.space
     nums, dens, c = factors(x, space)
     out = [each for each in nums if outside(each, space)], [each for each in dens if outside(each, space)]
     rest, below = [each for each in nums if each not in out[0]], [each for each in dens if each not in out[1]]
-    if (fine, space) == (S, D):  # of vertices that are nobody's source there is no count
+    if (fine, space) == (S, D):  # there is no count of the sources per vertex, which a guard would need
         out = [each for each in out[0] if tameness.of(each, overflow=True)], []
         rest, below = [each for each in nums if each not in out[0]], dens
     if (c != 1 or out[0] or out[1]) and rest + below:
@@ -175,7 +175,7 @@ def total_of_product(v: Value, tameness: Tameness) -> Value | None:
         if not lead(others + dens, len(each.shape)) or each.shape != x.shape:
             continue
         moved = _through_matrix(each, weighted, others + dens, space)
-        if each.op == "dot" and fine is not S:  # of S to D, dots take fewer columns back
+        if each.op == "dot" and fine is not S:  # from S to D, dots send fewer columns
             moved = _inner(each, weighted, space, tameness)
         if moved is not None:
             return moved
@@ -183,7 +183,7 @@ def total_of_product(v: Value, tameness: Tameness) -> Value | None:
 
 
 def _outside(out: Factors, inside: Value, fine: Space, tameness: Tameness) -> Value:
-    """The product of ``out`` and the sum ``inside`` of rows of ``fine``, 0 where there are none."""
+    """Return the product of ``out`` and the sum ``inside`` of rows of ``fine``; 0 where there are no such rows."""
     space = inside.space
     opened = [factors(root(x)) for x in out[0]]
     nums = [tameness.guarded(x, space, fine) for f in opened for x in f[0]]
@@ -197,7 +197,7 @@ def _weighted(nums: Sequence[Value], dens: Sequence[Value], space: Space, x: Val
 
 
 def _inner(each: Value, weighted: Callable[[Value], Value], space: Space, tameness: Tameness) -> Value | None:
-    """sum of w <g, y> = <g, sum of w y>."""
+    """Rewrite the sum of w <g, y> as <g, sum of w y>."""
     all_factors = [factors(row, space) for row in each.inputs]
     nums, dens = [x for f in all_factors for x in f[0]], [x for f in all_factors for x in f[1]]
     out = [x for x in nums if outside(x, space)], [x for x in dens if outside(x, space)]
@@ -215,7 +215,7 @@ def _inner(each: Value, weighted: Callable[[Value], Value], space: Space, tamene
 def _through_matrix(
     each: Value, weighted: Callable[[Value], Value], weights: Sequence[Value], space: Space
 ) -> Value | None:
-    """sum of w y M = (sum of w y) M, of runs if M is their type's; from rows of sources where it has more columns."""
+    """Rewrite the sum of w y M as (sum of w y) M: per run if M is per type; for rows of sources if M adds columns."""
     fine = each.space
     chain, core = [fine], each
     while core.op == "cast":

@@ -1,7 +1,7 @@
 """Rewrites of vertex programs that keep their values (Seastar, EuroSys'21, section 6).
 
-Equal values are made once, work goes to the coarsest space in which it can be done, what a sum has in common goes out
-of it. Every rule looks at one value whose operands are in their final form, and says what to write for it.
+Equal values are computed once, work moves to the coarsest space in which it can be done, and common factors move out
+of sums. Every rule takes one value whose operands are in final form and returns its replacement, or None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mgg.vertex.rewrites import linear
 from mgg.vertex.rewrites.factors import Tameness, above, factors, lead, number, of, quotient, root, seen, zeros
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "equal", "dot"})
-#: Nothing but zeros if one operand (of ``divide``: the first) is.
+#: Operations that give zeros if any operand is zero (for ``divide``: the first).
 LINEAR = frozenset({
     "negative", "total", "sum_axis", "reshape", "transpose", "slice", "pad", "matmul", "dot", "gram", "multiply",
     "divide", "product", "by_type", "all_types", "stop",
@@ -31,15 +31,15 @@ _NOWHERE = ArcGraph.of(0, np.empty(0), np.empty(0))
 
 
 def optimized(outputs: Sequence[Value], *, differentiable: bool = False) -> list[Value]:
-    """Values equal to ``outputs`` (but for rounding) that take less work; the same for the same ``outputs``.
+    """Return values equal to ``outputs`` (up to rounding) that take less work; the result is deterministic.
 
-    Forward alone, then forward and gradients together: gradients are best derived of what is optimized already, since
-    then both sum the same values over arcs.
+    Optimize the forward values alone first, then together with the gradients. Gradients are best derived from optimized
+    values, because both then sum the same values over arcs.
 
     Args:
-        outputs: of a program, and of its gradients.
-        differentiable: gradients are still to be derived: ``stop`` stays, plain products are not yet named, and
-            what crosses from D to S not yet chosen.
+        outputs: values of a program, and of its gradients.
+        differentiable: whether gradients are still to be derived. If so, ``stop`` stays, plain products are not yet
+            named, and the values that cross from D to S are not yet chosen.
     """
     rewriter = _Rewriter(differentiable)
     values = [rewriter.final(value) for value in outputs]
@@ -48,18 +48,18 @@ def optimized(outputs: Sequence[Value], *, differentiable: bool = False) -> list
     return values if differentiable else sent_home(placed(_gathered_once(_products(values))))
 
 
-# What values are.
+# Rewrites of single values.
 
 
 class _Rewriter:
-    """Final forms of values. ``final`` is a fixed point: no rule changes what it gives."""
+    """Rewrites values to final form. ``final`` reaches a fixed point: no rule changes its result."""
 
     def __init__(self, stops: bool) -> None:
         self._known: dict[tuple[object, ...], Value] = {}
         self._serial: dict[Value, int] = {}
         self._done: dict[Value, Value] = {}
         self._tame = Tameness()
-        #: Of an operation, in their order, behind those of all.
+        #: Rules of single operations in order; the rules of all operations run before them.
         self._rules: dict[str, list[Callable[[Value], Value | None]]] = {
             "cast": [_cast], "mask": [_mask], "product": [_unnamed], "reshape": [_reshape], "slice": [_slice],
             "transpose": [_transpose], "stop": [] if stops else [lambda v: v.inputs[0]],
@@ -72,7 +72,7 @@ class _Rewriter:
         }  # fmt: skip
 
     def final(self, v: Value) -> Value:
-        """What to write for ``v``."""
+        """Return the final form of ``v``."""
         stack = [v]
         while stack:
             top = stack[-1]
@@ -85,7 +85,7 @@ class _Rewriter:
         return self._done[v]
 
     def _rewritten(self, v: Value) -> Value:
-        """``v``, whose operands have their final form already."""
+        """Rewrite ``v``, whose operands are in final form."""
         value = self._interned(v)
         if value in self._done:
             return self._done[value]
@@ -113,7 +113,7 @@ class _Rewriter:
         return self._known[key]
 
     def _product(self, v: Value) -> Value | None:
-        """Factors of a space meet there, then in the finer one, narrow ones first."""
+        """Multiply the factors of each space there, then cast the product to the finer one, narrow factors first."""
         nums, dens, c = factors(v)
         if nums == [v]:  # too many
             return None
@@ -168,7 +168,7 @@ class _Rewriter:
 
 
 def _unrepeated(nums: Sequence[Value], dens: Sequence[Value], shape: tuple[int, ...]) -> list[Value]:
-    """``nums``, without axes at their ends along which they are repeated, as far as others have these."""
+    """Return ``nums`` without repetition along trailing axes, as long as other factors have these axes."""
     result = list(nums)
     for k, x in enumerate(nums):
         while (inner := root(result[k])).op == "repeat_axis" and inner["axis"] == len(inner.shape) - 1:
@@ -179,11 +179,11 @@ def _unrepeated(nums: Sequence[Value], dens: Sequence[Value], shape: tuple[int, 
     return result
 
 
-# Rules of all operations.
+# Rules for all operations.
 
 
 def _fold(v: Value) -> Value | None:
-    """A number made of numbers."""
+    """Fold an operation on constants into a constant."""
     if v.op not in ROWWISE or v.shape != () or v.space is not P or any(x.op != "constant" for x in v.inputs):
         return None
     result = float(evaluate([v], _NOWHERE, {})[0])
@@ -191,7 +191,7 @@ def _fold(v: Value) -> Value | None:
 
 
 def _hoist(v: Value) -> Value | None:
-    """What is made of coarser rows alone is made once for each."""
+    """Move an operation to the coarser space that all its operands come from."""
     if v.op not in ROWWISE or v.space is P:
         return None
     spaces = {root(x).space for x in v.inputs}
@@ -208,12 +208,12 @@ def _hoist(v: Value) -> Value | None:
 
 
 def _zero(v: Value) -> Value | None:
-    """Of zeros come zeros."""
+    """Replace linear operations on zeros by zeros."""
     operands = v.inputs[:1] if v.op == "divide" else v.inputs
     return zeros(v.space, v.shape) if v.op in LINEAR and any(number(x) == 0 for x in operands) else None
 
 
-# Rules of single operations.
+# Rules for single operations.
 
 
 def _cast(v: Value) -> Value | None:
@@ -261,7 +261,7 @@ def _slice(v: Value) -> Value | None:
 
 
 def _neutral(v: Value) -> Value | None:
-    """Numbers all over, of any shape, become plain ones."""
+    """Drop factors of 1; replace arrays of one number, of any shape, by a scalar constant."""
     for k, known in enumerate(map(number, v.inputs)):
         x = v.inputs[1 - k]
         if known is None or x.shape != v.shape or (v.op == "divide" and (k == 0 or known == 0)):
@@ -291,7 +291,7 @@ def _sum(v: Value) -> Value | None:
 
 
 def _rebuilt(outputs: Sequence[Value], change: Callable[[Value, Value], Value]) -> list[Value]:
-    """``outputs``, in which ``change`` (value, the same of changed operands) stands for each value."""
+    """Rebuild ``outputs`` with ``change(value, value on changed operands)`` in place of each value."""
     done: dict[Value, Value] = {}
     for value in ir.walk(outputs):
         inputs = tuple(done[operand] for operand in value.inputs)
@@ -300,8 +300,8 @@ def _rebuilt(outputs: Sequence[Value], change: Callable[[Value, Value], Value]) 
 
 
 def _narrowed(outputs: Sequence[Value]) -> list[Value] | None:
-    """A matrix goes to where its product is narrower, if nothing else needs that: A (X W) where it has no more columns
-    than rows, else (s A X) W, with ``s`` a number a row.
+    """Apply a matrix where its product is narrower, if nothing else needs the operand: A (X W) if W has at most as many
+    columns as rows, otherwise (s A X) W, where ``s`` is a number per row. Return None if no matrix moves.
     """
     uses = Counter(operand for value in ir.walk(outputs) for operand in set(value.inputs))
     uses.update(outputs)
@@ -316,7 +316,7 @@ def _narrowed(outputs: Sequence[Value]) -> list[Value] | None:
 
 
 def _inside(v: Value, uses: Counter[Value]) -> Value | None:
-    """The matmul ``v`` of a sum over arcs, or of such a sum and a multiple of its rows, as these of matmuls."""
+    """Move the matmul ``v`` into a sum over arcs, or into such a sum plus a multiple of its rows."""
     x, w = v.inputs
     parts, new, rows = (x.inputs if x.op in ("add", "subtract") else (x,)), {}, set()
     for part in parts:
@@ -340,12 +340,12 @@ def _inside(v: Value, uses: Counter[Value]) -> Value | None:
 
 
 def _no_columns(values: Sequence[Value], x: Value) -> bool:
-    """Whether none of ``values`` tells the columns of ``x`` apart."""
+    """Return whether each of ``values`` is the same in all columns of ``x``."""
     return lead([each for each in values if each.size > 1], len(x.shape) - 1)
 
 
 def _scaled_first(v: Value, uses: Counter[Value]) -> Value | None:
-    """The product ``v`` of a matmul and numbers a row, these taken before: there are fewer columns."""
+    """Scale the operand of a matmul instead of its result, if the operand has fewer columns; scales are per row."""
     if v.op not in ("multiply", "divide"):
         return None
     for k, m in enumerate(v.inputs[: 1 if v.op == "divide" else 2]):
@@ -356,7 +356,7 @@ def _scaled_first(v: Value, uses: Counter[Value]) -> Value | None:
 
 
 def _with_matrix(v: Value, w: Value) -> tuple[Value, Value] | None:
-    """The sum ``v`` of rows of sources, times ``w``, which is applied to the sources; and what these rows are of."""
+    """Apply ``w`` to the source rows summed in ``v``; return the new sum, and the value that the rows come from."""
     if v.op != "total" or v.inputs[0].space is not E or v.space is not D:
         return None
     nums, dens, c = factors(v.inputs[0])
@@ -369,7 +369,7 @@ def _with_matrix(v: Value, w: Value) -> tuple[Value, Value] | None:
 
 
 def _products(outputs: Sequence[Value]) -> list[Value]:
-    """Names plain products, but for what is gathered for other sums, too."""
+    """Replace plain sums by named products, unless other sums gather the same rows."""
     gathered: set[Value] = set()
     for value in ir.walk(outputs):
         if value.op in ("total", "maximum_of", "minimum_of") and value.inputs[0].space is E and _plain(value) is None:
@@ -395,11 +395,11 @@ def _products(outputs: Sequence[Value]) -> list[Value]:
 
 
 def _gathered_once(outputs: Sequence[Value]) -> list[Value]:
-    """Elementwise functions of one row of sources are left to arcs that gather this row anyway."""
+    """Compute elementwise functions of one source row on arcs if the arcs gather that row anyway."""
     order = list(ir.walk(outputs))
     place = {v: k for k, v in enumerate(order)}
     of_rows = {_core(v): v for v in order if v.op == "cast" and v.space is E and v.inputs[0].space is S}
-    made: dict[Value, Value] = {}  # casts of functions, and of what these are
+    made: dict[Value, Value] = {}  # casts of functions, and the casts of their operands
     for core, v in of_rows.items():
         operands = {x for x in core.inputs if root(x).space is not P}
         if core.op in (*ir.UNARY, *ir.BINARY) and len(operands) == 1 and (x := _core(operands.pop())) in of_rows:
@@ -419,14 +419,14 @@ def _gathered_once(outputs: Sequence[Value]) -> list[Value]:
 
 
 def _core(v: Value) -> Value:
-    """What ``v`` is cast from, through all spaces."""
+    """Return the value behind all casts of ``v``."""
     while v.op == "cast":
         v = v.inputs[0]
     return v
 
 
 def _plain(v: Value) -> tuple[Value, list[Value]] | None:
-    """Of a sum of rows from the arcs' other ends, weighted or not: these rows, seen from arcs, and the weight."""
+    """Return the rows, seen from arcs, and weights of a sum of rows at the arcs' other ends; None for other sums."""
     if v.op != "total" or v.inputs[0].space is not E or v.space not in (D, S):
         return None
     nums, dens, c = factors(v.inputs[0])
