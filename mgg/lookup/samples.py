@@ -25,7 +25,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Manifest(Fixed):
-    """The folder's table of contents."""
+    """The manifest of a folder of samples."""
 
     schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
     name: str = Field(min_length=1, description="name of the data set")

@@ -85,7 +85,7 @@ class _Asked:
     weights: Path | None
     tensorboard: Path | None
     inference: bool
-    lock: RunLock | None  # of ``out``, on rank 0
+    lock: RunLock | None  # the lock of ``out``, on rank 0
 
 
 def train(
@@ -256,7 +256,7 @@ def _check_output(asked: _Asked, resume: bool) -> None:
             f"{weights}: this run's checkpoints would replace these weights, which it needs to continue: move the"
             " weights, or choose another output folder"
         )
-    if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
+    if not (resume and (out / RUN_FILE).is_file()):  # a finished run is not changed
         _lock_output(asked)
 
 
@@ -301,7 +301,7 @@ class _Run:
         self.tuner: Tuner | None = None
         self._best: dict[str, Array] = {}
         self.inference: float | None = None  # median seconds of a pass without gradients
-        self._kept = False  # the trainer has kept the best arrays, and ``_best`` are older ones
+        self._kept = False  # the trainer holds newer best arrays than ``_best``
 
     @property
     def best(self) -> dict[str, Array]:
@@ -338,7 +338,7 @@ class _Run:
             if not self.checkpoints.begun():
                 raise refusal
             _lock_output(self.asked)
-            return None  # this run has begun, to take its place
+            return None  # this run has started, and will replace the finished one
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, weights_of_checkpoint(out, record.model))
 
@@ -431,7 +431,7 @@ class _Run:
         """Run one step and one evaluation; return whether any PE was asked to stop (collective)."""
         if self.tuner is not None:
             self.tuner.before(epoch)
-        self.trainer.phases()  # what came between the epochs belongs to none
+        self.trainer.phases()  # drop the time between epochs
         moved = self.world.counters.embeddings()
         started, compiled = time.perf_counter(), kernels.waited()
         try:

@@ -153,7 +153,7 @@ def need(
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
-        # Values and columns; on GPUs also the transpose and each entry's row, on CPUs the coordinates for dropout.
+        # Values and columns; GPUs add the transpose and each entry's row, CPUs the coordinates for dropout.
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0

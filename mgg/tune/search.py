@@ -19,9 +19,9 @@ from statistics import median, quantiles
 
 from mgg.tune.setting import NAMES, START, Setting
 
-#: Seconds of each setting measured.
+#: Measured seconds by setting.
 Times = Mapping[Setting, Sequence[float]]
-#: The paper's ranges, by doubling.
+#: The paper's ranges, in powers of two.
 VALUES: dict[str, tuple[int, ...]] = {"ps": (1, 2, 4, 8, 16, 32), "dist": (1, 2, 4, 8, 16), "wpb": (1, 2, 4, 8, 16)}
 #: Most settings to try.
 BUDGET = 16

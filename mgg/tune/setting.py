@@ -32,7 +32,7 @@ START = Setting(1, 1, 1)
 
 
 class Knobs(Fixed):
-    """A setting, in records."""
+    """A setting as stored in records."""
 
     ps: int = Field(ge=1, le=32, description="arcs of a neighbor partition")
     dist: int = Field(ge=1, le=16, description="interleaving distance")

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class History(Closed):
-    """The epochs so far and which of them was the best."""
+    """The epochs so far, and the best one."""
 
     epochs: list[EpochRecord] = Field(default_factory=list)
     best_epoch: int = Field(default=0, description="1-based; 0 before the first epoch")
@@ -78,7 +78,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoint folder of one run; rank 0 alone uses it.
+    """The checkpoint folder of one run; only rank 0 uses it.
 
     Args:
         folder: folder of the checkpoints.
@@ -174,9 +174,9 @@ class Checkpoints:
             make_folder(self.folder)
             part.touch()
             mode = part.stat().st_mode
-            # Neither this nor the hash copies the arrays: the thread shares its core with the training.
+            # The thread shares its core with the training, so neither this nor the hash copies the arrays.
             save_file(tensors, part, {"mgg": said, "sha256": digest(said, tensors)})
-            part.chmod(mode)  # safetensors lets the owner alone read it
+            part.chmod(mode)  # safetensors makes the file readable by its owner only
             sync(part)
             part.replace(path)
             sync(self.folder)

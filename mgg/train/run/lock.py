@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunLock:
-    """The lock of the run ``out``; rank 0 alone uses it.
+    """The lock of the run ``out``; only rank 0 uses it.
 
     Args:
         out: the run's folder.

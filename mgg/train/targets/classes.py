@@ -37,7 +37,7 @@ class ClassTargets(Targets):
         self._layout, self._balanced = layout, settings.class_weights == "balanced"
         self.columns = layout.manifest.classes
         labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
-        # Unlabeled nodes first, then those of each class.
+        # Count unlabeled nodes first, then the nodes of each class.
         mine = [np.bincount(labels[splits == code] + 1, minlength=1 + self.columns) for code in SPLITS.values()]
         found = world.all_reduce(np.array(mine, np.int64))
         self.counts = dict(zip(SPLITS, found.sum(axis=1).tolist(), strict=True))
@@ -51,7 +51,7 @@ class ClassTargets(Targets):
         self.passing = self._passing(bool(world.gpu), layout.rows, dict(zip(SPLITS, here, strict=True)))
 
     def _passing(self, gpu: bool, rows: int, here: dict[str, int]) -> int:
-        """``passing``, of ``here`` nodes of each split: GPUs turn the logits into their gradient, row by row."""
+        """Return ``passing`` for ``here`` nodes of each split; GPUs replace the logits by their gradient row by row."""
         logits = LOGIT * rows * self.columns
         if gpu:
             return logits + SUM * (rows + here["train"])
