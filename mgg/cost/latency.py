@@ -124,10 +124,7 @@ def _get(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callab
 
 
 def _put(world: World, probe: Probe, grain: Grain, size: int) -> Callable[[], object]:
-    """Return a transfer by GPU puts between hosts, one per row or one in all, followed by a signal.
-
-    Nothing waits for a single put.
-    """
+    """Return a transfer by GPU puts between hosts, one per row or one in all; only a final signal is awaited."""
     half = world.size // 2
     target, source = (world.rank + half) % world.size, (world.rank - half) % world.size
     whole = max(SIZES) // (4 * COLUMNS)

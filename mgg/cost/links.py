@@ -36,7 +36,7 @@ REPEATS = 9
 #: Most rounds of a probe whose bandwidth is impossible because other work disturbed it, and rounds of barriers, of
 #: which the fastest counts.
 ROUNDS = 4
-#: Ratio of the second fastest to the fastest round from which nothing tells which of the two is the outlier.
+#: If the second fastest round took this many times as long as the fastest, either of them may be the outlier.
 APART = 10
 
 

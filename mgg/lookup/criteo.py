@@ -1,7 +1,7 @@
 """Load Criteo's Kaggle challenge: ``train.txt``, whose lines are a label, 13 integers and 26 categories.
 
-Tabs separate the columns. A category is eight hexadecimal digits. An integer or a category may be missing; missing
-counts as a category.
+Tabs separate the columns. A category is eight hexadecimal digits. Integers and categories may be missing; a missing
+category counts as one of its own.
 """
 
 from __future__ import annotations

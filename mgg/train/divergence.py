@@ -15,9 +15,7 @@ PIECE = 2**22
 
 
 def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, bool]:
-    """Return the first layer whose output is not finite or beyond ``LARGEST`` (collective).
-
-    If there is none, return the layer with the largest output.
+    """Return the first layer whose output is not finite or beyond ``LARGEST``, else the largest (collective).
 
     A layer is named after its parameters, with the module in it that has this output.
 

@@ -59,10 +59,7 @@ class Learner(Protocol):
         """Return the predictions of weights and running statistics ``arrays`` for each of this PE's rows."""
 
     def inference(self) -> Callable[[], None]:
-        """Return a function that runs one pass without dropout, with the current weights, and waits for it.
-
-        Both calls are collective.
-        """
+        """Return a function that runs one pass without dropout and waits for it; both are collective."""
 
     def told(self) -> dict[str, Any]:
         """Return record fields that override those of the job."""

@@ -1,14 +1,14 @@
 """The training loop: epochs, the best one of them, checkpoints, stopping and the run's folder.
 
-The best epoch has the highest validation score (accuracy, where nodes have classes). The lowest validation loss breaks
-ties, then the first epoch. The published examples of PyTorch Geometric and OGB choose the test accuracy that they
-report in the same way. The setting ``selection`` chooses the lowest validation loss instead, or the last epoch, as
-published for R-GCN. Early stopping uses the same criterion. Test nodes never influence the choice.
+The best epoch has the highest validation score (accuracy, if nodes have classes). Ties go to the lowest validation
+loss, then to the first epoch. The published examples of PyTorch Geometric and OGB choose their reported test accuracy
+in the same way. The setting ``selection`` chooses the lowest validation loss instead, or the last epoch, as published
+for R-GCN. Early stopping uses the same criterion. Test nodes never influence the choice.
 
 The watchdog covers the PEs from the start. It names a PE that neither works nor waits for others, with its epoch and
 phase. A separate limit bounds how long other PEs wait for one that is still working. The world's limit applies until
-the first epoch has shown how long epochs take (a resumed run knows that already); a single PE may work for
-``DEFAULT_TIMEOUT``.
+the first epoch has shown how long epochs take; a resumed run knows that already. If there is only one PE, it may work
+for ``DEFAULT_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -532,10 +532,7 @@ class _Run:
         self.inference = float(np.median(passes))
 
     def predict(self) -> np.ndarray | None:
-        """Return the best weights' predictions for this PE's nodes, None without ``out`` (collective).
-
-        Times inference first, where that was requested.
-        """
+        """Time inference if requested; return the best weights' predictions, None without ``out`` (collective)."""
         self.world.at(len(self.history.epochs), "prediction")
         if self.asked.inference:
             self._infer()

@@ -231,10 +231,7 @@ def _exchanged(layout: PeLayout, chain: Chain) -> int:
 
 
 def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
-    """Return bytes of the products that fetch a halo and return its gradients, without their results (collective).
-
-    The results count as activations.
-    """
+    """Return bytes of the products that fetch a halo and return its gradients, less their results (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
     plan, kept = technique(name), len({module.fetched for module in chain.modules} - {0})
     for part, element in ((selection(layout), dtype), (back, "fp32")):

@@ -526,11 +526,9 @@ def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Ch
 
 
 def decided(world: World, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
-    """Decide whether features are stored as CSR (collective).
+    """Return this PE's number of nonzero features, whether to store features as CSR, and settings (collective).
 
-    Returns:
-        The number of this PE's nonzero features, whether to store them as CSR, and the settings with ``row_normalize``
-        filled in.
+    The setting ``row_normalize`` follows the storage if it is None.
     """
     if layout.features is None:
         return 0, False, settings
