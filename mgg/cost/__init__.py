@@ -1,1 +1,1 @@
-"""What products take on a machine: terms of the cost model, links, rates of operators, machines (docs/costs.md)."""
+"""Predict the time of products on a machine: cost terms, links, operator rates, machines (docs/costs.md)."""

@@ -1,6 +1,7 @@
-"""What a transfer takes by its size, in single rows (fine) and at once (coarse): CoLa's table 4, on this job's links.
+"""Measure the time of a transfer by its size, row by row (fine) and at once (coarse), on this job's links.
 
-Its footnote 2: fine is a get of a row of 32 floats by each warp, coarse one get of all bytes that the host asks for.
+Reproduces CoLa's table 4. By its footnote 2, fine is a get of a row of 32 floats by each warp, and coarse is one get
+of all bytes that the host issues.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from mgg.latency_record import Grain, LatencyRecord
 
 #: Bytes of the transfers: 0.25 to 8 MiB, as in the paper.
 SIZES = tuple(2**k for k in range(18, 24))
-#: Seconds after which a transfer is repeated no more: one in rows, over MPI, may take seconds.
+#: Seconds after which a transfer is not repeated again: a fine one over MPI may take seconds.
 LONGEST = 2.0
-#: Columns of a row, as in the paper: 128 bytes.
+#: Columns of a row (128 bytes), as in the paper.
 COLUMNS = 32
 
 
 def measure(world: World) -> list[LatencyRecord]:
-    """Measure both grains over each class of links that this job has (collective); the same on every PE.
+    """Measure both grains over each class of links of this job (collective); the result is the same on every PE.
 
     Raises:
-        InputError: one PE.
-        MachineError: a GPU has too little memory left.
+        InputError: the job has only one PE.
+        MachineError: a GPU has too little free memory.
     """
     if world.size == 1:
         raise InputError(
@@ -39,7 +40,7 @@ def measure(world: World) -> list[LatencyRecord]:
     probe = Probe(world, max(SIZES))
     taken = {}
     for link, grain, size, action in _actions(world, probe):
-        if size == min(SIZES):  # kernels are loaded, or compiled
+        if size == min(SIZES):  # loads or compiles kernels
             action()
         taken[link, grain, size] = _taken(world, action)
     probe.close()
@@ -61,9 +62,9 @@ def measure(world: World) -> list[LatencyRecord]:
 
 
 def _taken(world: World, action: Callable[[], object]) -> list[float]:
-    """Seconds of each repetition of ``action``, slowest PE, all PEs at once (collective).
+    """Return the slowest PE's seconds of each repetition of ``action`` on all PEs at once (collective).
 
-    The first one does not count, unless it takes longer than ``LONGEST`` by itself.
+    The first repetition does not count, unless it alone takes longer than ``LONGEST``.
     """
     clock, seconds = world.clock(), list[float]()
     while len(seconds) <= REPEATS and sum(seconds) < LONGEST:
@@ -75,7 +76,7 @@ def _taken(world: World, action: Callable[[], object]) -> list[float]:
 
 
 def _actions(world: World, probe: Probe) -> Iterator[tuple[str, Grain, int, Callable[[], object]]]:
-    """Class of link, grain, size and the transfer itself, in the same order on every PE."""
+    """Yield class of link, grain, size and the transfer, in the same order on every PE."""
     near, far = partners(world, probe)
     gpu = bool(world.gpu)
     moves: list[tuple[str, Callable[[Grain, int], Callable[[], object]]]] = []
@@ -91,14 +92,14 @@ def _actions(world: World, probe: Probe) -> Iterator[tuple[str, Grain, int, Call
 
 
 def _views(probe: Probe, size: int) -> tuple[Any, Any, int]:
-    """The other PE's rows, where they go, and how many there are."""
+    """Return the other PE's rows, the buffer for them, and their number."""
     rows = size // (4 * COLUMNS)
     whole = max(SIZES) // (4 * COLUMNS)
     return probe.array.view(whole, COLUMNS), probe.out.reshape(whole, COLUMNS)[:rows], rows
 
 
 def _near(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callable[[], object]:
-    """Out of memory that this PE addresses: rows as techniques fetch them, or one copy."""
+    """Return a transfer from memory that this PE addresses: rows as techniques fetch them, or one copy."""
     view, out, rows = _views(probe, size)
     copy = view.copy_of(pe)
     every = world.upload(np.arange(rows, dtype=np.int32))
@@ -110,7 +111,7 @@ def _near(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Calla
 
 
 def _get(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callable[[], object]:
-    """By one-sided gets of MPI, each of which is waited for by itself: one a row, or one."""
+    """Return a transfer by one-sided MPI gets, one per row or one in all; each get is waited for separately."""
     view, out, rows = _views(probe, size)
     every = np.arange(rows, dtype=np.int32)
     step = rows if grain == "coarse" else 1
@@ -123,7 +124,7 @@ def _get(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callab
 
 
 def _put(world: World, probe: Probe, grain: Grain, size: int) -> Callable[[], object]:
-    """Between hosts GPUs put: a message a row that nothing waits for, or one; then the other PE's signal."""
+    """Return a transfer by GPU puts between hosts, one per row or one in all; only a final signal is awaited."""
     half = world.size // 2
     target, source = (world.rank + half) % world.size, (world.rank - half) % world.size
     whole = max(SIZES) // (4 * COLUMNS)

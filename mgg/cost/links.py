@@ -1,11 +1,11 @@
-"""The links of a machine: what memory, peers and networks take, measured inside the job or given (docs/costs.md).
+"""The links of a machine: times of memory, peers and networks, measured inside the job or given (docs/costs.md).
 
 A link moves ``rows`` of ``width`` bytes in ``calls`` requests in
 
     calls latency + rows (message + width / bandwidth)
 
-seconds, the linear model of messages of LogGP (Alexandrov et al., SPAA'95). Measured are all PEs at once, because that
-is how products use the links.
+seconds, LogGP's linear model of messages (Alexandrov et al., SPAA'95). Measurements run on all PEs at once, because
+products use the links in that way.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from mgg.errors import InputError
 from mgg.network import Network
 from mgg.schema import Fixed, nearest
 
-#: Bytes of what is moved for a bandwidth: beyond the caches, and small enough for a fraction of a second.
+#: Bytes of a bandwidth measurement: larger than the caches, and small enough for a fraction of a second.
 GPU_BYTES, CPU_BYTES = 256 * 2**20, 16 * 2**20
-#: Classes of a PE's memory, of GPUs and of hosts.
+#: Link classes of a PE's own memory, on GPUs and on hosts.
 MEMORY = ("hbm", "ram")
 MEASURED = "measured"
-#: Columns at which rows are gathered: of rows of 64, 256 and 512 bytes.
+#: Columns of gathered rows: 64, 256 and 512 bytes.
 WIDTHS = (16, 64, 128)
-#: Timings of each probe. Of what a PE does alone the smallest counts, as whatever else the machine does can only add to
-#: it; of what waits for other PEs the median, as waits are part of it.
+#: Timings of each probe. If a PE works alone, the smallest counts, because other work on the machine can only add to
+#: it; if PEs wait for each other, the median counts, because waits are part of it.
 REPEATS = 9
-#: Times that a probe is repeated whose bandwidth cannot be, as other work on the machine disturbed it; and rounds of
-#: barriers, of which the fastest counts.
+#: Most rounds of a probe whose bandwidth is impossible because other work disturbed it, and rounds of barriers, of
+#: which the fastest counts.
 ROUNDS = 4
-#: Where the next round took so many times as long as the fastest, nothing says which of them was the odd one.
+#: If the second fastest round took this many times as long as the fastest, either of them may be the outlier.
 APART = 10
 
 
@@ -44,10 +44,10 @@ class Link(Fixed):
     """One class of links.
 
     Attributes:
-        latency: seconds of a request.
-        bandwidth: bytes a second and PE, all PEs at once.
-        message: seconds of a row beyond its bytes.
-        source: ``measured``, ``given``, or where else the values come from.
+        latency: seconds per request.
+        bandwidth: bytes per second and PE, with all PEs at once.
+        message: seconds per row in addition to its bytes.
+        source: origin of the values: ``measured``, ``given``, or a reference.
     """
 
     latency: float = Field(ge=0, allow_inf_nan=False)
@@ -56,22 +56,22 @@ class Link(Fixed):
     source: str = MEASURED
 
     def seconds(self, rows: Any, width: float, calls: Any = 1) -> Any:
-        """Seconds for ``rows`` of ``width`` bytes in ``calls`` requests; numbers or arrays."""
+        """Return seconds for ``rows`` of ``width`` bytes in ``calls`` requests; numbers or arrays."""
         return calls * self.latency + rows * (self.message + width / self.bandwidth)
 
 
 class Links(Fixed):
-    """What joins the PEs of a job.
+    """The links between the PEs of a job.
 
     Attributes:
-        links: by class, of ``LINK_CLASSES``.
-        rows: class of the link by which PEs of one workgroup fetch rows; ``broadcast`` and ``shift`` are how they move
-            blocks.
+        links: links by class, of ``LINK_CLASSES``.
+        rows: class of the link over which PEs of one workgroup fetch rows; they move blocks by the classes
+            ``broadcast`` and ``shift``.
         network: class of the link between workgroups.
-        ports: network ports of a workgroup; its PEs share them.
-        barrier: seconds in which two PEs meet; G meet in log2 G times that.
-        barrier_again: the same in the next fastest round of its measurement; 0: of no round.
-        far_barrier: the same of two workgroups. The default is 5 messages of table 4 of CoLa, an assumption.
+        ports: network ports of a workgroup, which its PEs share.
+        barrier: seconds of a barrier of two PEs; one of G PEs takes log2 G times as long.
+        barrier_again: the same in the second fastest round of the measurement; 0: there was none.
+        far_barrier: the same for two workgroups. The default, 5 messages of table 4 of CoLa, is an assumption.
     """
 
     links: dict[str, Link]
@@ -86,26 +86,26 @@ class Links(Fixed):
         return self.links[name]
 
     def beyond(self) -> list[str]:
-        """The classes measured to be faster than the memory that they end in, which none is."""
+        """Return the classes with a measured bandwidth beyond the memory that they end in, which is impossible."""
         memory = next((self.links[name].bandwidth for name in MEMORY if name in self.links), np.inf)
         return [name for name, link in self.links.items() if link.source == MEASURED and link.bandwidth > memory]
 
     def doubtful(self) -> bool:
-        """Whether rounds of barriers tell too different things to rely on what the fastest one does for long."""
+        """Whether rounds of barriers differ too much to keep the fastest one for later jobs."""
         return self.barrier_again >= APART * self.barrier > 0
 
     def over(self, network: Network) -> Links:
-        """The same with an emulated ``network`` between workgroups, in which every PE has a port."""
+        """Return these links with an emulated ``network`` between workgroups, in which every PE has a port."""
         name = str(network)
         link = Link(latency=network.latency, bandwidth=network.bandwidth, source="emulated")
         far = {"network": name, "ports": MAX_PES, "far_barrier": network.latency}
         return self.model_copy(update={"links": self.links | {name: link}, **far})
 
     def changed(self, given: Mapping[str, LinkConfig], network: str | None = None) -> Links:
-        """The same with the classes in ``given`` replaced, field by field, and another class between workgroups.
+        """Return these links with fields of the classes in ``given`` replaced, and another ``network`` class.
 
         Raises:
-            InputError: a class that there is not, or a new one without latency and bandwidth.
+            InputError: an unknown class, or a new one without latency and bandwidth.
         """
         links = dict(self.links)
         for name, values in given.items():
@@ -121,8 +121,9 @@ class Links(Fixed):
 
 
 _PORT = "line rate of a port (InfiniBand Trade Association roadmap, 4 lanes); latency and message: CoLa table 4"
-#: What cannot be measured inside one host. The message of 1.95 us is CoLa's table 4: 8 MB in rows of 128 bytes took
-#: 128.2 ms by fine-grained requests through NVSHMEM's proxy; the latency there is what 0.25 MB took beyond its bytes.
+#: Links that cannot be measured inside one host. The message of 1.95 us follows from CoLa's table 4: 8 MB in rows of
+#: 128 bytes took 128.2 ms by fine-grained requests through NVSHMEM's proxy. The latency is the time of 0.25 MB there
+#: without that of its bytes.
 GIVEN: dict[str, Link] = {
     "infiniband-hdr": Link(latency=50e-6, bandwidth=25e9, message=1.95e-6, source=f"HDR, 200 Gbit/s: {_PORT}"),
     "infiniband-ndr": Link(latency=50e-6, bandwidth=50e9, message=1.95e-6, source=f"NDR, 400 Gbit/s: {_PORT}"),
@@ -131,20 +132,20 @@ GIVEN: dict[str, Link] = {
 
 
 def measure(world: World) -> Links:
-    """Measure what this job's links take (collective); every PE gets the same values.
+    """Measure this job's links (collective); every PE gets the same values.
 
     Raises:
-        MachineError: a GPU has too little memory left.
+        MachineError: a GPU has too little free memory.
     """
     gpu = bool(world.gpu)
     probe = Probe(world, GPU_BYTES if gpu else CPU_BYTES)
     memory, cache = MEMORY[0 if gpu else 1], "cache"
     links = {memory: probe.copy()}
-    most = links[memory].bandwidth  # what arrives is written there
+    most = links[memory].bandwidth  # received bytes are written to memory
     links[cache] = probe.rows(world.rank, most)
     rows, network = cache, "infiniband-ndr" if gpu else "mpi"
     near, far = partners(world, probe)
-    if far is not None and not gpu:  # a GPU fetches nothing from another host
+    if far is not None and not gpu:  # GPUs do not fetch from another host
         rows = "mpi"
         links[rows] = probe.rows(far, most)
     if near is not None:
@@ -165,7 +166,7 @@ def measure(world: World) -> Links:
 
 
 def _agreed(world: World, mine: Links) -> Links:
-    """The slowest PE's values: a product ends with its slowest PE (collective)."""
+    """Return the slowest PE's value of each field, because a product ends with its slowest PE (collective)."""
     every = world.gather(mine)
     links = {
         name: Link(
@@ -181,7 +182,10 @@ def _agreed(world: World, mine: Links) -> Links:
 
 
 def partners(world: World, probe: Probe) -> tuple[int | None, int | None]:
-    """The next PE whose memory this one addresses, and the next whose it does not; PEs agree on which there are."""
+    """Return the next PE whose memory this one addresses, and the next whose memory it does not (collective).
+
+    PEs agree on which of the two are None.
+    """
     others = [(world.rank + step) % world.size for step in range(1, world.size)]
     near = [pe for pe in others if pe in probe.array.peers]
     far = [pe for pe in others if pe not in probe.array.peers]
@@ -190,7 +194,7 @@ def partners(world: World, probe: Probe) -> tuple[int | None, int | None]:
 
 
 class Probe:
-    """What is moved to measure links (collective)."""
+    """Buffers and timers for measuring links (collective)."""
 
     def __init__(self, world: World, size: int) -> None:
         self._world = world
@@ -203,11 +207,11 @@ class Probe:
         self._world.free(self.array)
 
     def typical(self, action: Callable[[], object]) -> float:
-        """The median seconds of ``action``, in which PEs wait for each other (collective)."""
+        """Return the median seconds of ``action``, in which PEs wait for each other (collective)."""
         return statistics.median(self._taken(action))
 
     def least(self, action: Callable[[], object]) -> float:
-        """The smallest seconds of ``action``, all PEs at once (collective)."""
+        """Return the smallest seconds of ``action`` on all PEs at once (collective)."""
         return min(self._taken(action))
 
     def _taken(self, action: Callable[[], object]) -> list[float]:
@@ -222,7 +226,7 @@ class Probe:
         return taken
 
     def copy(self) -> Link:
-        """A copy inside the PE's memory: bytes read and written."""
+        """Measure a copy inside the PE's memory, counting bytes read and written."""
         source, out, few = self.array.local, self.out, 256
 
         def move(count: int) -> None:
@@ -232,19 +236,19 @@ class Probe:
                              8 * self._elements, np.inf)  # fmt: skip
 
     def rows(self, pe: int, most: float) -> Link:
-        """Random rows of ``pe``, at several widths: latency, message and a bandwidth of ``most`` bytes a second."""
+        """Measure random rows of ``pe`` at several widths; the bandwidth is at most ``most`` bytes per second."""
         slowest, seconds = 1 / most, np.inf
         for _ in range(ROUNDS):
             terms, again = self._times_of_rows(pe)
             seconds = np.minimum(seconds, again)
             latency, message, inverse = fit(terms, seconds, (0.0, 0.0, slowest))
-            # At its limit wider rows took no more time than memory does, or less.
+            # At the limit, wider rows took no longer than memory takes, or less: a disturbed measurement.
             if all(self._world.gather(inverse > slowest)):
                 break
         return Link(latency=latency, message=message, bandwidth=min(most, 1 / inverse))
 
     def _times_of_rows(self, pe: int) -> tuple[np.ndarray, np.ndarray]:
-        """What the terms of a link are multiplied by [samples, 3], and the seconds [samples]."""
+        """Return the factors of a link's terms [samples, 3], and the seconds [samples]."""
         world, generator = self._world, np.random.default_rng(world_seed(self._world))
         terms, seconds = [], []
         for dim in WIDTHS:
@@ -257,7 +261,7 @@ class Probe:
         return np.array(terms), np.array(seconds)
 
     def blocks(self, move: Callable[[Any, int], object], most: float) -> Link:
-        """Blocks by a collective, one for each PE in turn: latency and a bandwidth of ``most`` bytes a second."""
+        """Measure blocks by a collective, one per root; the bandwidth is at most ``most`` bytes per second."""
         world, few, many = self._world, 256, self._elements // 4
 
         def turns(count: int) -> None:
@@ -271,7 +275,10 @@ class Probe:
         return self._by_size(timed, 4 * (many - few), most)
 
     def _by_size(self, timed: Callable[[], tuple[float, float]], size: int, most: float) -> Link:
-        """What a few bytes take, and ``size`` bytes more; where the two say nothing, what these take (collective)."""
+        """Fit a link from the times of few bytes and of ``size`` more (collective).
+
+        If the two times do not differ enough, the bandwidth follows from the larger one alone.
+        """
         small = large = np.inf
         for _ in range(ROUNDS):
             small, large = map(min, (small, large), timed())
@@ -286,7 +293,7 @@ class Probe:
         self._world.shift(values, self.array.local[:count], 1)
 
     def barrier(self) -> tuple[float, float]:
-        """Seconds in which two PEs meet, out of what all take: of the fastest round, and of the next."""
+        """Return the seconds of a barrier of two PEs, from barriers of all, in the two fastest rounds."""
         if self._world.size == 1:
             return 0.0, 0.0
         rounds = sorted(self.typical(self._world.barrier) for _ in range(ROUNDS))
@@ -295,14 +302,16 @@ class Probe:
 
 
 def world_seed(world: World) -> int:
-    """Every PE draws other rows."""
+    """Return the PE's random seed; PEs draw different rows."""
     return 2026 + world.rank
 
 
 def fit(terms: np.ndarray, seconds: np.ndarray, least: Sequence[float] | None = None) -> list[float]:
-    """Coefficients >= ``least``, or 0, of ``terms`` [samples, k] whose sums are nearest to ``seconds`` [samples], as
-    ratios."""
-    from scipy.optimize import nnls  # takes half a second, in every rank of every job
+    """Fit coefficients of ``terms`` [samples, k] to ``seconds`` [samples], minimizing relative errors.
+
+    Coefficients are at least ``least``, or 0 by default.
+    """
+    from scipy.optimize import nnls  # a top-level import would cost every rank of every job half a second
 
     base = np.zeros(terms.shape[1]) if least is None else np.array(least)
     found, _ = nnls(terms / seconds[:, None], 1 - terms @ base / seconds)

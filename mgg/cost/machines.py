@@ -1,4 +1,4 @@
-"""Machines that products are predicted for: measured in the job, kept in a file, or out of papers and data sheets."""
+"""Machines for predictions: measured in the job, read from a file, or taken from papers and data sheets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BASELINE = "measured on H200, docs/results/gpu.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 _SHEET = "NVIDIA's data sheets"
 
-#: Of kernels whose warps cover the bytes of one with the work on another's arcs (benchmarks/fit_costs.py).
+#: Rates of kernels in which one warp's transfers overlap another's work on arcs (benchmarks/fit_costs.py).
 _rate = partial(Rate, power=3.0)
 
 H200 = Machine(
@@ -48,7 +48,7 @@ H200 = Machine(
         },
         rows="nvlink",
         network="infiniband-ndr",
-        ports=8,  # a port a GPU, as in NVIDIA's DGX H100 and H200
+        ports=8,  # one per GPU, as in NVIDIA's DGX H100 and H200
         barrier=0.0,  # part of the fitted calls
     ),
     rates={
@@ -62,22 +62,22 @@ H200 = Machine(
     staged=0.3322,
     basis=_FITTED,
 )
-#: GPUs with constants of their own, from products on them, by a word of the driver's name of the model. Those of
-#: another kind go here, a ``Machine`` like H200's out of benchmarks/fit_costs.py: predictions for it, ``mgg links`` and
-#: technique auto on such GPUs then rest on them.
+#: GPU models with constants fitted to products on them, by a word of the driver's model name. To add a model, put a
+#: ``Machine`` like H200's from benchmarks/fit_costs.py here: predictions, ``mgg links`` and technique auto then use it.
 FITTED = {"h200": H200}
 
 
 def fitted_for(gpu: str) -> Machine | None:
-    """The machine with constants of its own for ``gpu``, the driver's name of a model; None: there is none."""
+    """Return the machine with fitted constants for ``gpu``, the driver's model name; None if there is none."""
     words = re.split(r"\W+", gpu.lower())
     return next((machine for name, machine in FITTED.items() if name in words), None)
 
 
 def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], basis: str) -> Machine:
-    """A machine with links of its own whose operators take ``longer`` than H200's: so many times for work, for bytes.
+    """Return a machine with links ``here`` and H200's rates, times the ratios ``longer`` for work and for bytes.
 
-    What pulls a halo is the core of the row-wise product; what a warp of ``direct`` waits for is NVLink.
+    The kernel that pulls a halo contains the row-wise product, so it shares its ratios; the waits of a warp of
+    ``direct`` depend on NVLink, so they keep H200's.
     """
     longer = longer | {"pulled": longer["rows"], "blocking": (1.0, 1.0)}
     rates = {key: rate.scaled(*longer[key]) for key, rate in H200.rates.items()}
@@ -87,9 +87,9 @@ def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], ba
 
 
 def _scaled(name: str, hbm: Link, more: dict[str, Link], rows: str, network: str, ports: int, basis: str) -> Machine:
-    """A machine of another memory bandwidth and other links; the rates of H200, as much slower as its memory.
+    """Return a machine with other memory and links; H200's rates scale with the memory bandwidth.
 
-    Blocks move at the share of the rows' bandwidth that they reach on H200.
+    Blocks reach the same share of the rows' bandwidth as on H200.
     """
     share = {block: H200.links[block].bandwidth / H200.links["nvlink"].bandwidth for block in BLOCKS}
     blocks = {
@@ -120,10 +120,11 @@ def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: 
 
 
 def _of_sheet(name: str, memory: float, nvlink: float) -> Machine:
-    """A GPU of DGX systems of which nothing was measured: memory and NVLink in proportion to their data sheets.
+    """Return an unmeasured GPU of DGX systems, with memory and NVLink in proportion to the data sheets.
 
     Args:
-        memory, nvlink: bytes a second of its data sheet; those of H200 are 4.8e12 and 9e11.
+        name: the machine's name.
+        memory, nvlink: bytes per second in its data sheet; H200's are 4.8e12 and 9e11.
     """
     share, links = memory / 4.8e12, H200.links
     fetch = links["nvlink"]
@@ -135,7 +136,7 @@ def _of_sheet(name: str, memory: float, nvlink: float) -> Machine:
     return _scaled(name, hbm, GIVEN | {"nvlink": rows}, "nvlink", links.network, links.ports, basis)
 
 
-#: What mgg links measured on two H100 (80 GB HBM3, docs/results/costs.md).
+#: Links that mgg links measured on two H100 (80 GB HBM3, docs/results/costs.md).
 _ON_H100 = "measured on two H100, docs/results/costs.md"
 _H100 = _compared(
     "h100",
@@ -153,8 +154,8 @@ _H100 = _compared(
     f"links and operators {_ON_H100}",
 )  # fmt: skip
 
-#: Machines by name. Those of the CoLa paper have its links; that a host of A800 has 4 ports is our guess: with one,
-#: table 3's volumes would take longer than table 7's products do.
+#: Machines by name. The CoLa paper's machines have its links. The 4 ports of an A800 host are our guess: with one port,
+#: table 3's volumes would take longer than table 7's products.
 MACHINES: dict[str, Machine] = {
     "h100": _H100,
     "a100": _of_sheet("a100", 2.039e12, 6e11),
@@ -176,7 +177,7 @@ MACHINES: dict[str, Machine] = {
         "pcie", "qpi", 1,
     ),
 }  # fmt: skip
-#: What the driver calls GPUs of the machines above; others of the same family have other memory or no NVLink.
+#: The driver's names for the GPUs above; others of the same family have other memory or no NVLink.
 _MODELS = {
     "nvidia h200": "h200",
     "nvidia h100 80gb hbm3": "h100",
@@ -186,7 +187,7 @@ _MODELS = {
 
 
 def find(name: str) -> Machine:
-    """The machine called ``name``, be it a GPU's as its driver names it, or that of a file that ``mgg links`` wrote.
+    """Return the machine ``name``: a known name, a driver's GPU name, or a file that ``mgg links`` wrote.
 
     Raises:
         InputError: no such name or file, or a damaged file.
@@ -204,22 +205,22 @@ def find(name: str) -> Machine:
 
 
 def of_world(world: World, refresh: bool = False) -> Machine:
-    """The machine of this job, the same on every PE (collective): out of the cache, else measured and kept there.
+    """Return this job's machine, the same on every PE, from the cache or measured and cached (collective).
 
-    What the rounds of a measurement disagree about is used by this job alone. Where the network is emulated, all else
-    is that of the machine as it is.
+    A measurement whose rounds disagree is not cached: only this job uses it. An emulated network replaces only the
+    links between workgroups.
     """
     found = found_or_measured(bare(world), refresh)[0]
     return found if world.emulated is None else over(found, world.emulated.network)
 
 
 def over(machine: Machine, network: Network) -> Machine:
-    """``machine`` whose workgroups a ``network`` joins that is emulated."""
+    """Return ``machine`` with an emulated ``network`` between its workgroups."""
     return machine.model_copy(update={"links": machine.links.over(network), "whole": False})
 
 
 def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None]:
-    """``of_world``, and where it was found; None: it was measured (collective)."""
+    """Return the machine and the cache file it came from, None if it was measured (collective)."""
     path = cache_file(world)
     found = None if refresh else world.gather(together(world, lambda: _cached(path) if world.rank == 0 else None))[0]
     if found is not None:
@@ -232,7 +233,7 @@ def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None
 def measure(world: World) -> Machine:
     """Measure links and operators (collective).
 
-    Operators of GPUs that have constants of their own are these; of others H200's, compared with them by a probe.
+    GPUs with fitted constants use these; other GPUs use H200's, scaled by a probe that compares the two.
     """
     here = links.measure(world)
     if not world.gpu:
@@ -248,10 +249,10 @@ def measure(world: World) -> Machine:
 
 
 def _as_fitted(here: Links, fit: Machine) -> Links:
-    """The links of GPUs as the rates of ``fit`` expect them.
+    """Return the links of GPUs in the form that the rates of ``fit`` expect.
 
-    What a product spends on launches, meetings and the first bytes of a transfer was fitted to whole products; a probe
-    sees only some of it, and the rates hold the meetings. Blocks have no more of the rows' bandwidth than in the fit.
+    The fit to whole products covers launches, barriers and the first bytes of transfers, of which a probe sees only a
+    part; its rates include the barriers. Blocks get at most the share of the rows' bandwidth that they have in the fit.
     """
     changed = {}
     for name in {here.rows, "broadcast", "shift"} & set(fit.links.links):
@@ -268,16 +269,16 @@ def _as_fitted(here: Links, fit: Machine) -> Links:
 
 
 def cache_file(world: World) -> Path:
-    """Where this machine is kept (collective): a file for each machine, backend and number of PEs, and for each fit."""
+    """Return the cache file of this job: one per machine, backend, number of PEs and fit (collective)."""
     facts = job_machine(world).model_dump() | {"backend": world.name, "pes": world.size}
-    if world.gpu:  # what is kept holds constants of the fit, which those of another release are not
+    if world.gpu:  # the file holds constants of the fit, which may change between releases
         facts["fit"] = (fitted_for(world.gpu) or H200).model_dump(), ON_H200
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return cache_folder("links") / f"{digest}.json"
 
 
 def _cached(path: Path) -> Machine | None:
-    """What is kept; a file of an older version, a damaged one or one with values that cannot be is as good as none."""
+    """Return the cached machine; None if the file is missing, outdated, damaged, or has impossible values."""
     if not path.is_file():
         return None
     try:
@@ -293,7 +294,7 @@ def _cached(path: Path) -> Machine | None:
 
 
 def write(path: Path, machine: Machine) -> None:
-    """Write what ``find`` reads; raises MachineError where the disk is full or fails."""
+    """Write a file for ``find``; raise MachineError if the disk is full or fails."""
     write_text(path, json.dumps(sealed(machine.model_dump()), indent=1) + "\n")
 
 
@@ -308,7 +309,7 @@ def _read(path: Path) -> Machine:
 
 
 def _keep(path: Path, machine: Machine) -> None:
-    """What cannot be written, or was disturbed, is measured again next time."""
+    """Cache the machine; if the measurement was disturbed or the write fails, the next job measures again."""
     if machine.links.doubtful():
         _log.warning(
             "links: a barrier took %.4g us in one round and %.4g us in the next, as other work disturbs this machine:"

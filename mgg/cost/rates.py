@@ -1,4 +1,4 @@
-"""What operators take, measured inside the job: each term on CPUs, on GPUs the ratio to H200 (docs/costs.md)."""
+"""Measure the rates of operators inside the job: each term on CPUs, the ratio to H200 on GPUs (docs/costs.md)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from mgg.kernel import wire
 from mgg.kernel.compile import build_of
 from mgg.kernel.random import Draws
 
-#: Rows of the probe's graph, arcs a row, and columns: what the coefficients are told apart by. A probe takes about a
-#: millisecond, so that some round finds the core its own even on a busy machine.
+#: Rows of the probe's graph, arcs per row, and columns; their variation separates the coefficients. A probe takes about
+#: a millisecond, so that some round has the core to itself even on a busy machine.
 ROWS, DEGREES, WIDTHS = 2048, (2, 16), (16, 64, 128)
-#: Rows of what is read, or by columns written, at random: beyond the caches of a core.
+#: Rows of the matrix that is read (or, column-wise, written) at random: larger than a core's caches.
 TABLE = 32768
 REPEATS = 12
-#: Most rows that are packed, and into how many bits: a value takes about as long in 8, 4 or 2.
+#: Most rows that are packed, and the bits per value: 8, 4 and 2 take about the same time.
 PACKED, BITS = 512, 8
 
-#: Of the probe of GPUs: rows, arcs a row, and the widths at which the work on arcs counts most, and their bytes.
+#: The probe of GPUs: rows, arcs per row, and the widths at which the work on arcs and their bytes dominate.
 GPU_ROWS, GPU_DEGREE, GPU_WIDTHS = 2**20, 24, (16, 128)
-#: Of its arcs one in so many leads anywhere, the others to rows at most so far away: as in a graph with communities.
+#: One in ``ANYWHERE`` of its arcs leads anywhere, the others to rows at most ``NEAR`` away, as in a graph with
+#: communities.
 ANYWHERE, NEAR = 8, 2048
-#: Most arcs of its neighbor partitions.
+#: Arcs per neighbor partition in the GPU probe.
 GPU_PS = 8
 #: Seconds of each operator on one H200 at each of the widths (docs/results/costs.md).
 ON_H200 = {"rows": (4.611e-4, 1.391e-3), "partitions": (2.05e-3, 1.809e-3), "columns": (6.11e-4, 4.138e-3)}
 
 
 def measure_rates(world: World) -> dict[str, Rate]:
-    """The rates of all that CPU PEs do (collective), each term the slowest PE's."""
+    """Measure the rates of all operators of CPU PEs (collective); each term is the slowest PE's."""
     room = _Room(world)
     found = [
         (name, *probe(room, indptr, indices, dim))
@@ -55,18 +56,18 @@ def measure_rates(world: World) -> dict[str, Rate]:
 
 
 def compared_with_h200(world: World) -> dict[str, tuple[float, float]]:
-    """How many times as long as on H200 operators take on this job's slowest GPU: their work, and their bytes.
+    """Return the ratios to H200 of operator times on this job's slowest GPU, for work and for bytes (collective).
 
-    Collective; of ``rows``, ``partitions`` and ``columns``.
+    The operators are ``rows``, ``partitions`` and ``columns``.
     """
     seconds = gpu_seconds(world)
     return {name: (work / ON_H200[name][0], moved / ON_H200[name][1]) for name, (work, moved) in seconds.items()}
 
 
 def gpu_seconds(world: World) -> dict[str, tuple[float, ...]]:
-    """Seconds of each operator of GPUs on the probe's graph, at ``GPU_WIDTHS`` (collective; the slowest PE's)."""
+    """Return the slowest PE's seconds of each GPU operator on the probe's graph at ``GPU_WIDTHS`` (collective)."""
     compile_ahead(world, [build_of(name, 32) for name in ON_H200])
-    generator = np.random.default_rng(2026)  # the same graph everywhere: it is compared
+    generator = np.random.default_rng(2026)  # all GPUs need the same graph, because results are compared
     rows = np.arange(GPU_ROWS)[:, None]
     columns = (rows + generator.integers(-NEAR, NEAR, (GPU_ROWS, GPU_DEGREE))) % GPU_ROWS
     columns[:, ::ANYWHERE] = generator.integers(0, GPU_ROWS, columns[:, ::ANYWHERE].shape)
@@ -80,7 +81,7 @@ def gpu_seconds(world: World) -> dict[str, tuple[float, ...]]:
     for dim in GPU_WIDTHS:
         b, c = (world.upload(np.ones((GPU_ROWS, dim), np.float32)) for _ in range(2))
         actions += [
-            partial(operators.spmm_pieces, indptr, indices, None, b, c, False),  # as rates were fitted
+            partial(operators.spmm_pieces, indptr, indices, None, b, c, False),  # the kernel that rates were fitted to
             partial(world.operators.spmm_partitions, owners, first, last, indices, None, b, c),
             partial(world.operators.spmm_columns, indptr, indices, None, b, c),
         ]
@@ -89,9 +90,9 @@ def gpu_seconds(world: World) -> dict[str, tuple[float, ...]]:
 
 
 def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:
-    """The smallest seconds of each action, all PEs at once (collective).
+    """Return the smallest seconds of each action on all PEs at once (collective).
 
-    Round after round, one of each: what else the machine does for a while slows none of them down alone.
+    Each round runs every action once, so that a temporary disturbance does not slow down a single action.
     """
     clock, least = world.clock(), [float("inf")] * len(actions)
     for number in range(REPEATS + 1):
@@ -106,7 +107,7 @@ def _rounds(world: World, actions: list[Callable[[], object]]) -> list[float]:
 
 
 def _graphs(room: _Room) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Row pointers, columns and width of each sample; never the same columns, which would be in the caches."""
+    """Yield row pointers, columns and width of each sample; columns are new each time, to miss the caches."""
     for rows, degree in ((8, 1), *((ROWS, degree) for degree in DEGREES)):
         for dim in WIDTHS:
             indices = room.generator.integers(0, TABLE, rows * degree).astype(np.int32)
@@ -117,7 +118,7 @@ Probe = tuple[Callable[[], object], tuple[float, ...]]
 
 
 class _Room:
-    """Matrices that all probes share, by their columns."""
+    """Matrices shared by all probes, by number of columns."""
 
     def __init__(self, world: World) -> None:
         self.operators = world.operators
@@ -129,15 +130,15 @@ class _Room:
             sums[...] = 0
 
     def read(self, rows: int, dim: int) -> np.ndarray:
-        """float32 [rows, dim]."""
+        """Return a float32 [rows, dim] matrix to read."""
         return self._read[dim][:rows]
 
     def sums(self, rows: int, dim: int) -> np.ndarray:
-        """An accumulator [rows, dim], another part of the memory each time: not what is in the caches."""
+        """Return an accumulator [rows, dim] at a random place, to miss the caches."""
         return self._part(self._summed[dim], rows)
 
     def result(self, rows: int, dim: int) -> np.ndarray:
-        """float32 [rows, dim] to write, another part of the memory each time."""
+        """Return a float32 [rows, dim] matrix to write, at a random place."""
         return self._part(self._written[dim], rows)
 
     def _part(self, matrix: np.ndarray, rows: int) -> np.ndarray:

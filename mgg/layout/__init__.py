@@ -1,4 +1,4 @@
-"""Stage layout: what each PE holds, ready to be mapped into memory."""
+"""Stage layout: write each PE's part of a graph, ready to be mapped into memory."""
 
 from mgg.layout.build import build
 from mgg.layout.parts import PeLayout, Product

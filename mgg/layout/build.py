@@ -1,4 +1,4 @@
-"""Make a layout: a folder for each PE of a partitioned graph, within a memory budget."""
+"""Make a layout, with a folder for each PE of a partitioned graph, within a memory budget."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from mgg.partition import load as load_partition
 from mgg.partition import load_order
 from mgg.record import PartitionRecord
 
-#: Where arcs are sorted, inside the folder that is being made.
+#: Folder inside the new layout in which arcs are sorted.
 SCRATCH = ".scratch"
-#: Bytes that reading and cutting a block take an arc of it, weight and type among them; and what loops and allocators
+#: Bytes per arc for reading and cutting a block, weight and type included; and bytes that compiled loops and allocators
 #: hold from the first direction on.
 CUTTING, LOADED = 48, 48 * MIB
 
@@ -36,14 +36,14 @@ CUTTING, LOADED = 48, 48 * MIB
 def build(
     graph_path: str | Path, partition_path: str | Path, out: str | Path, memory: Memory | None = None
 ) -> store.LayoutManifest:
-    """Write the layout of a partitioned graph; its bytes depend on neither the memory nor the threads.
+    """Write the layout of a partitioned graph; memory and threads do not change its bytes.
 
     Args:
         graph_path: the graph folder.
         partition_path: one of its partitions.
-        out: the layout; one that exists is replaced when the new one is whole.
-        memory: how much of it, and how many threads, this may take. Sorting takes 8 bytes an arc of disk beside
-            ``out`` for a while, 16 with weights or types.
+        out: the layout; an existing one is replaced once the new one is complete.
+        memory: limits on memory and threads. Sorting temporarily takes 8 bytes of disk per arc next to ``out``, 16 with
+            weights or types.
 
     Raises:
         InputError: a graph or partition that cannot be read, a partition of another graph, or too little memory.
@@ -68,9 +68,9 @@ def build(
 
 
 def _sorting(memory: Memory, facts: Manifest, partition: PartitionRecord) -> Memory:
-    """What is left for sorting; raises InputError with what is needed at least where the memory cannot suffice."""
+    """Return the memory left for sorting; raise InputError with the least amount needed if it cannot suffice."""
     largest = max((shard.arcs or 0 for _, shard in facts.parts("adjacency")), default=0)
-    # Bits of a halo with their counts, and its words; row pointers of halos; the order, and what checks it.
+    # Words of a halo's bits with their counts; row pointers of halos; arcs of a block; blocks of node data.
     cutting = facts.nodes * 3 // 8 + 8 * partition.pes**2 + CUTTING * largest + 2 * nodes.BLOCK_BYTES
     order = 0 if partition.order is None else int(facts.index_dtype[3:]) // 8 * facts.nodes
     least = scattering.LEAST_PAYLOAD if facts.weighted or facts.relations else scattering.LEAST
@@ -81,7 +81,7 @@ def _sorting(memory: Memory, facts: Manifest, partition: PartitionRecord) -> Mem
 def _save_products(
     folder: Path, graph: Graph, order: np.ndarray | None, bounds: np.ndarray, memory: Memory
 ) -> tuple[store.Direction, store.Direction]:
-    """Make the PEs' folders with the products of both directions."""
+    """Write the PEs' folders with the products of both directions."""
     for pe in range(len(bounds) - 1):
         (folder / store.pe_folder(pe)).mkdir()
     scratch = folder / SCRATCH
@@ -94,7 +94,7 @@ def _save_products(
 def _sorted(
     graph: Graph, order: np.ndarray | None, scratch: Path, memory: Memory, *, turned: bool
 ) -> Iterator[tuple[int, Csr]]:
-    """Rows of the matrix in the order of the partition, or of its transpose: arcs are sorted as stage graph does."""
+    """Yield rows of the matrix, or its transpose if ``turned``, in partition order; sorts arcs as stage graph does."""
     arcs = stored_arcs(graph)
 
     def read() -> Iterator[Arcs]:

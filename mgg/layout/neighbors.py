@@ -1,4 +1,4 @@
-"""Neighbor partitions: rows cut into pieces of at most ``ps`` arcs (MGG 4.1, step 3), derived when a plan is made."""
+"""Neighbor partitions: rows cut into pieces of at most ``ps`` arcs (MGG 4.1, step 3), computed for each plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class NeighborPartitions:
-    """Pieces of the rows of a CSR, in row order: piece i is arcs ``starts[i] .. stops[i]`` of row ``rows[i]``."""
+    """Pieces of a CSR's rows, in row order: piece i has arcs ``starts[i] .. stops[i]`` of row ``rows[i]``."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -23,14 +23,14 @@ class NeighborPartitions:
 
 
 def neighbor_partitions(indptr: np.ndarray, ps: int | None) -> NeighborPartitions:
-    """Cut every row into pieces of ``ps`` arcs, the last one shorter; empty rows have none.
+    """Cut every row into pieces of ``ps`` arcs; the last may be shorter, and empty rows have none.
 
     Args:
         indptr: int64 [rows + 1].
-        ps: most arcs of a piece; None keeps each row whole.
+        ps: most arcs per piece; None keeps each row whole.
 
     Returns:
-        int64 arrays, one entry a piece.
+        int64 arrays, one entry per piece.
     """
     lengths = np.diff(indptr)
     pieces = (lengths > 0).astype(np.int64) if ps is None else -(-lengths // ps)

@@ -1,4 +1,4 @@
-"""The data of each PE's nodes: features, labels, tasks, splits and where each node comes from."""
+"""Write the data of each PE's nodes: features, labels, tasks, splits and original ids."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mgg.graph.store import Graph
 from mgg.graph.store.shards import VERTICES_PER_PART
 from mgg.layout import store
 
-#: Bytes of nodes' data that are read at a time.
+#: Bytes of node data read at a time.
 BLOCK_BYTES = 2**26
 
 
 def save(folder: Path, graph: Graph, parts: Sequence[np.ndarray | range], *, permuted: bool) -> None:
-    """Write the node data of every PE into the folders of a layout that is being made, a block of nodes at a time.
+    """Write the node data of every PE into the folders of a new layout, block by block.
 
     Args:
         folder: the layout; the PEs' folders exist.
-        graph: where the data come from.
-        parts: for each PE the graph's nodes that it owns, ascending.
-        permuted: whether positions differ from nodes, so that the nodes themselves are stored.
+        graph: source of the data.
+        parts: the graph's nodes that each PE owns, ascending.
+        permuted: whether positions differ from node numbers, so that node numbers are stored, too.
     """
     facts = graph.manifest
     for name, read, dtype, row in (
@@ -45,7 +45,7 @@ def _deal(
     read: Callable[[int, int], np.ndarray | None], nodes: int, parts: Sequence[np.ndarray | range],
     made: Sequence[store.Growing], step: int,
 ) -> None:  # fmt: skip
-    """Read each row once, and add to each PE's array what is the PE's."""
+    """Read each row once, and append it to its PE's array."""
     step = min(step, VERTICES_PER_PART)
     for lo in range(0, nodes, step):
         block = read(lo, min(lo + step, nodes))

@@ -1,4 +1,4 @@
-"""A PE's halo as products: with the matrix that selects its rows, and with that matrix's transpose."""
+"""Halo exchange as products: with the matrix that selects a PE's halo rows, and with its transpose."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mgg.layout.store import Direction
 
 
 def selection(layout: PeLayout) -> PeLayout:
-    """S, which selects the halo of the forward product: row h of S X is X's row that halo row h is a copy of.
+    """Return the layout of S, which selects the forward product's halo: row h of S X is the row that halo row h copies.
 
-    S is no square: PEs own the rows of X as before, and PE p's rows of S X are its halo. The layout has no transposed
-    product of its own; ``returning`` makes it.
+    S is not square: PEs own the rows of X as before, and PE p's rows of S X are its halo. The layout has no transposed
+    product; ``returning`` makes it.
     """
     own = layout.forward
     ends = np.arange(own.halo + 1, dtype=np.int64)
@@ -34,16 +34,16 @@ def selection(layout: PeLayout) -> PeLayout:
 
 
 def returning(layout: PeLayout, sent: Sequence[np.ndarray]) -> PeLayout:
-    """The transpose of ``selection``: row r of S^T G is the sum of G's rows whose halo row is a copy of row r.
+    """Return the transpose of ``selection``: row r of S^T G sums the rows of G whose halo row is a copy of row r.
 
-    PEs own the rows of G, which are their halos; PE p's rows of S^T G are its nodes.
+    PEs own the rows of G that correspond to their halos; PE p's rows of S^T G are its nodes.
 
     Args:
-        layout: of a PE.
-        sent: ``send_ptr`` of the forward product of every PE.
+        layout: layout of this PE.
+        sent: ``send_ptr`` of every PE's forward product.
     """
     own, rows = layout.forward, layout.rows
-    # The copies of this PE's rows, in the order of the PEs that have them, are what this product fetches.
+    # This product fetches the copies of this PE's rows, in the order of the PEs that have them.
     counts, dtype = np.diff(own.send_ptr), np.promote_types(own.remote.indices.dtype, index_dtype(len(own.send_rows)))
     places = np.arange(len(own.send_rows)) - np.repeat(own.send_ptr[:-1] - own.send_first, counts)
     order = np.argsort(own.send_rows, kind="stable")
@@ -62,19 +62,19 @@ def returning(layout: PeLayout, sent: Sequence[np.ndarray]) -> PeLayout:
 
 
 def flipped(layout: PeLayout) -> PeLayout:
-    """``layout`` with its directions exchanged: what it fetches are the rows at which this PE's out-arcs end."""
+    """Return ``layout`` with its directions exchanged: it fetches the rows at which this PE's out-arcs end."""
     facts = layout.manifest
     manifest = facts.model_copy(update={"forward": facts.transpose, "transpose": facts.forward})
     return replace(layout, manifest=manifest, forward=layout.transpose, transpose=layout.forward)
 
 
 def dealt(layout: PeLayout, received: np.ndarray, sent: Sequence[np.ndarray]) -> PeLayout:
-    """A layout whose rows are deals, one for each PE in their order, and whose halo is what this PE is dealt by all.
+    """Return a layout of a many-to-many exchange: its rows are grouped by receiver, its halo is what this PE receives.
 
     Args:
-        layout: of a PE.
-        received: int64 [P + 1], where what comes from each PE begins.
-        sent: of every PE where the rows for each PE begin, int64 [P + 1].
+        layout: layout of this PE.
+        received: first received row from each PE, int64 [P + 1].
+        sent: for every PE, its first row for each PE, int64 [P + 1].
     """
     rank, rows = layout.rank, int(sent[layout.rank][-1])
     firsts = np.array([ptr[rank] for ptr in sent], np.int64)
@@ -96,7 +96,7 @@ def dealt(layout: PeLayout, received: np.ndarray, sent: Sequence[np.ndarray]) ->
 
 
 def _alone(layout: PeLayout, matrix: Product, bounds: list[int], copies: list[int]) -> PeLayout:
-    """A layout with nothing but ``matrix``, whose arcs, ``copies`` a PE, are all remote, each with its own column."""
+    """Return a layout of ``matrix`` alone; its arcs, ``copies`` per PE, are all remote, each with its own column."""
     counts = Direction(arcs=copies, remote_arcs=copies, halo_rows=copies)
     manifest = layout.manifest.model_copy(
         update={

@@ -1,6 +1,6 @@
-"""Cut a graph into what each PE needs: local and remote CSR, halo and send lists.
+"""Cut a graph into each PE's parts: local and remote CSR, halo and send lists.
 
-Rows come block by block and leave for the disk at once; of the columns of a PE a bit a node says which are its halo.
+Rows arrive in blocks and are written to the disk at once. One bit per node marks the halo of a PE.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mgg.graph.external import kernels
 from mgg.graph.manifest import Manifest
 from mgg.layout.store import Direction, Growing, pe_folder, save
 
-#: Words of the halo's bits that are looked at together.
+#: Words of halo bits unpacked at a time.
 WORDS = 2**14
 
 
 @dataclass(frozen=True)
 class Arcs:
-    """A transpose, with the forward number of every arc.
+    """A transpose, with the forward position of every arc.
 
     Attributes:
         csr: the transpose.
@@ -35,7 +35,7 @@ class Arcs:
 
 
 def transposed(csr: Csr) -> Arcs:
-    """The transpose of a CSR by one counting sort, rows ascending, with the position of each arc in ``csr``."""
+    """Transpose a CSR by one counting sort, rows ascending, with each arc's position in ``csr``."""
     offsets = _offsets_of_columns(csr)
     rows = np.empty_like(csr.indices)
     forward = np.empty(csr.arcs, np.int64)
@@ -63,13 +63,13 @@ def _offsets_of_columns(csr: Csr) -> np.ndarray:
 def save_product(
     folder: Path, direction: str, blocks: Iterable[tuple[int, Csr]], facts: Manifest, bounds: np.ndarray
 ) -> Direction:
-    """Write one direction into the PEs' folders, which exist.
+    """Write one direction into the existing folders of the PEs, and return its counts.
 
     Args:
-        folder: the layout that is being made.
+        folder: the new layout.
         direction: ``forward`` or ``transpose``.
-        blocks: rows of the whole matrix of that direction in order, each block with its first row.
-        facts: of the graph.
+        blocks: all rows of that direction's matrix in order, each block with its first row.
+        facts: manifest of the graph.
         bounds: int64 [P + 1], row ranges of the PEs.
     """
     counts = Direction(arcs=[], remote_arcs=[], halo_rows=[])
@@ -92,7 +92,7 @@ def save_product(
 
 
 def _dealt(blocks: Iterable[tuple[int, Csr]], bounds: np.ndarray) -> Iterator[tuple[int, Csr]]:
-    """The same rows, cut where another PE's begin, each piece with its PE."""
+    """Cut blocks at the bounds of PEs, and yield each piece with its PE."""
     for first, block in blocks:
         pe = int(np.searchsorted(bounds, first, side="right")) - 1
         while bounds[pe] < first + block.rows:
@@ -110,7 +110,7 @@ def _dealt(blocks: Iterable[tuple[int, Csr]], bounds: np.ndarray) -> Iterator[tu
 
 
 class _Cutter:
-    """Writes one PE's part of a direction; holds a quarter byte a node of the graph beside a few times a block."""
+    """Writer of one PE's part of a direction; takes a quarter byte per node of the graph, and a few blocks."""
 
     def __init__(self, prefix: Path, facts: Manifest, bounds: np.ndarray, pe: int) -> None:
         self._bounds, self._lo, self._hi = bounds, int(bounds[pe]), int(bounds[pe + 1])
@@ -128,7 +128,7 @@ class _Cutter:
             part["indptr"].add(np.zeros(1, np.int64))
 
     def add(self, block: Csr) -> None:
-        """The PE's next rows."""
+        """Append the PE's next rows."""
         inside, near = np.empty(block.arcs, np.bool_), np.empty(block.rows, np.int64)
         _divide(block.indptr, block.indices, self._lo, self._hi, self._words, inside, near)
         far = np.diff(block.indptr) - near
@@ -140,7 +140,7 @@ class _Cutter:
                     part[name].add(values[chosen])
 
     def finish(self) -> np.ndarray:
-        """Write the halo, and remote columns as positions in it; returns ``halo_ptr``."""
+        """Write the halo, and remote columns as positions in it; return ``halo_ptr``."""
         words, before = self._words, kernels.bits_before(self._words)
         halo_ptr = self._bounds.copy()
         _rank(halo_ptr, words, before)
@@ -158,13 +158,13 @@ class _Cutter:
 
 
 def _named(prefix: Path, name: str) -> Path:
-    """The file of an array of one direction."""
+    """Return the file of an array of one direction."""
     return prefix.with_name(f"{prefix.name}.{name}.npy")
 
 
 @numba.njit(cache=True, nogil=True)
 def _divide(indptr, indices, lo, hi, words, inside, near):  # type: ignore[no-untyped-def]
-    """Tell which arcs have columns lo..hi-1, count them in each row, and set the bits of the columns of the others."""
+    """Find the arcs with columns lo..hi-1, count them per row, and set the bits of the other arcs' columns."""
     for row in range(indptr.size - 1):
         count = 0
         for k in range(indptr[row], indptr[row + 1]):
@@ -179,13 +179,13 @@ def _divide(indptr, indices, lo, hi, words, inside, near):  # type: ignore[no-un
 
 @numba.njit(cache=True, nogil=True)
 def _rank(values, words, before):  # type: ignore[no-untyped-def]
-    """Replace every number by how many bits are set below it."""
+    """Replace every value by the number of bits set below it."""
     for k in range(values.size):
         values[k] = kernels.rank(words, before, np.uint64(values[k]))
 
 
 def _save_sends(prefix: Path, halos: list[Growing], ptrs: np.ndarray, pe: int, dtype: str) -> None:
-    """Write what the other PEs ask of PE ``pe``; ``ptrs`` int64 [P, P + 1] are the ``halo_ptr`` of every PE."""
+    """Write the send lists of PE ``pe``; ``ptrs`` int64 [P, P + 1] are the ``halo_ptr`` of every PE."""
     firsts, lasts = ptrs[:, pe], ptrs[:, pe + 1]
     rows = Growing(_named(prefix, "send_rows"), dtype)
     for other in np.flatnonzero(lasts > firsts):

@@ -25,13 +25,13 @@ from mgg.schema import Closed, parsed
 
 MANIFEST = "layout.yaml"
 KIND = Kind(MANIFEST, ("pe-*",))
-#: Numbers of an array that are read at once.
+#: Elements of an array read at a time.
 PIECE = 2**20
 _LOADING = threading.Lock()
 
 
 class Direction(Closed):
-    """Counts of one direction, one entry a PE."""
+    """Counts of one direction, one entry per PE."""
 
     arcs: list[int] = Field(description="arcs of the PE's rows")
     remote_arcs: list[int] = Field(description="arcs whose column another PE owns")
@@ -82,25 +82,25 @@ class LayoutManifest(Closed):
         return self
 
     def digest(self) -> str:
-        """What tells layouts apart: SHA-256 of these facts, which have the hash of every array file."""
+        """Return the SHA-256 of these facts, which include the hash of every array file; it identifies the layout."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def direction(self, name: str) -> Direction:
-        """Counts of ``forward`` or ``transpose``."""
+        """Return the counts of ``forward`` or ``transpose``."""
         return self.forward if name == "forward" else self.transpose
 
 
 def pe_folder(pe: int) -> str:
-    """Name of the folder of one PE."""
+    """Return the name of a PE's folder."""
     return f"pe-{pe:04d}"
 
 
 class Growing:
-    """An array [rows, ...] on disk that grows at its end; ``end`` writes how many rows it has.
+    """An array [rows, ...] on disk that grows at its end; ``end`` writes the number of rows into its header.
 
     Attributes:
         path: the file.
-        rows: how many rows there are so far.
+        rows: number of rows so far.
     """
 
     def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
@@ -115,18 +115,18 @@ class Growing:
         self.rows += len(rows)
 
     def end(self) -> None:
-        """The array is whole."""
-        # NumPy leaves room for any number of rows in front of them.
+        """Complete the array: write its final header."""
+        # NumPy pads the header, so that any number of rows fits in.
         assert self._write_header("r+b") == self._begin
 
     def pieces(self, first: int, last: int) -> Iterator[np.ndarray]:
-        """The rows first..last-1 of a vector, some at a time."""
+        """Yield elements first..last-1 of a vector in pieces."""
         for lo in range(first, last, PIECE):
             offset, count = self._begin + lo * self._dtype.itemsize, min(PIECE, last - lo)
             yield np.fromfile(self.path, self._dtype, count, offset=offset)
 
     def change(self, change: Callable[[np.ndarray], None]) -> None:
-        """Let ``change`` replace the values of a vector, in place and some at a time."""
+        """Apply ``change`` in place to the values of a vector, piece by piece."""
         with self.path.open("r+b") as file:
             for number, values in enumerate(self.pieces(0, self.rows)):
                 change(values)
@@ -141,14 +141,14 @@ class Growing:
 
 
 def save(path: Path, array: np.ndarray) -> None:
-    """Write an array that is in memory."""
+    """Write an array from memory."""
     made = Growing(path, array.dtype, array.shape[1:])
     made.add(array)
     made.end()
 
 
 def describe_files(folder: Path, workers: int) -> dict[str, Shard]:
-    """Size and hash of every array under ``folder``, so many read at once."""
+    """Return size and hash of every array under ``folder``, reading ``workers`` files at once."""
     found = sorted(folder.glob("pe-*/*.npy"))
     with ThreadPoolExecutor(workers) as pool:
         return {
@@ -162,28 +162,28 @@ def _shard(path: Path) -> Shard:
 
 
 def write_manifest(folder: Path, manifest: LayoutManifest) -> None:
-    """Write the manifest into a layout that is being made, with the hash of itself."""
+    """Write the manifest, with its own hash, into a new layout."""
     hashed.save(folder / MANIFEST, manifest.model_dump())
 
 
 def read_manifest(folder: str | Path) -> LayoutManifest:
-    """Read a layout's manifest; raises InputError that names the file and field."""
+    """Read a layout's manifest; raise InputError, which names the file and the field."""
     path = Path(folder) / MANIFEST
     values, _ = hashed.load(path, "layout", "mgg layout")
     return parsed(LayoutManifest, values, f"{path}: ", ": run mgg layout again")
 
 
 def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) -> PeLayout:
-    """Map the arrays of PE ``rank`` into memory, after checking the hash of each.
+    """Check the hashes of PE ``rank``'s arrays and map them into memory.
 
     Args:
         folder: the layout.
         rank: the PE.
-        manifest: what ``read_manifest`` has read: it lists the files of all PEs, so that reading it for each of
-            many PEs takes time.
+        manifest: the result of ``read_manifest``. Pass it if one process loads many PEs: it lists the files of all PEs
+            and takes time to read.
 
     Raises:
-        InputError: names the file that is missing, truncated, altered or of another shape than the manifest says.
+        InputError: a file is missing, truncated or altered, or its shape is not the manifest's (names the file).
     """
     folder = Path(folder)
     manifest = manifest or read_manifest(folder)
@@ -207,9 +207,10 @@ def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) 
 
 
 def marked(folder: Path | None, worked_out: Callable[..., np.ndarray], *given: np.ndarray, count: int) -> np.ndarray:
-    """``worked_out(*given, count)``, bool [count], once: kept in the ``folder`` of a PE for all who ask for the same.
+    """Return ``worked_out(*given, count)``, bool [count], from a cache in the ``folder`` of a PE.
 
-    Files are known by a hash of what is given. A damaged one is made anew, and what cannot be kept is worked out again.
+    A hash of the function's name and inputs names the file. A damaged file is replaced; if the file cannot be written,
+    the next call computes the result again. Without a ``folder`` there is no cache.
     """
     if folder is None:
         return worked_out(*given, count)
@@ -228,13 +229,13 @@ def marked(folder: Path | None, worked_out: Callable[..., np.ndarray], *given: n
 
 
 class _Arrays:
-    """The verified arrays of one PE's folder."""
+    """Verified access to the arrays in one PE's folder."""
 
     def __init__(self, folder: Path, manifest: LayoutManifest, pe: str):
         self.folder, self.manifest, self.pe = folder, manifest, pe
 
     def get(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The array ``name``, mapped, of this ``shape``."""
+        """Map and return the array ``name``; raise InputError if it is damaged or does not have this ``shape``."""
         key = f"{self.pe}/{name}.npy"
         path = self.folder / key
         expected = self.manifest.files.get(key)

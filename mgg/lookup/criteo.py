@@ -1,7 +1,7 @@
-"""Loader of Criteo's Kaggle challenge: ``train.txt``, whose lines are a label, 13 integers and 26 categories.
+"""Load Criteo's Kaggle challenge: ``train.txt``, whose lines are a label, 13 integers and 26 categories.
 
-Columns are separated by tabs. A category is eight hexadecimal digits; an integer or a category may be missing, and a
-missing category is one of its own.
+Tabs separate the columns. A category is eight hexadecimal digits. Integers and categories may be missing; a missing
+category counts as one of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ids = Literal["first", "hash"]
 INTEGERS, CATEGORIES, DIGITS = 13, 26, 8
 COLUMNS = 1 + INTEGERS + CATEGORIES
 _CHUNK = 1 << 26
-#: What is wrong with a line, as the parser says it: the number of its columns, or the first column that is wrong.
+#: The parser's errors for a line: a wrong number of columns, or a wrong field.
 _COUNT, _FIELD = 1, 2
 _TAB, _NEWLINE, _RETURN, _MINUS, _ZERO, _NINE = map(ord, "\t\n\r-09")
 
@@ -31,21 +31,21 @@ def load(
     file: Path, out: Path, *, ids: Ids, rows: int | None = None, samples: int | None = None, name: str | None = None,
     chunk: int = _CHUNK,
 ) -> Manifest:  # fmt: skip
-    """Make the folder ``out`` of samples from ``train.txt``.
+    """Write the folder ``out`` of samples from ``train.txt``.
 
     Args:
-        file: the text, unpacked.
-        out: the folder; one that exists is replaced when the new one is whole.
-        ids: how a table numbers its categories: ``first`` by first appearance in the file, so that a table has a row
-            for each; ``hash``: the category's own number modulo ``rows`` - 1, plus 1, a missing one 0.
-        rows: of every table, with ``hash`` alone.
-        samples: take the first so many lines; None: all.
-        name: what the data set is called; by default as the file.
-        chunk: bytes that are read at once.
+        file: the text file, unpacked.
+        out: the folder; an existing one is replaced once the new one is complete.
+        ids: numbering of a table's categories. ``first``: by first appearance in the file, one row per category.
+            ``hash``: the category's value modulo ``rows`` - 1, plus 1; a missing one is 0.
+        rows: rows of every table; only with ``hash``.
+        samples: number of lines to read from the start; None: all.
+        name: name of the data set; by default the file's.
+        chunk: bytes per read.
 
     Raises:
-        InputError: ``rows`` is missing or does not belong, the file cannot be read, or a line is not of this form;
-            names file, line and column.
+        InputError: ``rows`` is missing or not allowed, the file cannot be read, or a line does not have this form
+            (names file, line and column).
     """
     if (ids == "hash") != (rows is not None):
         raise InputError(
@@ -67,7 +67,7 @@ def load(
 def _numbered(
     opened: BinaryIO, file: Path, source: dict[str, Any], rows: int | None, samples: int | None, chunk: int
 ) -> Iterator[np.ndarray]:
-    """Rows of tables, int32 [lines, 26], part by part; at the end ``source`` tells of the whole."""
+    """Yield table rows, int32 [lines, 26], in parts; at the end, add the facts about the whole to ``source``."""
     seen = [_Seen() for _ in range(CATEGORIES)]
     digest, lines, missing = hashlib.sha256(), 0, np.zeros(CATEGORIES, np.int64)
     for text, values in _parts(opened, file, samples, chunk):
@@ -86,7 +86,7 @@ def _numbered(
 
 
 def _parts(opened: BinaryIO, file: Path, samples: int | None, chunk: int) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Whole lines, and int64 [lines, 26]: a category's number plus 1, or 0 where it is missing."""
+    """Yield whole lines, and int64 [lines, 26]: a category's value plus 1, or 0 if it is missing."""
     rest, lines, ended = b"", 0, False
     while not ended and (samples is None or lines < samples):
         read = opened.read(chunk)
@@ -101,7 +101,7 @@ def _parts(opened: BinaryIO, file: Path, samples: int | None, chunk: int) -> Ite
         lines, rest = lines + parsed, text[used:]
         if parsed:
             yield text[:used], values
-    if rest:  # lines behind the last one that was asked for
+    if rest:  # lines after the last requested one: let the caller see that the file goes on
         opened.seek(-1, 1)
 
 
@@ -122,14 +122,14 @@ class _Seen:
     """The categories of a column, numbered by first appearance.
 
     Attributes:
-        values: sorted.
+        values: the categories so far, sorted.
     """
 
     def __init__(self) -> None:
         self.values, self._numbers = np.empty(0, np.int64), np.empty(0, np.int32)
 
     def numbers(self, column: np.ndarray) -> np.ndarray:
-        """The number of every category of ``column`` int64 [lines], int32; new ones get the next ones."""
+        """Return the number of each category in ``column`` (int64 [lines]) as int32; new ones get the next numbers."""
         found, first, place = np.unique(column, return_index=True, return_inverse=True)
         at = np.searchsorted(self.values, found)
         known = np.zeros(len(found), bool)
@@ -146,7 +146,7 @@ class _Seen:
 
 @numba.njit(cache=True, nogil=True)
 def _hexadecimal(byte):  # type: ignore[no-untyped-def]
-    """The value of a hexadecimal digit; -1: it is none."""
+    """Return the value of a hexadecimal digit; -1 if it is not one."""
     if _ZERO <= byte <= _NINE:
         return byte - _ZERO
     letter = byte | 32
@@ -155,7 +155,7 @@ def _hexadecimal(byte):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _field_value(text, begin, end, column):  # type: ignore[no-untyped-def]
-    """A category's number plus 1, 0 where it is missing, also of other columns; -1: it is wrong."""
+    """Return a category's value plus 1, 0 for a missing one and for other columns, -1 for a wrong field."""
     if column == 0:
         return 0 if end == begin + 1 and text[begin] - _ZERO in (0, 1) else -1
     if begin == end:
@@ -177,7 +177,7 @@ def _field_value(text, begin, end, column):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _parse(text, values):  # type: ignore[no-untyped-def]
-    """Lines of ``text`` into rows of ``values``: bytes used, lines, and what is wrong with the next one, and where."""
+    """Parse ``text`` into ``values``; return bytes used, lines, the next line's error (0: none) and column."""
     at, lines = 0, 0
     while lines < values.shape[0]:
         begin, column, position, bad = at, 0, at, -1

@@ -1,7 +1,7 @@
-"""Sides whose PEs all exchange: numbers of rows go out, rows or sums come back (``alltoall``, ``alltoall_tables``).
+"""Sides with an all-to-all exchange: PEs request row numbers and receive rows or sums.
 
-Owners read the numbers from the memory of the PE that asks, and put their answers where that one wants them; PEs meet
-after each of these, as in a collective.
+Side ``alltoall`` receives rows, ``alltoall_tables`` sums. Owners read the numbers from the requesting PE's memory and
+put their answers into its inbox; a barrier follows each of the two steps, as in a collective.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mgg.lookup.tables import ByTables
 
 
 class Exchange(Side):
-    """Room for numbers on their way out and for answers."""
+    """The buffers that both sides share, for row numbers and answers."""
 
     def _build(self) -> None:
         self._numbers = self.symmetric(self.most * self.columns, 1)
@@ -22,18 +22,18 @@ class Exchange(Side):
         self._read = self.world.xp.empty((max(self.most * self.columns, 1), 1), np.float32)
 
     def _asks(self, first: int, end: int) -> Array:
-        """This PE's numbers from place ``first`` to ``end``, int32, for writing; others read them after a barrier."""
+        """Return this PE's numbers ``first`` to ``end``, int32, to write; other PEs read them after a barrier."""
         return self._numbers.local[first:end].view(np.int32).reshape(-1)
 
     def _asked(self, pe: int, first: int, end: int) -> Array:
-        """What PE ``pe`` has there, int32."""
+        """Return the numbers of PE ``pe`` at the same places, int32."""
         read = self._read[: end - first]
         self.world.get_rows(self._numbers, pe, self._counting[first:end], read, IDS)
         return read.view(np.int32).reshape(-1)
 
 
 class AllToAll(Exchange):
-    """One row an index comes back, and bags are summed when all are there."""
+    """A PE receives one row per index, and sums its bags once all have arrived."""
 
     name = "alltoall"
 
@@ -43,7 +43,7 @@ class AllToAll(Exchange):
         self._sent = self.symmetric(self.size * self.columns, self.tables.dim)
 
     def __call__(self, batch: Batch, out: Array) -> None:
-        """Ask, answer, sum."""
+        """Exchange requests and rows, then sum the bags."""
         world, height, me = self.world, self.tables.split.height, self.world.rank
         keys = self.kernels.keys(batch.ids, world.size, height)
         wanted, place = self.kernels.by_owner(keys.reshape(-1))
@@ -57,7 +57,7 @@ class AllToAll(Exchange):
         self.kernels.pool(places, self.tables.rows.local, self._inbox.local, out)
 
     def _answer(self, spans: dict[int, tuple[int, int]]) -> None:
-        """Put the rows that PEs ask for, by the span of their numbers, into the same places of their inboxes."""
+        """Put the rows that PEs request, by the span of their numbers, into the same places of their inboxes."""
         done = 0
         for pe, (first, end) in spans.items():
             rows = self._sent.local[done : done + end - first]
@@ -69,7 +69,7 @@ class AllToAll(Exchange):
 
 
 class AllToAllTables(Exchange):
-    """Whole tables on a PE, as DLRM has them: it sums what a bag has of its tables, one row a bag comes back."""
+    """A PE owns whole tables, as in DLRM: it sums each bag's rows of its tables, and sends one row per bag."""
 
     name = "alltoall_tables"
     split = ByTables
@@ -87,7 +87,7 @@ class AllToAllTables(Exchange):
         self._places = self.world.upload(~slots.astype(np.int32))
 
     def __call__(self, batch: Batch, out: Array) -> None:
-        """Ask, sum for the others, add up."""
+        """Exchange requests and partial sums, then add them up."""
         bags = len(batch.ids)
         for pe, columns in enumerate(self._columns):
             asks = self._asks(bags * columns.start, bags * columns.stop)
@@ -99,7 +99,7 @@ class AllToAllTables(Exchange):
         self.kernels.pool(self._places[:bags], self._inbox.local, self._inbox.local, out)
 
     def _answer(self, size: int) -> None:
-        """Put what every PE's bags have of this PE's tables into its part of their inboxes."""
+        """Put the partial sums over this PE's tables of every PE's bags into their inboxes."""
         me, own, done = self.world.rank, self.tables.rows.local, 0
         mine = self._columns[me]
         for pe in self.pes:

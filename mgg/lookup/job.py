@@ -1,4 +1,4 @@
-"""A job of lookups: sides on ranks or threads, all records into one file."""
+"""Run a job of lookups: sides on ranks or threads, all records in one file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mgg.record import add_lines, check_lines_output
 
 @dataclass(frozen=True)
 class Job:
-    """What is measured.
+    """A job to measure.
 
     Attributes:
         data: folder of samples.
-        backend: what the PEs are, a name of ``config.Backend``.
-        pes: how many; None: the ranks of the job, or one.
+        backend: a name of ``config.Backend``.
+        pes: number of PEs; None: the ranks of the job, or one.
         sides: names of ``mgg.lookup.SIDES``.
-        protocol: how they are measured.
-        out: file of the records; None: there is none.
-        replace: they take the place of those in the file, instead of coming after them.
+        protocol: the measurement protocol.
+        out: file of the records, or None.
+        replace: replace the records in the file instead of appending.
     """
 
     data: Path
@@ -37,10 +37,10 @@ class Job:
     replace: bool
 
     def run(self) -> tuple[list[LookupRecord], list[MggError]]:
-        """Measure, and write ``out``; returns the records, on every rank, and what was refused.
+        """Measure and write ``out``; return the records and the errors of refused sides, on every rank.
 
         Raises:
-            InputError, MachineError: every side was refused, there are more or fewer ranks than ``pes``, or ``out``
+            InputError, MachineError: every side was refused, the number of ranks differs from ``pes``, or ``out``
                 cannot be written.
             CheckError: a result differs from the float64 sums.
         """
@@ -51,14 +51,14 @@ class Job:
 
     def _measure(self, world: World) -> tuple[list[LookupRecord], list[MggError]]:
         together(world, lambda: self._check_output() if world.rank == 0 else None)
-        # One reader is enough to notice what was altered.
+        # One PE's check is enough to notice altered files.
         samples = together(world, lambda: load(self.data, verify=world.rank == 0))
         records, refused = sweep(world, samples, self.sides, self.protocol)
         together(world, lambda: self._write(records) if world.rank == 0 else None)
         return records, refused
 
     def _check_output(self) -> None:
-        """Raise InputError, before anything is measured, where records cannot be added to ``out``."""
+        """Raise InputError before any measurement if records cannot be added to ``out``."""
         if self.out is None:
             return
         digest = load(self.data, verify=False).digest

@@ -1,4 +1,4 @@
-"""Check and time sides at several batch sizes: what ``mgg lookup`` does."""
+"""Check and time sides at several batch sizes for ``mgg lookup``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from mgg.lookup.sides import IDS, Batch, Side
 from mgg.lookup.tables import Tables
 from mgg.lookup_record import LookupRecord
 
-#: Kernels that sides ask for on GPUs.
+#: Kernels that sides use on GPUs.
 KERNELS = ("bags", "gather")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How lookups are measured, the same for all sides.
+    """The measurement protocol, the same for all sides.
 
     Attributes:
         dim: columns of the tables.
-        batches: samples of a batch, several sizes.
-        warmup, iterations: untimed and timed batches of a launch.
-        launches: how often everything is measured, on tables and room that are prepared anew.
+        batches: batch sizes in samples.
+        warmup, iterations: untimed and timed batches per launch.
+        launches: number of repetitions of everything, each with new tables and buffers.
         check: compare with float64 sums first, in the first launch.
     """
 
@@ -62,10 +62,10 @@ def sweep(
 ) -> tuple[list[LookupRecord], list[MggError]]:
     """Measure every side at every batch size (collective).
 
-    Launches go in rounds: each measures everything once, so that the launches of a side lie apart in time.
+    Each launch measures everything once, so that the launches of a side are spread over time.
 
     Returns:
-        The records, the same on every PE; and the sides that were refused, an error each.
+        The records, the same on every PE; and one error per refused side.
 
     Raises:
         InputError: a batch is larger than the data set, or every side was refused.
@@ -101,7 +101,7 @@ def sweep(
 
 
 def _launch(side: Side, trial: _Trial, samples: Samples, protocol: Protocol, launch: int) -> None:
-    """One launch of a side at one batch size: checked the first time, then timed (collective)."""
+    """Run one launch of a side at one batch size: check it in the first launch, then time it (collective)."""
     world, counters = side.world, side.world.counters
     if protocol.check and not launch:
         trial.error = _checked(side, samples, trial.size)
@@ -131,14 +131,14 @@ def _launch(side: Side, trial: _Trial, samples: Samples, protocol: Protocol, lau
 
 
 def _batch(side: Side, samples: Samples, number: int, size: int) -> tuple[Batch, np.ndarray]:
-    """This PE's bags of a batch, on its device and on the host."""
+    """Return this PE's bags of a batch, on its device and on the host."""
     world = side.world
     ids = samples.batch(number, size, world.rank, world.size)
     return Batch(world.upload(ids), size, side.tables.split.remote(ids, world.rank)), ids
 
 
 def _checked(side: Side, samples: Samples, size: int) -> float:
-    """The largest error of the first batch on any PE (collective); raises CheckError."""
+    """Return the first batch's largest error on any PE, or raise CheckError if it is too large (collective)."""
     world, dim = side.world, side.tables.dim
     batch, ids = _batch(side, samples, 0, size)
     out = world.xp.empty((len(ids), dim), np.float32)

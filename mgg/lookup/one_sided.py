@@ -1,17 +1,17 @@
-"""Sides whose PEs fetch the rows they need by themselves: ``mgg``, ``direct`` and ``halo``."""
+"""Sides whose PEs fetch the rows that they need with one-sided reads: ``mgg``, ``direct`` and ``halo``."""
 
 from __future__ import annotations
 
 from mgg.backend.api import Array
 from mgg.lookup.sides import Batch, Side
 
-#: Bags of which a CPU rank of ``mgg`` fetches all remote rows before it sums them: a block's share by the defaults of
-#: the technique, dist * wpb.
+#: Bags per block: a CPU rank of ``mgg`` fetches a block's remote rows, then sums it. The size is that of a GPU block
+#: with the technique's defaults, dist * wpb.
 BLOCK = 64
 
 
 class Mgg(Side):
-    """Remote rows are fetched while local ones are summed, one an index: on GPUs in one launch (MGG 4, 5).
+    """Remote rows, one per index, are fetched while local rows are summed: on GPUs in one launch (MGG 4, 5).
 
     CPU ranks work block by block: one-sided gets of a block's remote rows, then its sums.
     """
@@ -23,7 +23,7 @@ class Mgg(Side):
         self._fetched = None if self.world.gpu else self.matrix(min(self.most, BLOCK) * self.columns)
 
     def __call__(self, batch: Batch, out: Array) -> None:
-        """Block after block, or in one launch."""
+        """Look up block by block on CPUs, in one launch on GPUs."""
         if self._fetched is None:
             self.kernels.mgg(batch.ids, self.world.rank, self._peers, out)
             self.world.counters.add("get", 4 * batch.remote * self.tables.dim)
@@ -38,7 +38,7 @@ class Mgg(Side):
 
 
 class Direct(Side):
-    """Every row is read where it is, by loads of the owner's memory, with nothing arranged around them."""
+    """Every row is read in place, by loads from the owner's memory, without a pipeline."""
 
     name = "direct"
     in_place = True
@@ -47,13 +47,13 @@ class Direct(Side):
         self._peers = self.kernels.peers(self.tables.rows.peers)
 
     def __call__(self, batch: Batch, out: Array) -> None:
-        """In one launch."""
+        """Look up in one launch."""
         self.kernels.direct(batch.ids, self._peers, out)
         self.world.counters.add("get", 4 * batch.remote * self.tables.dim)
 
 
 class Halo(Side):
-    """Each row that a PE's bags need crosses once; finding out which is part of the time."""
+    """Each remote row that a PE's bags need is fetched once; the search for distinct rows is timed, too."""
 
     name = "halo"
 
@@ -61,7 +61,7 @@ class Halo(Side):
         self._halo = self.matrix(self.most * self.columns)
 
     def __call__(self, batch: Batch, out: Array) -> None:
-        """Plan, fetch, sum."""
+        """Plan, fetch and sum."""
         world, height = self.world, self.tables.split.height
         keys = self.kernels.keys(batch.ids, world.size, height)
         wanted, place = self.kernels.distinct(keys.reshape(-1))
@@ -71,7 +71,7 @@ class Halo(Side):
 
 
 def _fetch(side: Side, wanted: Array, into: Array) -> None:
-    """Get the rows of other PEs that sorted keys ``wanted`` name into the same places of ``into``."""
+    """Fetch the other PEs' rows of the sorted keys ``wanted`` into the same places of ``into``."""
     height, me = side.tables.split.height, side.world.rank
     ends = side.kernels.ends(wanted, len(side.pes), height)
     rows = side.kernels.rows(wanted, height)

@@ -1,4 +1,4 @@
-"""What is looked up: a folder with the sizes of the tables and, of every sample, a row of each table."""
+"""The data set of lookups: a folder with the table sizes and, for every sample, its row of each table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mgg.schema import Fixed, parsed
 MANIFEST_FILE = "samples.yaml"
 ROWS_FILE = "rows.npy"
 KIND = Kind(MANIFEST_FILE, (ROWS_FILE,))
-#: Rows of all tables together: they are numbered in 32 bits, with room for numbers by owner.
+#: Most rows of all tables together: row numbers have 32 bits, with room for numbers by owner.
 MOST_ROWS = 2**31 - 2**16
 _MAKE = "mgg generate criteo-like or mgg criteo"
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Manifest(Fixed):
-    """The folder's table of contents."""
+    """The manifest of a folder of samples."""
 
     schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
     name: str = Field(min_length=1, description="name of the data set")
@@ -36,7 +36,7 @@ class Manifest(Fixed):
 
     @property
     def origin(self) -> str:
-        """Where they come from, in words."""
+        """Describe the origin of the samples."""
         if "generator" in self.source:
             return "{generator} at scale {scale}, seed {seed}, Zipf's law of exponent {exponent}".format(**self.source)
         part = "" if self.source["all_lines"] else f", the first {self.source['lines']} lines"
@@ -53,12 +53,12 @@ class Manifest(Fixed):
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set that is read as it is needed.
+    """A data set that is read on demand.
 
     Attributes:
-        manifest: what it holds.
+        manifest: the folder's manifest.
         digest: hash of the manifest.
-        rows: int32 [samples, tables].
+        rows: each sample's row of each table, int32 [samples, tables].
     """
 
     manifest: Manifest
@@ -66,10 +66,10 @@ class Samples:
     rows: np.ndarray
 
     def batch(self, number: int, size: int, pe: int, pes: int) -> np.ndarray:
-        """PE ``pe``'s bags of a batch of ``size`` samples: int32 [bags, tables].
+        """Return PE ``pe``'s bags of batch ``number`` of ``size`` samples, int32 [bags, tables].
 
-        Rows are those of all tables, one table after the other. Batches follow one another in the samples; when these
-        are through, they begin anew.
+        Row numbers run through all tables, one table after the other. Batches are consecutive samples, and start over
+        at the end.
         """
         first = number % self.batches(size) * size
         begin, end = (first + bag for bag in share(size, pe, pes))
@@ -77,10 +77,10 @@ class Samples:
         return (self.rows[begin:end] + offsets).astype(np.int32)
 
     def batches(self, size: int) -> int:
-        """How many batches of ``size`` differ.
+        """Return the number of different batches of ``size``.
 
         Raises:
-            InputError: there are too few samples for one.
+            InputError: there are too few samples for one batch.
         """
         count = self.manifest.samples // size
         if not count:
@@ -91,24 +91,24 @@ class Samples:
 
 
 def share(size: int, pe: int, pes: int) -> tuple[int, int]:
-    """The bags of a batch of ``size`` that PE ``pe`` has: the first, and the first of the next PE."""
+    """Return the range of PE ``pe``'s bags in a batch of ``size``: its first bag, and the next PE's first bag."""
     return size * pe // pes, size * (pe + 1) // pes
 
 
 def write(
     out: Path, name: str, tables: Iterable[int] | None, parts: Iterable[np.ndarray], source: dict[str, Any]
 ) -> Manifest:
-    """Make the folder ``out``, or replace the one that is there.
+    """Write the folder ``out``, or replace an existing one.
 
     Args:
         out: the folder.
-        name: what the data set is called.
-        tables: rows of each; None: ``source["tables"]`` holds them when the ``parts`` have come to an end.
-        parts: int32 [samples, tables], one after the other.
-        source: what the manifest says of where they come from.
+        name: name of the data set.
+        tables: rows of each table; None: ``source["tables"]`` holds them after the last of ``parts``.
+        parts: int32 [samples, tables] each, in order.
+        source: origin of the samples, for the manifest.
 
     Raises:
-        InputError: there is no sample, or too many rows; or ``out`` is something else.
+        InputError: there are no samples, or too many rows; or ``out`` is not such a folder.
         MachineError: the disk is full or fails.
     """
     with replace_folder(out, KIND) as folder:
@@ -123,7 +123,7 @@ def write(
                     file.write(np.ascontiguousarray(part, np.int32).data)
                     samples += len(part)
                 file.seek(0)
-                # NumPy pads a header so that the first number of the shape can grow in place.
+                # NumPy pads the header so that the shape's first number can grow in place.
                 _header(file, samples, columns)
         except OSError as error:
             raise MachineError(f"{out}: cannot be written: {error.strerror or error}") from None
@@ -142,10 +142,10 @@ def _header(file: Any, samples: int, columns: int) -> None:
 
 
 def load(folder: Path, *, verify: bool) -> Samples:
-    """Read a folder that :func:`write` made; ``verify``: look at the hash of every byte.
+    """Read a folder that :func:`write` made; ``verify``: check the hash of its content.
 
     Raises:
-        InputError: it is none, or was altered; names the file.
+        InputError: the folder is not a data set, or was altered (names the file).
     """
     path = folder / MANIFEST_FILE
     values, digest = hashed.load(path, "samples", _MAKE)

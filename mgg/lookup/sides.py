@@ -1,8 +1,8 @@
-"""How a batch is looked up: what the sides that ``mgg lookup`` compares have in common.
+"""The interface of sides, the ways to look up a batch that ``mgg lookup`` compares.
 
-Every PE has its share of a batch's bags and wants their sums; who owns the rows follows from the side's split. Tables
-are only read, so no side waits for rows to be written; what a side plans for a batch (owners, order, repeats) is part
-of its work, since no batch comes twice.
+Every PE computes the sums of its share of a batch's bags. The side's split determines the owners of the rows. Tables
+are read-only, so no side waits for writes. Planning a batch (owners, order, repeats) is part of a side's work, because
+no batch comes twice.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from mgg.errors import InputError
 from mgg.lookup.samples import share
 from mgg.lookup.tables import ByRows, ByTables, Tables
 
-#: What numbers of rows count as on their way to the rows' owners, apart from embeddings.
+#: Traffic counter of row numbers that are sent to owners, separate from embeddings.
 IDS = "ids"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A PE's bags of a batch.
+    """One PE's bags of a batch.
 
     Attributes:
-        ids: int32 [bags, tables] on the PE's device, rows of all tables, one table after the other.
+        ids: int32 [bags, tables] on the PE's device; row numbers run through all tables, one table after the other.
         size: bags of all PEs.
-        remote: how many of ``ids`` other PEs own.
+        remote: number of ``ids`` that other PEs own.
     """
 
     ids: Array
@@ -42,9 +42,9 @@ class Side(ABC):
     """A way to look up batches.
 
     Attributes:
-        name: what the command line calls it.
-        split: who owns the rows.
-        in_place: it addresses the rows of all other PEs.
+        name: name on the command line.
+        split: assignment of rows to PEs.
+        in_place: whether the side addresses the rows of all other PEs.
     """
 
     name: ClassVar[str]
@@ -52,27 +52,27 @@ class Side(ABC):
     in_place: ClassVar[bool] = False
 
     def __init__(self, tables: Tables, columns: int, size: int):
-        """Make room (collective).
+        """Allocate buffers (collective).
 
         Args:
-            tables: split as the side wants them.
-            columns: how many tables there are, the rows of a bag.
-            size: bags of the largest batch, all PEs together.
+            tables: the tables, with the side's split.
+            columns: number of tables, the rows of a bag.
+            size: bags of the largest batch, over all PEs.
 
         Raises:
-            InputError: the PEs do not address what it reads; on every PE.
+            InputError: a PE does not address the memory that the side reads; on every PE.
         """
         self.world, self.tables, self.columns = tables.world, tables, columns
         self.pes, self.size = range(tables.world.size), size
         self.most = -(-size // len(self.pes))
-        #: ``mgg.kernel.cpu.lookups``, or its like for GPUs.
+        #: ``mgg.kernel.cpu.lookups``, or its GPU counterpart.
         self.kernels: Any = kernels_of(self.world)
         self._symmetric: list[SymmetricArray] = []
         self._check_reach()
         self._build()
 
     def _check_reach(self) -> None:
-        """Refuse PEs that do not address what the side reads, on every PE alike (collective)."""
+        """Raise InputError on every PE if a PE does not address the memory that the side reads (collective)."""
         reads = self.in_place or self.world.gpu
         lacking = [pe for pe in self.pes if pe not in self.tables.rows.peers] if reads else []
         found = self.world.gather(lacking)
@@ -84,24 +84,24 @@ class Side(ABC):
             ).on_every_pe()
 
     def bags(self, pe: int, size: int) -> int:
-        """How many bags PE ``pe`` has of a batch of ``size``."""
+        """Return the number of PE ``pe``'s bags in a batch of ``size``."""
         first, end = share(size, pe, len(self.pes))
         return end - first
 
     def matrix(self, rows: int) -> Array:
-        """float32 [rows, D] on the PE's device, uninitialized, with rows as far apart as those of the tables."""
+        """Return an uninitialized float32 [rows, D] matrix on the PE's device, with the row pitch of the tables."""
         dim = self.tables.dim
         return self.world.xp.empty((max(rows, 1), self.tables.layout.pitch(dim)), np.float32)[:, :dim]
 
     def symmetric(self, rows: int, dim: int) -> SymmetricArray:
-        """The same in symmetric memory, with ``dim`` columns (collective); freed with the side."""
+        """Return such a matrix with ``dim`` columns in symmetric memory (collective); ``close`` frees it."""
         layout, rows = self.tables.layout, max(rows, 1)
         self._symmetric.append(self.world.symmetric(layout.floats(rows, dim)))
         return layout.matrix(self._symmetric[-1], rows, dim)
 
     @abstractmethod
     def _build(self) -> None:
-        """Allocate what batches need (collective)."""
+        """Allocate the buffers of batches (collective)."""
 
     @abstractmethod
     def __call__(self, batch: Batch, out: Array) -> None:
@@ -115,11 +115,11 @@ class Side(ABC):
 
 
 def kernels_of(world: World) -> Any:
-    """What the device of ``world`` computes."""
+    """Return the lookup kernels for the device of ``world``."""
     if world.gpu:
         from mgg.kernel.cuda.lookups import CudaLookups
 
-        operators: Any = world.operators  # a GPU's launch kernels beside the table of operators
+        operators: Any = world.operators  # on GPUs they can also launch other kernels
         return CudaLookups(operators)
     from mgg.kernel.cpu import lookups
 

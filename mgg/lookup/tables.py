@@ -1,4 +1,4 @@
-"""Which PE has which rows of the tables, and the rows themselves in symmetric memory."""
+"""The assignment of table rows to PEs, and the rows themselves in symmetric memory."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from mgg.backend import World
 from mgg.backend.api import SymmetricArray, told_of_gpu_memory
 from mgg.errors import memory_error
 
-#: Rows that are made at once.
+#: Rows that are filled at a time.
 _CHUNK = 1 << 18
 
 
 class Split(Protocol):
-    """Who owns the rows of all tables, which are numbered one table after the other.
+    """The assignment of rows to PEs; row numbers run through all tables, one table after the other.
 
     Attributes:
         name: ``rows`` or ``tables``.
-        height: most rows of a PE.
+        height: most rows on a PE.
     """
 
     name: str
     height: int
 
     def rows_of(self, pe: int) -> range:
-        """The rows of PE ``pe``, in the order in which it has them."""
+        """Return the rows of PE ``pe`` in its storage order."""
 
     def remote(self, ids: np.ndarray, pe: int) -> int:
-        """How many of the rows ``ids`` another than PE ``pe`` owns."""
+        """Return how many of the rows ``ids`` are not on PE ``pe``."""
 
 
 class ByRows:
-    """Every table split by rows: row r is PE r mod P's row r div P, so that each table is spread over all PEs."""
+    """Every table is split by rows: row r is row r div P of PE r mod P, so each table is spread over all PEs."""
 
     name = "rows"
 
@@ -44,22 +44,22 @@ class ByRows:
         self.height = -(-self._total // pes)
 
     def rows_of(self, pe: int) -> range:
-        """Every P-th row."""
+        """Return every P-th row."""
         return range(pe, self._total, self._pes)
 
     def remote(self, ids: np.ndarray, pe: int) -> int:
-        """Those with another rest."""
+        """Count the rows with another remainder modulo P."""
         return int(np.count_nonzero(ids % self._pes != pe))
 
 
 class ByTables:
-    """Whole tables: as many to each PE, in their order; the first have one more where that does not come out even.
+    """Whole tables go to PEs in order, equally many per PE; with a remainder, the first PEs get one more.
 
-    That is how DLRM itself shares them out (``get_split_lengths`` of facebookresearch/dlrm).
+    DLRM itself splits them in this way (``get_split_lengths`` of facebookresearch/dlrm).
 
     Attributes:
-        tables: int [P + 1], PE p has those from ``tables[p]`` to ``tables[p + 1] - 1``.
-        first: its first row, int [P + 1].
+        tables: int [P + 1]; PE p owns tables ``tables[p]`` to ``tables[p + 1] - 1``.
+        first: first row of each PE, int [P + 1].
     """
 
     name = "tables"
@@ -72,18 +72,18 @@ class ByTables:
         self.height = int(np.diff(self.first).max())
 
     def rows_of(self, pe: int) -> range:
-        """Those of its tables."""
+        """Return the rows of the PE's tables."""
         return range(self.first[pe], self.first[pe + 1])
 
     def remote(self, ids: np.ndarray, pe: int) -> int:
-        """Those of other tables."""
+        """Count the rows of other PEs' tables."""
         return int(np.count_nonzero((ids < self.first[pe]) | (ids >= self.first[pe + 1])))
 
 
 class Tables:
-    """The rows of one PE, ``dim`` columns of float32, and ways to those of the others.
+    """The rows of one PE, ``dim`` columns of float32, with access to other PEs' rows.
 
-    What they hold depends on row and column alone (``mgg.aggregate.oracle``).
+    Values depend only on row and column (``mgg.aggregate.oracle``).
     """
 
     def __init__(self, world: World, split: Split, dim: int):
@@ -110,6 +110,6 @@ class Tables:
         world.barrier()
 
     def close(self) -> None:
-        """Free them (collective)."""
+        """Free the rows (collective)."""
         self.world.barrier()
         self.world.free(self._array)

@@ -1,4 +1,4 @@
-"""Stage partition: which PE owns which rows, and how good that choice is."""
+"""Stage partition: assign rows to PEs, and measure the quality of the assignment."""
 
 from mgg.partition.build import build, load, load_order
 from mgg.partition.schemes import schemes

@@ -1,4 +1,4 @@
-"""Make, store and read a partition: ``partition.json`` and, where nodes move, ``order.npy`` in a folder of its own."""
+"""Make, store and read a partition: a folder with ``partition.json`` and, if nodes move, ``order.npy``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ KIND = Kind(PARTITION_FILE, (ORDER_FILE,))
 def build(
     graph_path: str | Path, out: str | Path, *, pes: int, scheme: str, workgroup: int, dim: int, cover: bool = False
 ) -> PartitionRecord:
-    """Partition the graph folder ``graph_path`` and write the folder ``out``; ``cover``: count V_cover (``measure``).
+    """Partition the graph folder ``graph_path`` and write the folder ``out``; ``cover``: see ``measure``.
 
     Raises:
         InputError: an unknown scheme, or a graph that cannot be read (named).
-        MachineError: the scheme needs more than this machine has, or the disk is full or fails.
+        MachineError: the scheme needs more memory than this machine has, or the disk is full or fails.
     """
     split = find_scheme(scheme)
     graph = Graph.open(graph_path)
@@ -51,7 +51,7 @@ def build(
 
 
 def load(folder: str | Path) -> PartitionRecord:
-    """Read a partition's record; raises InputError that names the file and what is wrong with it."""
+    """Read a partition's record; raise InputError, which names the file and the problem."""
     try:
         return read_partition(folder)
     except InputError as error:
@@ -59,15 +59,15 @@ def load(folder: str | Path) -> PartitionRecord:
 
 
 def load_order(folder: str | Path, record: PartitionRecord) -> np.ndarray | None:
-    """The position of each node, int32 or int64 [n], or None where every node stays where it is.
+    """Return the position of each node, int32 or int64 [n], or None if no node moves.
 
     Args:
         folder: the partition.
-        record: what :func:`load` read from it.
+        record: the result of :func:`load`.
 
     Raises:
-        InputError: ``order.npy`` is missing, truncated or altered, no permutation, or one that changes the order of
-            the nodes of a PE.
+        InputError: ``order.npy`` is missing, truncated or altered, is not a permutation, or changes the order of a
+            PE's nodes.
     """
     if record.order is None:
         return None
@@ -79,7 +79,7 @@ def load_order(folder: str | Path, record: PartitionRecord) -> np.ndarray | None
 
 
 def _keeps_order(order: np.ndarray, bounds: list[int]) -> bool:
-    """Whether ``order`` is a permutation under which the nodes of each range of positions ascend."""
+    """Whether ``order`` is a permutation in which the nodes of each PE ascend."""
     nodes = np.full(len(order), -1, np.int64)
     if len(order) and (order.min() < 0 or order.max() >= len(order)):
         return False

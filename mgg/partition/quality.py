@@ -1,4 +1,4 @@
-"""How good a partition is: balance, cut, halos and the communication volumes of the CoLa paper (3.1, 4.1, 4.2)."""
+"""Measure a partition: balance, cut, halos and the communication volumes of the CoLa paper (3.1, 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mgg.graph.reorder.span import block_span
 from mgg.record import Quality
 
 FLOAT_BYTES = 4
-#: Most PEs for which the halo rows of every pair are kept.
+#: Most PEs for which the record holds the halo rows of every pair.
 MOST_PAIRED = 128
-#: PEs (and workgroups) whose needs one walk notes: bits of a word.
+#: PEs (and workgroups) whose halos one walk marks: the bits of a word.
 WORD = 64
 
 
 def volumes(nodes: int, pes: int, remote_arcs: int, halo_rows: int, dim: int) -> tuple[int, int, int]:
-    """V_CG, V_FR and V_FC in bytes (CoLa eq. 5 to 7)."""
+    """Return V_CG, V_FR and V_FC in bytes (CoLa eq. 5 to 7)."""
     row = FLOAT_BYTES * dim
     return row * nodes * (pes - 1), row * remote_arcs, row * halo_rows
 
@@ -30,19 +30,19 @@ def measure(
     walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, *, pes: int, workgroup: int, dim: int,
     cover: bool = False,
 ) -> Quality:  # fmt: skip
-    """Figures of a partition, from one walk over the arcs; where the rows of a PE do not follow one another, from one
-    for up to 64 PEs, two for up to 128, and so on.
+    """Measure the quality of a partition by walks over the arcs.
 
-    Memory is that of one block, at most 18 bytes a node, whatever the arcs, and 8 bytes a pair of PEs; with ``cover``
-    and another walk, two ids for each arc between PEs besides, and some 60 bytes for each that leaves one PE.
+    One walk suffices if each PE's rows are consecutive; otherwise there is one walk per 64 PEs. Memory is one block,
+    at most 18 bytes per node for any number of arcs, and 8 bytes per pair of PEs. ``cover`` takes another walk, two
+    ids per arc between PEs, and some 60 bytes per arc that leaves one PE.
 
     Args:
-        walk: gives, anew at every call, blocks of rows with global columns, each with its first row; together all rows.
+        walk: returns, at every call, all rows in blocks with global columns, each with its first row.
         owners: uint16 [n], the PE of each node.
         pes: P.
-        workgroup: G, the PEs of a workgroup; the last one may have fewer.
-        dim: embedding columns of the stated volumes.
-        cover: count what crosses where each pair of PEs takes the least of rows and sums.
+        workgroup: G, the PEs per workgroup; the last one may have fewer.
+        dim: embedding columns for the volumes.
+        cover: count the transfers (V_cover) if each pair of PEs sends the fewest rows and sums.
     """
     counts = _count(walk, owners, pes, workgroup)
     groups = np.arange(pes) // workgroup
@@ -81,7 +81,7 @@ def measure(
 
 
 def _covers(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int) -> int:
-    """Rows and sums of the least vertex covers of all ordered pairs of PEs (SHIRO)."""
+    """Return the number of rows and sums in minimum vertex covers of all ordered pairs of PEs (SHIRO)."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for lo, block in walk():
         rows = (lo + row_ids(block)).astype(block.indices.dtype)
@@ -94,20 +94,20 @@ def _covers(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, p
     total, origin = 0, owners[sources]
     for pe in range(pes):
         mine = np.flatnonzero(origin == pe)
-        # A row goes to each PE by itself.
+        # Each PE receives its own copy of a row, so every pair of row and receiver is a separate vertex.
         total += cover_size(sources[mine].astype(np.int64) * pes + owners[targets[mine]], targets[mine])
     return total
 
 
 @dataclass
 class _Counts:
-    """What the walk finds.
+    """The counts of a walk.
 
     Attributes:
-        arcs, cut: int64 [P], arcs of each PE's rows, and those whose column another PE owns.
+        arcs, cut: arcs of each PE's rows, and those whose column another PE owns, int64 [P].
         group_cut: arcs whose column another workgroup owns.
-        pairs: int64 [P, P], rows of PE q that PE p needs.
-        group_halos: int64 [workgroups], rows of other workgroups that each workgroup needs.
+        pairs: number of PE q's rows that PE p needs, int64 [P, P].
+        group_halos: number of other workgroups' rows that each workgroup needs, int64 [workgroups].
         span: sum of |row - column| over all arcs.
     """
 
@@ -120,7 +120,7 @@ class _Counts:
 
 
 def _count(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int, workgroup: int) -> _Counts:
-    """What the arcs say of every PE, pair of PEs and workgroup."""
+    """Count the arcs and halo rows of every PE, pair of PEs and workgroup."""
     groups = -(-pes // workgroup)
     counts = _Counts(
         np.zeros(pes, np.int64),
@@ -137,7 +137,7 @@ def _count(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pe
 def _count_in_order(
     walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, workgroup: int, counts: _Counts
 ) -> None:
-    """PEs come one after the other, so that a node bears the mark of the last PE and workgroup that need it."""
+    """Count for consecutive PEs: each node stores a mark of the last PE and of the last workgroup that need it."""
     seen, group_seen = np.zeros((2, len(owners)), np.uint16)
     tally = np.zeros((3, len(counts.arcs)), np.int64)
     for lo, block in walk():
@@ -152,7 +152,7 @@ def _count_in_order(
 def _count_in_words(
     walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, workgroup: int, counts: _Counts
 ) -> None:
-    """A node has a bit for each PE and for each other workgroup that needs it; 64 of each are noted in one walk."""
+    """Count for any order: each node has a bit per PE and per other workgroup that needs it, 64 of each per walk."""
     pes, groups = len(counts.arcs), len(counts.group_halos)
     for first in range(0, pes, WORD):
         needs = np.zeros(len(owners), _word(pes - first))
@@ -170,12 +170,12 @@ def _count_in_words(
 def _note_in_order(  # type: ignore[no-untyped-def]
     indptr, indices, lo, owners, workgroup, seen, group_seen, tally, pairs, group_halos
 ):
-    """Count each PE's and workgroup's needs as they come up; tally arcs, cut and workgroup cut."""
+    """Count each PE's and workgroup's halo rows at their first use; tally arcs, cut and workgroup cut."""
     for r in range(indptr.size - 1):
         pe = np.int64(owners[lo + r])
         group = pe // workgroup
         first_pe, last_pe = group * workgroup, (group + 1) * workgroup
-        # Marks are numbers from 1.
+        # Marks start at 1.
         mine, ours = np.uint16(pe + 1), np.uint16(group + 1)
         cut = group_cut = 0
         for k in range(indptr[r], indptr[r + 1]):
@@ -197,17 +197,17 @@ def _note_in_order(  # type: ignore[no-untyped-def]
 
 
 def _word(bits: int) -> type[np.unsignedinteger]:
-    """The narrowest type with so many bits, of at most 64."""
+    """Return the narrowest unsigned type with ``bits`` bits, at most 64."""
     return next((kind for kind, width in ((np.uint8, 8), (np.uint16, 16), (np.uint32, 32)) if bits <= width), np.uint64)
 
 
 @numba.njit(cache=True, nogil=True)
 def _note(indptr, indices, lo, owners, workgroup, first, needs, group_needs, tally):  # type: ignore[no-untyped-def]
-    """Note which PEs and workgroups from number ``first`` on need each column; tally arcs, cut and workgroup cut."""
+    """Mark which PEs and workgroups from number ``first`` on need each column; tally arcs, cut and workgroup cut."""
     for r in range(indptr.size - 1):
         pe = np.int64(owners[lo + r])
         group = pe // workgroup
-        # Shifts beyond the word are undefined, so PEs of another walk get no bit.
+        # Shifts beyond the word are undefined, so PEs of other walks get no bit.
         mine = needs.dtype.type(1 << (pe - first)) if 0 <= pe - first < WORD else needs.dtype.type(0)
         ours = group_needs.dtype.type(1 << (group - first)) if 0 <= group - first < WORD else group_needs.dtype.type(0)
         first_pe, last_pe = group * workgroup, (group + 1) * workgroup
@@ -228,7 +228,7 @@ def _note(indptr, indices, lo, owners, workgroup, first, needs, group_needs, tal
 
 @numba.njit(cache=True, nogil=True)
 def _sum_pairs(needs, owners, first, pairs):  # type: ignore[no-untyped-def]
-    """Add each node, with owner q, to ``pairs[p, q]`` of every PE p that needs it."""
+    """Count each node, with owner q, in ``pairs[p, q]`` for every PE p that needs it."""
     for node in range(needs.size):
         rest, pe = needs[node], first
         while rest:
@@ -240,7 +240,7 @@ def _sum_pairs(needs, owners, first, pairs):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _sum_bits(needs, bits):  # type: ignore[no-untyped-def]
-    """How many nodes have each of the ``bits`` bits, int64 [bits]."""
+    """Return how many nodes have each of the ``bits`` bits set, int64 [bits]."""
     found = np.zeros(max(bits, 0), np.int64)
     for node in range(needs.size):
         rest, bit = needs[node], 0

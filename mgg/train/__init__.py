@@ -1,4 +1,4 @@
-"""Stage train: full-graph training; a technique aggregates, or brings halo rows to models that work arc by arc."""
+"""Stage train: full-graph training. A technique aggregates, or fetches halo rows for models that work arc by arc."""
 
 from mgg.train.loop import Result, train
 from mgg.train.trainer import Trainer, loss_and_gradients

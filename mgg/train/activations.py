@@ -1,7 +1,7 @@
-"""Which activations a training keeps, makes again or holds elsewhere, so that it fits into the memory that it may take.
+"""Decide which activations a training keeps, recomputes or offloads, so that it fits into its memory.
 
-The cheapest way by predicted seconds: stage by stage (``mgg.model.activations``), a second forward pass against the
-way to page-locked memory, or to mapped files, and back. All PEs choose alike, since passes are collective.
+The choice minimizes predicted seconds. For each stage (``mgg.model.activations``) it compares a second forward pass
+with transfers to and from page-locked memory or mapped files. All PEs choose the same, since passes are collective.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from mgg.train.targets import Targets
 from mgg.train.technique import widths
 
 _log = logging.getLogger(__name__)
-#: Most combinations of modes that are tried out for whether any of them fits.
+#: Limit on the combinations of modes that are tried to find whether any fits.
 WAYS = 1_000
-#: Of the probe: rows and columns of a dense product, and bytes that go out and come back.
+#: The probe: rows and columns of its dense product, bytes that it transfers out and back, and repetitions.
 _ROWS, _COLUMNS, _BYTES, _TIMES = 1024, 256, 2**22, 3
-#: Forward passes that an epoch takes as long as: one in training, two on the way back, an evaluation.
+#: Time of an epoch in forward passes: one in training, two for the backward pass, one evaluation.
 _PASSES = 4
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """A stage on one PE, in numbers of 4 bytes, by what its modules hold (``Held``).
+    """Memory of a stage on one PE, in numbers of 4 bytes, from the memory of its modules (``Held``).
 
     Attributes:
-        given: its input; none of the first stage, whose input is among the features.
-        lasting: made once for all passes.
-        saved: that it saves for its backward pass, and that stays until the next pass unless it is forgotten.
-        kept: that it saves, too, and that goes module by module on the way back.
-        peak: the most that a module holds beside ``saved``, and ``kept`` of those before it in the stage.
-        alone: the most that a module holds, its input included, where all others have nothing in memory.
-        passing: the gradient by its output.
+        given: the stage's input; 0 for the first stage, whose input counts as features.
+        lasting: values computed once for all passes.
+        saved: values saved for the backward pass that stay until the next pass unless forgotten.
+        kept: values saved for the backward pass that it frees module by module.
+        peak: the most that a module needs on top of ``saved`` and of ``kept`` of the modules before it in the stage.
+        alone: the most that a module needs, its input included, while no other module has values in memory.
+        passing: the gradient of the stage's output.
     """
 
     given: int
@@ -66,13 +66,13 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Account:
-    """What a training takes of one PE, by what becomes of its stages' activations.
+    """Memory of a training on one PE, as a function of the modes of its stages.
 
     Attributes:
-        need: where all are kept.
-        held: of all modules there.
-        stages: of each.
-        working: beside what they hold.
+        need: memory if all activations are kept.
+        held: memory of all modules in that case.
+        stages: footprint of each stage.
+        working: memory on top of what modules hold.
     """
 
     need: Need
@@ -81,20 +81,20 @@ class Account:
     working: Working
 
     def with_modes(self, modes: Sequence[Mode]) -> Need:
-        """The need where stages are in ``modes``; where all are kept, ``need``."""
+        """Return the need for stages in ``modes``; equals ``need`` if all are kept."""
         stays = kept = peak = 0
         for place, (mode, stage) in enumerate(zip(modes, self.stages, strict=True)):
-            # A stage holds its input where the one before it does not keep it.
+            # A stage holds its input itself if the stage before it does not keep it.
             given = stage.given if place and modes[place - 1] != "keep" else 0
             if mode == "keep":
                 most, after = given + stage.peak, given + stage.kept
-            elif mode == "recompute":  # what it saves is made again while the gradient by its output waits
+            elif mode == "recompute":  # saved values are recomputed while the gradient of the output waits
                 most, after = stage.given + stage.saved + stage.peak + stage.passing, stage.given
-            elif self.working.room.gpu:  # all of it comes back, its input, too
+            elif self.working.room.gpu:  # everything returns to the GPU, the input included
                 most, after = stage.given + stage.saved + stage.peak, 0
-            else:  # on the way back all of it is in mapped files
+            else:  # in the backward pass everything is in mapped files
                 most, after = stage.alone, 0
-            if self.working.room.gpu and place and modes[place - 1] == "host":  # on its way, out and back
+            if self.working.room.gpu and place and modes[place - 1] == "host":  # in transfer, out or back
                 most += self._moved(place - 1)
             stays += stage.lasting + (stage.saved if mode == "keep" else 0)
             peak, kept = max(peak, kept + most), kept + after
@@ -102,13 +102,13 @@ class Account:
         return replace(self.need, activations=self.working.bytes_with(held))
 
     def outside(self, modes: Sequence[Mode]) -> int:
-        """Bytes that are held elsewhere; inputs once, by the stage that made them where that is held elsewhere, too."""
+        """Return the offloaded bytes; an input counts once if the stage that made it is offloaded, too."""
         places = [place for place, mode in enumerate(modes) if mode == "host"]
         again = sum(self.stages[place].given for place in places if place - 1 in places)
         return FLOAT * (sum(map(self._moved, places)) - again)
 
     def moved(self, place: int) -> int:
-        """Bytes that a stage moves, its input included."""
+        """Return the bytes that a stage transfers, its input included."""
         return FLOAT * self._moved(place)
 
     def _moved(self, place: int) -> int:
@@ -117,7 +117,7 @@ class Account:
 
 
 def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, working: Working) -> Account:
-    """That of a PE, which takes ``need`` where all activations are kept; ``features`` are their columns."""
+    """Return the PE's account; ``need`` is its memory if all activations are kept, ``features`` the feature columns."""
     every, found, columns, rows = list(chain.each_held(features, working.room)), [], features, working.room.rows
     each = iter(every)
     for place, stage in enumerate(stages):
@@ -145,13 +145,13 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
 
 @dataclass(frozen=True)
 class Limits:
-    """What all PEs may take, the same on every PE.
+    """The memory limits of all PEs, the same on every PE.
 
     Attributes:
-        accounts: of the PEs.
-        places: PEs that share memory, and what is free there.
-        hosts: PEs that share a host, and how much may be held elsewhere there.
-        cap: bytes that a PE may take at most.
+        accounts: account of each PE.
+        places: groups of PEs that share memory, with the free bytes (None: unknown).
+        hosts: groups of PEs that share a host, with the bytes that may be offloaded there (None: unknown).
+        cap: limit on the bytes of a PE.
     """
 
     accounts: list[Account]
@@ -161,7 +161,7 @@ class Limits:
 
     @classmethod
     def of(cls, world: World, mine: Account, cap: int | None) -> Limits:
-        """Collective."""
+        """Gather the limits of all PEs (collective)."""
         shared = [(pes, left) for pes, _, left in host_memory.places(world, None)]
         room = 0 if world.gpu else mapped.room()[1]
         hosts = [
@@ -170,7 +170,7 @@ class Limits:
         return cls(world.gather(mine), shared, hosts, cap)
 
     def over(self, modes: Sequence[Mode]) -> float:
-        """Bytes that are lacking where most are; 0 or less: it fits."""
+        """Return the largest shortage in bytes; 0 or less if the training fits."""
         needs = [account.with_modes(modes).total for account in self.accounts]
         outside = [account.outside(modes) for account in self.accounts]
         if any(left is not None and sum(outside[pe] for pe in pes) > left for pes, left in self.hosts):
@@ -181,19 +181,19 @@ class Limits:
         return max(short, default=0)
 
     def most(self, modes: Sequence[Mode]) -> int:
-        """Bytes of the PE that takes most."""
+        """Return the bytes of the PE that needs most."""
         return max(account.with_modes(modes).total for account in self.accounts)
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Predicted seconds of an epoch with all activations kept, and by stage what else the other modes take."""
+    """Predicted seconds of an epoch with all activations kept, and the extra seconds of each mode by stage."""
 
     epoch: float
     more: list[dict[Mode, float]]
 
     def of(self, modes: Sequence[Mode]) -> float:
-        """Of an epoch."""
+        """Return the seconds of an epoch."""
         return self.epoch + sum(more[mode] for mode, more in zip(modes, self.more, strict=True))
 
 
@@ -201,7 +201,7 @@ def seconds_of(
     world: World, layout: PeLayout, stages: Sequence[Stage], technique: str, options: dict[str, Any], dtype: str,
     mine: Account,
 ) -> Seconds:  # fmt: skip
-    """By the cost model of products and by what a probe takes here (collective, the same on every PE)."""
+    """Predict seconds from the cost model of products and a probe here (collective, the same on every PE)."""
     dense, there, back = _probe(world)
     model, parsed = forecast(world, layout, "forward", dtype), parse_options(technique, options)
     arcs, rows = layout.forward.local.arcs + layout.forward.remote.arcs, layout.rows
@@ -220,14 +220,14 @@ def seconds_of(
     work, ways = slowest.tolist()
     more: list[dict[Mode, float]] = []
     for place, (again, way) in enumerate(zip(work, ways, strict=True)):
-        # On GPUs transfers go beside the forward pass of the next stage, and the backward one, of two passes.
+        # On GPUs transfers overlap the next stage's forward pass, and its backward pass, which costs two.
         beside = 3 * work[min(place + 1, len(work) - 1)] if world.gpu else 0.0
         more.append({"keep": 0.0, "recompute": again, "host": max(0.0, way - beside)})
     return Seconds(_PASSES * sum(work), more)
 
 
 def _probe(world: World) -> tuple[float, float, float]:
-    """Seconds of a multiplication in a dense product, and of a byte that goes out, and comes back (collective)."""
+    """Measure seconds per operation of a dense product, per byte out, and per byte back (collective)."""
     xp, clock = world.xp, world.clock()
     arrays, shapes = arrays_of(world), ((_ROWS, _COLUMNS), (_COLUMNS, _COLUMNS))
     x, w = (xp.zeros(shape, np.float32) for shape in shapes)
@@ -249,15 +249,15 @@ def _probe(world: World) -> tuple[float, float, float]:
 
 
 def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> list[Mode] | None:
-    """The modes that fit at the fewest predicted seconds, step by step; None: none do.
+    """Search greedily for the modes that fit at the fewest predicted seconds; return None if none fit.
 
-    Each step changes the stage that takes the fewest seconds for the bytes that it saves; in the end what is not needed
-    is taken back, the slowest first.
+    Each step changes the stage with the fewest extra seconds per byte saved. The end undoes changes that turned out to
+    be unnecessary, the slowest first.
 
     Args:
-        able: of each stage the modes other than ``keep`` that it may be in.
-        limits: what there is.
-        seconds: what the modes take.
+        able: for each stage, the modes other than ``keep`` that it supports.
+        limits: the memory limits.
+        seconds: predicted seconds of the modes.
     """
     modes: list[Mode] = ["keep"] * len(able)
     whole = [sum(account.moved(place) for account in limits.accounts) for place in range(len(able))]
@@ -268,7 +268,7 @@ def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> 
                 changed = [*modes[:place], mode, *modes[place + 1 :]]
                 saved, cost = short - limits.over(changed), seconds.more[place][mode]
                 if saved > -math.inf:
-                    # What lowers no peak by itself may do so together with others.
+                    # A change that lowers no peak by itself may do so together with others.
                     steps.append((saved <= 0, cost / max(saved if saved > 0 else whole[place], 1), place, changed))
         modes = min(steps)[-1] if steps else ["recompute" if "recompute" in others else "keep" for others in able]
         if not steps:
@@ -276,7 +276,7 @@ def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> 
     if limits.over(modes) > 0:
         return None
     slowest = sorted(range(len(able)), key=lambda place: -seconds.more[place][modes[place]])
-    # What one stage no longer needs may make others unnecessary that were looked at before.
+    # Undoing one stage's change may make changes unnecessary that this loop visited before.
     for place in slowest * len(able):
         kept: list[Mode] = [*modes[:place], "keep", *modes[place + 1 :]]
         if limits.over(kept) <= 0:
@@ -288,16 +288,16 @@ def decide(
     world: World, layout: PeLayout, chain: Chain, how: tuple[str, dict[str, Any], str], given: Input,
     learned: Targets, turned: Turning, copies: int, limited: tuple[Activations, int | None],
 ) -> tuple[Need, list[Stage]]:  # fmt: skip
-    """What a training takes, and the stages of ``chain`` in their modes; rank 0 says whether it fits (collective).
+    """Return a training's need and the stages of ``chain`` with their modes set; rank 0 logs the choice (collective).
 
     Args:
-        world, layout, chain, given, turned, copies: as of ``memory.need``.
+        world, layout, chain, given, turned, copies: see ``memory.need``.
         how: technique, its options, and the type of embeddings.
-        learned: what is learned.
-        limited: what becomes of activations, and the bytes that a PE may take.
+        learned: the targets.
+        limited: the requested handling of activations, and the limit on the bytes of a PE.
 
     Raises:
-        ShortError: it does not fit.
+        ShortError: the training does not fit.
     """
     (technique, options, dtype), (asked, cap), stages = how, limited, stages_of(chain)
     targets = learned.memory, learned.passing
@@ -314,7 +314,7 @@ def decide(
     elif asked == "auto" and limits.over(kept) > 0:
         most: list[Mode] = [others[-1] if others else "keep" for others in able]
         modes = min(kept, most, key=limits.most)
-        # Nothing is measured for a training that fits in no way.
+        # Skip the measurement for a training that cannot fit in any mode.
         ways = product(*(["keep", *others] for others in able))
         if any(limits.over(list(way)) <= 0 for way in islice(ways, WAYS)) or next(ways, None) is not None:
             seconds = seconds_of(world, layout, stages, technique, options, dtype, mine)
@@ -335,17 +335,17 @@ def decide(
 def _able(stage: Stage, options: dict[str, Any]) -> list[Mode]:
     if not stage.spared:
         return []
-    # Rows of the last epoch, and random numbers of roundings, go with the order of the products.
+    # Stale rows and the random numbers of roundings depend on the order of the products.
     return ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
 
 
 def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
-    """What becomes of the activations of stages that do not keep them, by name."""
+    """Return the mode of each stage that does not keep its activations, by name."""
     return {stage.name or f"stage{place}": stage.mode for place, stage in enumerate(stages) if stage.mode != "keep"}
 
 
 def told(stages: Sequence[Stage], gpu: bool) -> str:
-    """The same for messages; empty where all are kept."""
+    """Describe the modes for messages; empty if all activations are kept."""
     by_name, parts = modes_by_name(stages), []
     where = "page-locked host memory" if gpu else "mapped files"
     for mode, what in (("recompute", "recomputed"), ("host", f"in {where}")):
@@ -367,7 +367,7 @@ _WHY = (
 
 
 def _check(world: World, limits: Limits, modes: Sequence[Mode], need: Need, asked: Activations) -> None:
-    """Raise ShortError on every PE where the training does not fit (collective)."""
+    """Raise ShortError on every PE if the training does not fit (collective)."""
     needs = [account.with_modes(modes) for account in limits.accounts]
     over = [pe for pe, each in enumerate(needs) if limits.cap is not None and each.total > limits.cap]
     spared = "" if asked != "auto" or {*modes} == {"keep"} else ", with activations recomputed or held elsewhere"

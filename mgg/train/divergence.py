@@ -1,4 +1,4 @@
-"""Which layer numbers that are too large, or none any more, come from: one more pass, module by module."""
+"""Find the layer whose output is too large or not finite, by one more pass, module by module."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from mgg.backend.api import World
 from mgg.model import Chain, Features, Pass
 from mgg.model.arrays import LARGEST
 
-#: Entries that are brought to the host at a time.
+#: Entries copied to the host at a time.
 PIECE = 2**22
 
 
 def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, bool]:
-    """The first layer whose output is not finite or beyond ``LARGEST``; without one that of the largest (collective).
+    """Return the first layer whose output is not finite or beyond ``LARGEST``, else the largest (collective).
 
-    A layer is called by its parameters; the module is the part of it whose output that is.
+    A layer is named after its parameters, with the module in it that has this output.
 
     Args:
         world: the PEs.
         chain: the model.
         x: its input.
-        run: the pass to go through again.
+        run: the pass to repeat.
 
     Returns:
-        Its name, as in ``layer layer1 (Linear)``, and whether its output is beyond ``LARGEST``; the same on every PE.
+        Its name, such as ``layer layer1 (Linear)``, and whether its output is beyond ``LARGEST`` or not finite; both
+        the same on every PE.
     """
     layer = _layer(chain)
     worst = -1.0, ""
@@ -35,7 +36,7 @@ def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, boo
         before = x
         with np.errstate(over="ignore", invalid="ignore"):
             x = module.forward(x, run)
-        if x is before and not module.parameters:  # dropout that leaves all as it is makes nothing
+        if x is before and not module.parameters:  # dropout that changed nothing
             continue
         size = float(np.max(world.gather(largest(world, x))))
         name = f"layer {layer} ({type(module).__name__})"
@@ -46,14 +47,14 @@ def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, boo
 
 
 def _layer(module: Any) -> str:
-    """What the names of a module's parameters begin with; empty without any."""
+    """Return the prefix of the module's parameter names; empty without parameters."""
     return module.parameters[0].name.rpartition(".")[0] if module.parameters else ""
 
 
 def largest(world: World, x: Features) -> float:
-    """The largest absolute value of this PE's rows, nan where one is; 0 for sparse features or none.
+    """Return the largest absolute value of this PE's rows, nan if one is nan; 0 for sparse features or none.
 
-    Piece by piece: nobody has planned for a copy of it.
+    Works piece by piece, because the memory prediction has no room for a copy of ``x``.
     """
     if x is None or hasattr(x, "toarray"):
         return 0.0

@@ -1,4 +1,4 @@
-"""The score of a finished run from its predictions; for OGB's data sets by OGB's own Evaluator."""
+"""Score a finished run from its predictions; OGB's data sets use OGB's own Evaluator."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def evaluate(run: str | Path) -> dict[str, Any]:
     """Score ``predictions.parquet`` of a run.
 
     Args:
-        run: the run's folder, or that of mgg infer.
+        run: the folder of a run, or of mgg infer.
 
     Returns:
-        ``dataset``, ``judge`` (``mgg`` or ``ogb``), ``metric``, and the metric over the labeled nodes of ``train``,
-        ``validation`` and ``test``, None where a split has none.
+        ``dataset``, ``judge`` (``mgg`` or ``ogb``), ``metric``, ``nodes`` (their number), and the metric over the
+        labeled nodes of ``train``, ``validation`` and ``test``; None for a split without any.
 
     Raises:
-        InputError: the folder is no run, its predictions cannot be read, or it is not of the data set of OGB's that it
-            is called.
-        MachineError: the data set is OGB's and the package ogb is not installed.
+        InputError: the folder is not a run, its predictions cannot be read, or the graph has the name of an OGB data
+            set and is another one.
+        MachineError: the data set is OGB's, and the package ogb is not installed.
     """
     record = read_predicted(Path(run))
     predicted, label, split = _predictions(run_file(run, PREDICTIONS_FILE))
@@ -60,7 +60,7 @@ def _score(judge: _Ogb | None, metric: str, label: np.ndarray, predicted: np.nda
         if label.ndim == 1:
             label, predicted = label.reshape(-1, 1), predicted.reshape(-1, 1)
         else:
-            # OGB's word for unknown.
+            # OGB marks unknown labels with NaN.
             label = np.where(label <= 1, label, np.nan)
         return judge(label, predicted)
     if label.ndim == 1:
@@ -74,7 +74,7 @@ def _score(judge: _Ogb | None, metric: str, label: np.ndarray, predicted: np.nda
 
 
 class _Ogb:
-    """OGB's Evaluator of a data set."""
+    """OGB's Evaluator for a data set."""
 
     def __init__(self, run: str | Path, dataset: str) -> None:
         try:
@@ -88,14 +88,14 @@ class _Ogb:
         self.metric: str = self._evaluator.eval_metric
 
     def __call__(self, label: np.ndarray, predicted: np.ndarray) -> float:
-        """The metric of [nodes, tasks] each, unknown labels NaN."""
+        """Return the metric; both arguments are [nodes, tasks], unknown labels NaN."""
         found = self._asked(lambda: self._evaluator.eval({"y_true": label, "y_pred": predicted}))
         return float(found[self.metric])
 
     def _asked(self, question: Callable[[], Any]) -> Any:
-        """The answer; what the Evaluator refuses is a graph that has a name of OGB's and is another one."""
+        """Call the Evaluator; if it refuses, the graph has an OGB name but is another graph."""
         try:
-            # It prints the names that it does not know.
+            # The Evaluator prints unknown names.
             with redirect_stdout(StringIO()):
                 return question()
         except (RuntimeError, ValueError) as error:
@@ -107,7 +107,7 @@ class _Ogb:
 
 
 def _predictions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Classes or logits, and labels, [nodes] or [nodes, tasks], and splits."""
+    """Read classes or logits, labels (both [nodes] or [nodes, tasks]), and splits [nodes]."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
@@ -122,7 +122,7 @@ def _predictions(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _array(column: Any) -> np.ndarray:
-    """A column, or a matrix of one of lists."""
+    """Return a column as an array; a column of lists becomes a matrix."""
     if not isinstance(column.type, pa.FixedSizeListType):
         return np.asarray(column)
     return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)

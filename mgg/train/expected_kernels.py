@@ -1,4 +1,4 @@
-"""The kernels that a training on GPUs will ask for, as far as the model and the technique tell."""
+"""The kernels that a training on GPUs will need, as far as the model and the technique determine them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgg.model.program import asked_of, programs_of
 def foreseen(
     model: str | Model, technique: str, options: dict[str, Any], dtype: str, *, shmem: bool = True
 ) -> list[Build]:
-    """What to compile ahead; ``shmem``: kernels may call NVSHMEM.
+    """Return the kernels to compile ahead; with ``shmem``, kernels may call NVSHMEM.
 
     Raises:
         InputError: unknown model, technique or option.
@@ -26,13 +26,13 @@ def foreseen(
     else:
         builds = of_products([(technique, parse_options(technique, options))], [dtype], shmem=shmem)
     find(model)
-    # Features that are sparse are multiplied as they are, float32.
+    # Sparse features are always multiplied in float32.
     plain = [build_of(source, 32) for source in ("rows", "narrow_rows")]
     return builds + [build for build in plain if build not in builds]
 
 
 def of_programs(chain: Chain, graph: Neighborhood) -> list[Build]:
-    """The kernels of the vertex programs of ``chain`` on this PE's part of the graph; none on CPUs (collective)."""
+    """Return the kernels of the vertex programs of ``chain`` for this PE's graph; none on CPUs (collective)."""
     found: list[Build] = []
     for layer in programs_of(chain):
         (trained, inputs), (evaluated, _) = (asked_of(chain, layer, training=training) for training in (True, False))

@@ -1,4 +1,4 @@
-"""Weights that were trained elsewhere: files of named arrays, and which of them are which of a model's."""
+"""Import weights that were trained elsewhere: read files of named arrays and match them with a model's arrays."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mgg.errors import InputError
 from mgg.model import Array, Chain
 from mgg.schema import nearest
 
-#: Types of safetensors that hold floats as NumPy's do.
+#: Float types of safetensors that NumPy has, too.
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
-#: What may stand behind the name of a model's array, and what it makes of that of the file for a shape.
+#: Suffixes of a model array's name in a map, and how each converts the file's array to the model's shape.
 _CHANGES: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     ".T": lambda array, shape: array.T,
     ".reshape": lambda array, shape: array.reshape(shape) if array.size == math.prod(shape) else array,
     "": lambda array, shape: array,
 }
-#: Arrays by name: the type as the file calls it, and the values; in place of what is no floats, zeros of int8.
+#: Arrays by name: the file's name of the type, and the values; int8 zeros stand for types that are not floats.
 Found = Mapping[str, tuple[str, Array]]
 _LISTED = 8
 
 
 def read(path: Path) -> tuple[Found, str]:
-    """The arrays of a ``.safetensors`` or ``.npz`` file, and its sha256; raises InputError where it cannot be read."""
+    """Return the arrays of a ``.safetensors`` or ``.npz`` file and its sha256; raise InputError if it is unreadable."""
     if path.is_dir() or path.suffix not in (".safetensors", ".npz"):
         raise InputError(
             f"{path}: is neither a .safetensors nor a .npz file; in PyTorch:"
@@ -51,18 +51,18 @@ def read(path: Path) -> tuple[Found, str]:
 
 
 def _array(dtype: str, shape: list[int], data: bytes) -> Array:
-    if dtype == "BF16":  # of which NumPy knows nothing: the upper half of a float32
+    if dtype == "BF16":  # NumPy has no such type: it is the upper half of a float32
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
     return np.frombuffer(data, _FLOATS[dtype]).reshape(shape) if dtype in _FLOATS else np.zeros(shape, np.int8)
 
 
 def fitted(path: Path, found: Found, maps: Iterable[str], chain: Chain) -> tuple[dict[str, Array], str]:
-    """Weights (float32) and running statistics (float64) of ``chain`` by name, and what was converted, if anything.
+    """Return weights (float32) and running statistics (float64) of ``chain`` by name, and a note on conversions.
 
     Args:
-        path, found: the file, and what ``read`` has found in it.
-        maps: ``theirs=ours`` for arrays that are called otherwise; ``ours.T`` takes the transpose, ``ours.reshape``
-            the values in their order, and an empty ``ours`` leaves the array out.
+        path, found: the file, and the arrays that ``read`` returned.
+        maps: ``theirs=ours`` for arrays with other names; ``ours.T`` takes the transpose, ``ours.reshape`` keeps the
+            order of the values, and an empty ``ours`` leaves the array out.
         chain: the model.
 
     Raises:
@@ -95,7 +95,7 @@ def fitted(path: Path, found: Found, maps: Iterable[str], chain: Chain) -> tuple
 
 
 def _mapped(path: Path, maps: Iterable[str], found: Found, mine: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """By name in the file the name here, empty where it is left out, and the ending that says what is done with it."""
+    """Return the model's name (empty: leave out) and the suffix of ``_CHANGES``, by name in the file."""
     named: dict[str, tuple[str, str]] = {}
     for text in maps:
         theirs, equals, whole = text.partition("=")
@@ -112,7 +112,7 @@ def _mapped(path: Path, maps: Iterable[str], found: Found, mine: Mapping[str, An
 
 
 def _misfit(mine: Mapping[str, Any], given: Mapping[str, str], arrays: Mapping[str, Array]) -> str:
-    """What is missing, unknown, or of another shape; empty where nothing is."""
+    """Describe the arrays that are missing, unknown or of another shape; empty if there are none."""
     unknown = {theirs: f"{theirs} {list(arrays[ours].shape)}" for ours, theirs in given.items() if ours not in mine}
     missing, other = [], []
     for ours, (shape, _) in mine.items():

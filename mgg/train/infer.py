@@ -1,4 +1,4 @@
-"""What a model that was trained elsewhere says of every node: one pass over the whole graph, on any number of PEs."""
+"""Inference with a model that was trained elsewhere: one pass over the whole graph, on any number of PEs."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def infer(
     maps: Sequence[str] = (), options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
     dtype: str = "fp32",
 ) -> InferenceRecord:  # fmt: skip
-    """Predict with ``weights``, layer by layer over all nodes and arcs (collective).
+    """Predict every node with ``weights``, layer by layer over all nodes and arcs (collective).
 
     Args:
-        world, layout, model, technique, options, dtype: as of ``train``.
+        world, layout, model, technique, options, dtype: see ``train``.
         weights: ``.safetensors`` or ``.npz`` file, the same on every PE.
-        out: folder of the predictions, which appears when it is whole; rank 0 writes.
-        maps: how arrays of the file are called here, see ``foreign.fitted``.
-        settings: of the model's layers, and ``row_normalize``.
+        out: folder of the predictions. Rank 0 writes it, and it appears only when it is complete.
+        maps: the model's names for arrays of the file, see ``foreign.fitted``.
+        settings: settings of the model's layers, and ``row_normalize``.
 
     Returns:
         The same record on every PE.
 
     Raises:
-        InputError: as of ``train``; the file does not fit the model, PEs read different ones, or an output is not
+        InputError: as ``train``; or the file does not fit the model, PEs read different files, or an output is not
             finite (names the layer).
-        MachineError: too little memory, by what a training would take (names the PE).
+        MachineError: less memory than a training would need (names the PE).
     """
     out, options = out.absolute(), options or {}
     found = found_alike(world, model)
@@ -76,15 +76,15 @@ def infer(
 
 
 def _settings(model: Model, given: dict[str, Any]) -> ModelSettings:
-    """The model's settings; raises InputError for those that change nothing here."""
+    """Return the model's settings; raise InputError for those that only affect training."""
     for name in filter({*ModelSettings.model_fields}.difference({"row_normalize"}).__contains__, given):
         raise InputError(f"setting {name}: only affects training: leave it out")
-    # What a training asks of a graph's splits and classes, nobody asks here.
+    # Inference does not need the splits and classes that training does.
     return settings_of(model, given).model_copy(update={"selection": "last", "untrained_classes": "count"})
 
 
 def _check_options(technique: str, given: dict[str, Any]) -> None:
-    """Raise InputError for options of the technique that change nothing here."""
+    """Raise InputError for options of the technique that only affect training."""
     parsed = parse_options(technique, given)
     for name in {"stale", "boundary"}.intersection(type(parsed).model_fields):
         if getattr(parsed, name) != type(parsed).model_fields[name].default:
@@ -94,7 +94,7 @@ def _check_options(technique: str, given: dict[str, Any]) -> None:
 def _weights(
     world: World, layout: PeLayout, model: Model, settings: ModelSettings, path: Path, maps: Sequence[str]
 ) -> tuple[dict[str, Array], str]:
-    """The model's arrays of the file by name, and the file's hash, the same on every PE (collective)."""
+    """Return the file's arrays by the model's names, and its hash; the same on every PE (collective)."""
     facts = layout.manifest
     sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
     chain = together(world, lambda: build(model, settings, *sizes))

@@ -1,4 +1,4 @@
-"""What the training loop asks of what trains: ``Trainer``, or a library in its place."""
+"""The interface between the training loop and what it drives: ``Trainer``, or a library in its place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from mgg.train.targets import Scores
 
 
 class Learner(Protocol):
-    """One model on one graph; arrays in host memory have our names and shapes. See ``Trainer`` for what is collective.
+    """One model on one graph. See ``Trainer`` for which calls are collective.
+
+    Arrays in host memory have MGG's names and shapes.
 
     Attributes:
         technique: name of the aggregation technique, or of the library.
-        settings: the hyperparameters, with those that were left to the data filled in.
-        metric: what scores say.
+        settings: the hyperparameters, with data-dependent defaults filled in.
+        metric: name of the metric that scores are in.
     """
 
     technique: str
@@ -26,45 +28,45 @@ class Learner(Protocol):
 
     @property
     def weights(self) -> Mapping[str, Any]:
-        """The trained arrays by name."""
+        """Return the trained arrays by name."""
 
     def epoch(self, epoch: int) -> tuple[float, Scores]:
-        """One step, the ``epoch``-th (from 1), and an evaluation: the training loss before the step, and the scores.
+        """Run step ``epoch`` (from 1) and an evaluation; return the training loss before the step, and the scores.
 
         Raises:
-            DivergedError: numbers are not finite.
+            DivergedError: the loss or a gradient is not finite.
         """
 
     def phases(self) -> dict[str, float] | None:
-        """Seconds by phase since the last call; None unless they are counted."""
+        """Return seconds by phase since the last call; None unless phases are measured."""
 
     def keep(self) -> None:
-        """Keep the weights as they are, for ``kept``, instead of those kept before."""
+        """Store a copy of the weights for ``kept``, replacing the last one."""
 
     def kept(self) -> dict[str, np.ndarray]:
-        """What ``keep`` has kept last."""
+        """Return the arrays of the last ``keep``."""
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
-        """Copies of all that the next step depends on: named groups of arrays by name."""
+        """Return copies of all state that the next step depends on: named groups of arrays by name."""
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
-        """Go on from what ``save`` returned."""
+        """Restore the state that ``save`` returned."""
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take weights and running statistics; raises InputError where they are of another model."""
+        """Load weights and running statistics; raise InputError if they belong to another model."""
 
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """What is predicted with weights and running statistics ``arrays`` for each of this PE's rows."""
+        """Return the predictions of weights and running statistics ``arrays`` for each of this PE's rows."""
 
     def inference(self) -> Callable[[], None]:
-        """What makes one pass without dropout, by the weights at hand, and waits for it (both collective)."""
+        """Return a function that runs one pass without dropout and waits for it; both are collective."""
 
     def told(self) -> dict[str, Any]:
-        """Fields of the record that are otherwise than the job says."""
+        """Return record fields that override those of the job."""
 
     def close(self) -> None:
-        """Let go of all that is large."""
+        """Release all large objects."""
 
 
-#: Makes a learner of a library: the world, this PE's layout, and by name what ``Trainer`` takes.
+#: Factory of a library's learner; takes the world, this PE's layout, and the named arguments of ``Trainer``.
 Library = Callable[..., Learner]

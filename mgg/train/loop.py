@@ -1,13 +1,14 @@
 """The training loop: epochs, the best one of them, checkpoints, stopping and the run's folder.
 
-The best epoch is the one with the highest validation score (accuracy, where nodes have classes); of equal ones the one
-with the lowest validation loss, of those the first. So do the published examples of PyTorch Geometric and OGB pick the
-test accuracy that they report. With the setting ``selection`` it is the one with the lowest validation loss, or the
-last one, as published for R-GCN. Early stopping goes by the same. Test nodes never choose anything.
+The best epoch has the highest validation score (accuracy, if nodes have classes). Ties go to the lowest validation
+loss, then to the first epoch. The published examples of PyTorch Geometric and OGB choose their reported test accuracy
+in the same way. The setting ``selection`` chooses the lowest validation loss instead, or the last epoch, as published
+for R-GCN. Early stopping uses the same criterion. Test nodes never influence the choice.
 
-The PEs are watched from the start: one that neither works nor waits for others is named, with its epoch and phase.
-How long others wait for one that works on has a limit of its own; that of the world holds until an epoch has shown how
-long epochs take, and a PE that is alone may work for ``DEFAULT_TIMEOUT``; a resumed run knows its epochs.
+The watchdog covers the PEs from the start. It names a PE that neither works nor waits for others, with its epoch and
+phase. A separate limit bounds how long other PEs wait for one that is still working. The world's limit applies until
+the first epoch has shown how long epochs take; a resumed run knows that already. If there is only one PE, it may work
+for ``DEFAULT_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -57,15 +58,16 @@ from mgg.train.tuning import mode as tune_mode
 _log = logging.getLogger(__name__)
 _DEFAULTS = TrainConfig()
 
-#: Passes over the graph that ``inference`` times, after so many that it does not.
+#: Timed passes over the graph of ``inference``, and untimed passes before them.
 PASSES, WARM_UP = 20, 3
-#: Seconds that a PE may stand still; the longer of that and so many epochs is how long others wait for one that works.
+#: Seconds that a PE may stand still. Others wait for a working PE for that long or for ``STALL_EPOCHS`` epochs,
+#: whichever is longer.
 STALL_AFTER, STALL_EPOCHS = _DEFAULTS.stall_after, 10
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its record, its epochs, and weights with running statistics of the best epoch, by name."""
+    """A finished run: its record, its epochs, and the best epoch's weights and running statistics by name."""
 
     record: TrainRecord
     epochs: list[EpochRecord]
@@ -74,7 +76,7 @@ class Result:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What ``train`` was asked for beside the model; see there."""
+    """The arguments of ``train`` that are not about the model; see ``train``."""
 
     epochs: int
     out: Path | None
@@ -83,7 +85,7 @@ class _Asked:
     weights: Path | None
     tensorboard: Path | None
     inference: bool
-    lock: RunLock | None  # of ``out``, on rank 0
+    lock: RunLock | None  # the lock of ``out``, on rank 0
 
 
 def train(
@@ -117,45 +119,46 @@ def train(
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
 
     Args:
-        world, layout: the PEs and what this one holds.
-        model: name of the model, path of a file of the user's own, or what ``model.find`` has found; ``settings``
+        world, layout: the PEs, and this PE's part of the graph.
+        model: name of the model, path of a user's own file, or the result of ``model.find``; ``settings``
             replace its published hyperparameters.
         technique: name of the aggregation technique, or ``auto``; ``options`` are its options.
-        epochs: passes over the graph, in all (those before a resume count); the setting patience may end it earlier.
-        seed: of weights and dropout.
-        dtype: ``fp32``, or ``bf16`` for embeddings and halos that are rounded to that; sums and weights stay fp32.
-        metric: what is scored and chooses the best epoch: accuracy, micro_f1, roc_auc, or auto (``metrics``).
-        weights: start from these instead of random ones: a run's folder, its weights, or a checkpoint of the model
-            (``checkpoint.read_weights``), on any number of PEs; optimizer and epochs start anew.
-        out: folder of the run, which appears when it is whole; rank 0 writes. None writes nothing.
-        checkpoint_every: seconds of work that a fault may cost: checkpoints are written in time into the folder
-            ``out``.checkpoint, which goes when the run is done.
-        resume: go on from the newest checkpoint, if there is one, for ``auto`` with its technique; a finished run is
-            returned as it is. ``weights`` are those that it started from. Without ``resume`` earlier
-            checkpoints go once there is one of this run.
-        stall_after: seconds after which a PE that neither works nor waits for others ends the run; so does one that
-            works as long without coming further, or ten times the last epoch where that is longer. In the first epoch
-            of this call and after the last one it may work for at least ``DEFAULT_TIMEOUT``.
-        phases: record how long aggregations, products and communication take.
-        inference: after the last epoch, time passes over the graph without dropout and gradients.
+        epochs: total passes over the graph, including those before a resume; the setting patience may stop earlier.
+        seed: seed of weights and dropout.
+        dtype: ``fp32``, or ``bf16`` to round embeddings and halos; sums and weights stay fp32.
+        metric: the score that chooses the best epoch: accuracy, micro_f1, roc_auc, or auto (``metrics``).
+        weights: initial weights in place of random ones: a run's folder, its weights, or a checkpoint of the model
+            (``checkpoint.read_weights``) from any number of PEs; the optimizer and the epochs start anew.
+        out: folder of the run. Rank 0 writes it, and it appears only when it is complete. None: write nothing.
+        checkpoint_every: seconds of work that a fault may cost. Checkpoints go to the folder ``out``.checkpoint,
+            which is removed when the run is done.
+        resume: continue from the newest checkpoint, if there is one; ``auto`` keeps its technique. A finished run is
+            returned unchanged. ``weights`` must be those that the run started from. Without ``resume``, this run's
+            first checkpoint replaces earlier ones.
+        stall_after: seconds after which a PE that neither works nor waits for others ends the run. A PE that works
+            without progress ends it after the same time or ten times the last epoch, whichever is longer. In the
+            first epoch of this call and after the last one, it may work for at least ``DEFAULT_TIMEOUT``.
+        phases: record the time of aggregations, products and communication.
+        inference: after the last epoch, time passes over the graph without dropout or gradients.
         progress: report epochs on standard error (rank 0).
-        tensorboard: folder of TensorBoard event files (rank 0); None: none.
-        stop: once set on any PE, all PEs stop after the epoch, or before the first one.
+        tensorboard: folder for TensorBoard event files (rank 0), or None.
+        stop: once set on any PE, all PEs stop after the current epoch, or before the first one.
         repeat: see ``Trainer``.
-        side: what trains: mgg, unfused (see ``Trainer``), or the library behind ``library``.
-        library: makes what trains in place of ``Trainer``; ``technique``, ``options`` and ``repeat`` say nothing then.
+        side: the implementation: mgg, unfused (see ``Trainer``), or the library behind ``library``.
+        library: factory of a learner that replaces ``Trainer``; ``technique``, ``options`` and ``repeat`` are then
+            ignored.
         activations, memory_per_pe: see ``Trainer``.
 
     Returns:
         The same result on every PE.
 
     Raises:
-        InputError: unknown name, setting or option, a graph without what training needs, a checkpoint or weights of
-            another run, an output that cannot be written, or numbers that are not finite or beyond 1e18 (names epoch
-                and layer).
+        InputError: unknown name, setting or option; a graph that lacks labels or splits; a checkpoint or weights of
+            another run; an output that cannot be written; or numbers that are not finite or exceed 1e18 (names epoch
+            and layer).
         MachineError: too little memory (names the PE).
-        StoppedError: ``stop`` was set; after an epoch a checkpoint was written if there is an ``out``.
-        PeError: a PE makes no progress (names it, its epoch and its phase).
+        StoppedError: ``stop`` was set; after an epoch, a checkpoint was written if ``out`` is given.
+        PeError: a PE makes no progress (names the PE, its epoch and its phase).
     """
     stop = stop or threading.Event()
     lock = RunLock(out.absolute()) if out and world.rank == 0 else None
@@ -168,7 +171,7 @@ def train(
         resolved = together(world, lambda: settings_for(model, settings, epochs))
         together(world, lambda: _check_output(asked, resume))
         start = together(world, lambda: weights_of_checkpoint(weights, model.name) if weights else None)
-        # Measured anew, auto might pick another one than the run that it goes on from.
+        # A new measurement might make auto pick another technique than the resumed run uses.
         mine = together(world, lambda: kept_choices(out.absolute()) if resume and out and world.rank == 0 else None)
         kept, backward = world.gather(mine)[0] or (None, None)
         if resolved.backward == "auto" and backward is not None:
@@ -223,7 +226,7 @@ def train(
 
 
 def compile_kernels(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
-    """Compile the kernels that GPUs will be asked for, before any epoch (collective)."""
+    """Compile the kernels that the GPUs will launch, before the first epoch (collective)."""
     if not world.gpu:
         return
     compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
@@ -231,18 +234,18 @@ def compile_kernels(world: World, model: Model, technique: str, options: dict[st
 
 
 def _clock() -> float:
-    """Seconds that stand still while this PE waits for compilers, which epochs to come will not."""
+    """Return seconds from a clock that stops while this PE waits for compilers, as later epochs do not wait."""
     return time.monotonic() - kernels.waited()
 
 
 def _stop_before(world: World, stop: threading.Event) -> None:
-    """Raise StoppedError if any PE was asked to stop before there is anything to keep (collective)."""
+    """Raise StoppedError if any PE was asked to stop before the first epoch (collective)."""
     if any(world.gather(stop.is_set())):
         raise StoppedError("stopped before the first epoch of this run: run the same command again").on_every_pe()
 
 
 def _check_output(asked: _Asked, resume: bool) -> None:
-    """Raise InputError, before anything is computed, when the run or its checkpoints cannot be written; lock it."""
+    """Lock the run's folder; raise InputError early if the run or its checkpoints cannot be written."""
     out, weights = asked.out, asked.weights
     if out is None or asked.lock is None:
         return
@@ -253,7 +256,7 @@ def _check_output(asked: _Asked, resume: bool) -> None:
             f"{weights}: this run's checkpoints would replace these weights, which it needs to continue: move the"
             " weights, or choose another output folder"
         )
-    if not (resume and (out / RUN_FILE).is_file()):  # a finished run stays as it is
+    if not (resume and (out / RUN_FILE).is_file()):  # a finished run is not changed
         _lock_output(asked)
 
 
@@ -267,7 +270,7 @@ def _lock_output(asked: _Asked) -> None:
 def fitting(
     world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
 ) -> tuple[Trainer, dict[str, Any]]:
-    """A trainer over the first of ``candidates`` that has enough memory, and the technique's options (collective)."""
+    """Return a trainer with the first of ``candidates`` that fits in memory, and its options (collective)."""
     for technique in candidates:
         known = settled(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
         tell_difference(world, layout, [known])
@@ -283,7 +286,7 @@ def fitting(
 
 
 class _Run:
-    """A training run on its way, on one PE."""
+    """A training run in progress on one PE."""
 
     def __init__(
         self, world: World, trainer: Learner, identity: Identity, asked: _Asked, own_model: bytes | None
@@ -298,20 +301,20 @@ class _Run:
         self.tuner: Tuner | None = None
         self._best: dict[str, Array] = {}
         self.inference: float | None = None  # median seconds of a pass without gradients
-        self._kept = False  # the trainer has kept the best arrays, and ``_best`` are older ones
+        self._kept = False  # the trainer holds newer best arrays than ``_best``
 
     @property
     def best(self) -> dict[str, Array]:
-        """Weights and running statistics of the best epoch, by name, in host memory."""
+        """Return the best epoch's weights and running statistics by name, in host memory."""
         if self._kept:
             self._best, self._kept = self.trainer.kept(), False
         return self._best
 
     def start(self, resume: bool, weights: dict[str, Array] | None) -> None:
-        """Take the state of the newest checkpoint, or start from ``weights`` or random ones (collective)."""
+        """Restore the newest checkpoint, or start from ``weights`` or random ones (collective)."""
         checkpoint = self.world.gather(together(self.world, lambda: self._open(resume)))[0]
         if checkpoint is not None:
-            # Copies: PEs that are threads must not share what each of them changes. Epochs are frozen.
+            # Copy: PEs that are threads must not share mutable arrays. Epochs are frozen.
             self.history = checkpoint.history.model_copy(update={"epochs": [*checkpoint.history.epochs]})
             self.trainer.restore({"state": {}} | checkpoint.groups)
             self._best = {name: array.copy() for name, array in checkpoint.groups["best"].items()}
@@ -323,7 +326,7 @@ class _Run:
             self.history.tuning = self.tuner.state
 
     def finished(self) -> Result | None:
-        """This run, if it is in the output folder, whole (collective)."""
+        """Return this run if the output folder holds it complete, else None (collective)."""
         return self.world.gather(together(self.world, self._read_finished))[0]
 
     def _read_finished(self) -> Result | None:
@@ -335,12 +338,12 @@ class _Run:
             if not self.checkpoints.begun():
                 raise refusal
             _lock_output(self.asked)
-            return None  # this run has begun, to take its place
+            return None  # this run has started, and will replace the finished one
         _log.warning("%s: this run is finished, nothing was trained", out)
         return Result(record, epochs, weights_of_checkpoint(out, record.model))
 
     def _other(self, out: Path, record: TrainRecord) -> InputError | None:
-        """What to say where the finished run in ``out`` is not what was asked for."""
+        """Return the error if the finished run in ``out`` differs from the requested one, else None."""
         instead = "take another output folder, or leave --resume out to replace it"
         if differs := difference(identity_of(record), self.identity):
             return InputError(f"{out}: is a finished run {differs}: {instead}")
@@ -382,7 +385,7 @@ class _Run:
         return InputError(f"{where}: has {done} epochs already, more than the {self.asked.epochs} asked for: {instead}")
 
     def train(self, stop: threading.Event, progress: bool) -> None:
-        """Train the epochs that are left; raises StoppedError when asked to stop before the last (collective)."""
+        """Train the remaining epochs; raise StoppedError on a stop before the last one (collective)."""
         done, metric, first = len(self.history.epochs), self.identity.metric, self.world.rank == 0
         title = f"{self.identity.model} on {self.identity.dataset}"
         board = together(self.world, lambda: Board(self.asked.tensorboard if first else None, metric, done))
@@ -399,9 +402,9 @@ class _Run:
             self._wait_for_disks()
 
     def _late(self, stopping: bool) -> dict[str, Array] | None:
-        """What a checkpoint has besides, where one is due: what PEs hold of other epochs. None: it is not due.
+        """Return the stale rows that a due checkpoint stores, empty without any; None if no checkpoint is due.
 
-        Collective where they hold some.
+        Collective if PEs keep stale rows.
         """
         due = stopping or self._checkpoint_is_due()
         if not (isinstance(self.trainer, Trainer) and self.trainer.is_late):
@@ -409,12 +412,12 @@ class _Run:
         return self.trainer.late() if self.world.gather(due)[0] else None
 
     def _wait_for_disks(self) -> None:
-        """What comes is rank 0's: others wait for its disk, and so does it."""
+        """Relax the time limits for rank 0's disk writes, for which all PEs wait."""
         self.world.watch(DEFAULT_TIMEOUT)
         self._allow_a_pass()
 
     def _allow_a_pass(self) -> None:
-        """For a pass over the graph that is no epoch, or one that compiles, too; epochs say how slow it is."""
+        """Relax the time limits for a pass outside the epochs, or one that compiles, by the length of past epochs."""
         longest = max(DEFAULT_TIMEOUT, self._longest())
         self.world.limit_waits(longest)
         self.world.limit_work(longest)
@@ -425,10 +428,10 @@ class _Run:
         return done >= self.asked.epochs or (patience is not None and done - history.best_epoch >= patience)
 
     def _epoch(self, epoch: int, stop: threading.Event) -> bool:
-        """One step and one evaluation; returns whether any PE was asked to stop (collective)."""
+        """Run one step and one evaluation; return whether any PE was asked to stop (collective)."""
         if self.tuner is not None:
             self.tuner.before(epoch)
-        self.trainer.phases()  # what came between the epochs belongs to none
+        self.trainer.phases()  # drop the time between epochs
         moved = self.world.counters.embeddings()
         started, compiled = time.perf_counter(), kernels.waited()
         try:
@@ -445,7 +448,7 @@ class _Run:
         )  # fmt: skip
         all_seconds, compiling, sent, stops, spent = zip(*self.world.gather(mine), strict=True)
         shares = {} if phases is None else {name: float(np.mean([each[name] for each in spent])) for name in phases}
-        # Who waits for compilers has the others wait.
+        # A PE that waits for compilers delays the others by as much.
         longest = max(all_seconds) - max(compiling)
         if self.tuner is not None:
             self.tuner.after(longest)
@@ -459,7 +462,7 @@ class _Run:
         return any(stops)
 
     def _longest(self) -> float:
-        """Seconds that a PE may work without coming further, and that others wait for it."""
+        """Return the seconds that a PE may work without progress, and that others wait for it."""
         epochs = self.history.epochs
         return max(self.asked.stall_after, STALL_EPOCHS * epochs[-1].seconds if epochs else 0)
 
@@ -487,7 +490,7 @@ class _Run:
     def _improves(self, scores: Scores) -> bool:
         history, selection = self.history, self.trainer.settings.selection
         best = history.epochs[history.best_epoch - 1].validation_accuracy
-        # Without validation nodes the last epoch counts: targets refuse anything else.
+        # Without validation nodes the last epoch is the best: targets refuse any other selection.
         if history.best_loss is None or best is None or scores.validation is None or selection == "last":
             return True
         found, kept = (scores.validation, -scores.validation_loss), (best, -history.best_loss)
@@ -498,7 +501,7 @@ class _Run:
         return self.checkpoints is not None and self.checkpoints.due(self.asked.checkpoint_every, last)
 
     def _save(self, stopping: bool, late: dict[str, Array]) -> None:
-        """Have a checkpoint written on rank 0; when ``stopping``, wait for it and raise StoppedError (collective)."""
+        """Write a checkpoint on rank 0; if ``stopping``, wait for it and raise StoppedError (collective)."""
         if not stopping:
             self._write_checkpoint(late)
             return
@@ -519,7 +522,7 @@ class _Run:
             self.checkpoints.save(Checkpoint(history, self.trainer.save() | {"best": self.best, "late": late}))
 
     def _infer(self) -> None:
-        """Time passes over the graph by the weights of the last epoch (collective)."""
+        """Time passes over the graph with the last epoch's weights (collective)."""
         once, mine = self.trainer.inference(), []
         for _ in range(WARM_UP + PASSES):
             started, compiled = time.perf_counter(), kernels.waited()
@@ -529,7 +532,7 @@ class _Run:
         self.inference = float(np.median(passes))
 
     def predict(self) -> np.ndarray | None:
-        """What the best weights say of this PE's nodes, if it is to be written; times passes before (collective)."""
+        """Time inference if requested; return the best weights' predictions, None without ``out`` (collective)."""
         self.world.at(len(self.history.epochs), "prediction")
         if self.asked.inference:
             self._infer()

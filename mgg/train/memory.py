@@ -1,8 +1,8 @@
-"""What a training takes of each PE's memory, said before the first large allocation and compared with what is free.
+"""Predict a training's memory per PE and compare it with the free memory before the first large allocation.
 
-An estimate from shapes: weights with moments and copies, features, what layers keep for the backward pass, plans,
-labels and the nodes of splits. The interpreter, libraries and allocators come on top; layouts of CPU PEs are mapped
-files, which the system may drop.
+The estimate follows from shapes: weights with moments and copies, features, activations for the backward pass, plans,
+labels and the nodes of splits. The interpreter, libraries and allocators come on top. Layouts of CPU PEs do not count:
+they are mapped files, which the system may drop.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from mgg.train.run import predictions
 from mgg.train.technique import widths
 
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
-#: Bytes a trainable number: itself, two moments, the decay and the best so far; its gradient, once a layer has it;
-#: and at the end of the way back all gradients as one vector, before and after they are summed.
+#: Bytes per trainable number: the number, two moments, the decay and the best value so far; the gradient that its layer
+#: computes; and, after the backward pass, all gradients as one vector, before and after the all-reduce.
 PARAMETER, GRADIENT, STEP = 20, 8, 24
-#: What a checkpoint has that is being written while training goes on: weights, moments and the best weights so far.
+#: Bytes per trainable number of a checkpoint in writing: weights, moments and the best weights so far.
 CHECKPOINT = 16
-#: And where GPUs sum its gradient: two places in symmetric memory, two of CUDA graphs (their sizes are powers of two),
-#: and two sums.
+#: Further bytes where GPUs sum its gradient: two places in symmetric memory, two of CUDA graphs (whose sizes are powers
+#: of two), and two sums.
 SUMMED = 64
-#: Bytes an arc of the lists that models which work arc by arc go by: its ends, both ways round, which one it is, and
-#: its weight; beside them while they are made; and on GPUs, which keep how lists are cut as well.
+#: Bytes per arc of the arc lists of models that work arc by arc: its ends in both directions, its number and its
+#: weight; further bytes while the lists are built; and bytes on GPUs, which also keep how lists are cut.
 ARC, MAKING, GPU_ARC = 24, 28, 28
-#: Bytes an arc of the lists of those that begin here: its end, its number and its run, and where it is sent.
+#: Bytes per arc of the lists of arcs that begin on this PE: its end, its number, its run and its destination.
 OUT_ARC = 30
-#: All of it where models go type by type: their lists have an entry for a row and a source of each type.
+#: Bytes per arc, in all, for models that work type by type: their lists have one entry per row, source and type.
 TYPED_ARC = 60
-#: Bytes an arc of A + I whose weights are made anew, of either direction: its ends, both ways round, and where the
-#: product has it; CPUs have the product's arcs and weights besides.
+#: Bytes per arc and direction of A + I with recomputed weights: its ends in both directions, and its place in the
+#: product; CPUs also have the product's arcs and weights.
 WEIGHED_GPU_ARC, WEIGHED_ARC = 12, 32
 
 
 class ShortError(MachineError):
-    """The memory that is free does not suffice; nothing has been allocated."""
+    """The free memory does not suffice; nothing has been allocated."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one PE; on GPUs of its GPU's memory, else of its host's."""
+    """Bytes that one PE needs, in its GPU's memory or, on CPUs, in its host's."""
 
     features: int
     weights: int
@@ -70,18 +70,18 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all parts."""
         return sum(asdict(self).values())
 
 
 @dataclass(frozen=True)
 class Input:
-    """The input features of this PE as the first layer takes them.
+    """The input features of this PE in the form that the first layer takes.
 
     Attributes:
-        entries: stored ones of a sparse matrix, else all.
-        sparse: held as CSR.
-        copied: other numbers than in the layout (normalized).
+        entries: stored entries of a sparse matrix, else all entries.
+        sparse: whether the features are CSR.
+        copied: whether the values differ from the layout's (normalized), which takes a copy.
     """
 
     entries: int
@@ -91,13 +91,13 @@ class Input:
 
 @dataclass(frozen=True)
 class Working:
-    """What modules are given on one PE, and bytes beside those that they hold.
+    """The input of modules on one PE, and bytes on top of those that modules hold.
 
     Attributes:
-        room: what the first module is given.
-        beside: while a module works, without logits and the gradient by them.
-        losses: while the loss is worked out.
-        apart: while no module works: lists of arcs or dense features are made, gradients are summed.
+        room: the input of the first module.
+        beside: bytes while a module works, without the logits and their gradient.
+        losses: bytes while the loss is computed.
+        apart: bytes while no module works: arc lists or dense features are built, or gradients are summed.
     """
 
     room: Given
@@ -106,14 +106,14 @@ class Working:
     apart: int
 
     def bytes_with(self, held: Held) -> int:
-        """The most at a time, where the modules together hold ``held``."""
-        # The loss leaves logits and the gradient by them.
+        """Return the peak in bytes if the modules together hold ``held``."""
+        # The logits and their gradient remain after the loss.
         working = FLOAT * (held.peak + 2 * self.room.rows * held.columns) + self.beside
         return FLOAT * held.stays + max(working, FLOAT * held.kept + self.losses, self.apart)
 
 
 def working_of(world: World, layout: PeLayout, chain: Chain, given: Input, losses: int) -> Working:
-    """That of this PE; as of ``need``."""
+    """Return the working memory of this PE; for the arguments see ``need``."""
     rows, gpu, product, programs = layout.rows, bool(world.gpu), layout.forward, programs_of(chain)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     added = rows if not programs or any(layer.program.loops for layer in programs) else 0
@@ -137,13 +137,23 @@ def need(
     turned: Turning = NOTHING_TURNED,
     copies: int = 0,
 ) -> Need:
-    """What a training of ``chain`` over technique ``name`` takes on this PE, ``targets`` bytes for what it learns,
-    ``losses`` while its loss is worked out, ``turned`` what its turned layers fetch at most, and ``copies`` bytes a
-    trainable number of what is kept of weights and optimizer beside them (collective)."""
+    """Return the predicted memory of a training on this PE (collective).
+
+    Args:
+        world, layout: the PEs, and this PE's part of the graph.
+        chain: the model.
+        name, options: the aggregation technique and its options.
+        dtype: type of the embeddings.
+        given: the input features.
+        targets: bytes of the targets.
+        losses: bytes while the loss is computed.
+        turned: the most that turned layers fetch.
+        copies: further bytes per trainable number for copies of weights and optimizer state.
+    """
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     if given.sparse:
-        # Values and columns; on GPUs also the transpose and each entry's row, on CPUs the coordinates for dropout.
+        # Values and columns; GPUs add the transpose and each entry's row, CPUs the coordinates for dropout.
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
@@ -162,12 +172,12 @@ def need(
     if dtype == "bf16" and not (brings and takes_product(name, parsed, layout)):
         listed += BF16 * chain.fetched * (rows + product.halo)  # until they are widened
     plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
-    # Nobody asks for the gradient by the input: the first module multiplies by the transpose only if others follow.
+    # Nobody needs the gradient of the input: a product with the transpose takes a module after the first one.
     returns = any(module.width for module in chain.modules[1:])
     for direction in ("forward", "transpose") if width else ():
         case = case_of(world, plan, layout, direction, width, parsed, dtype, several)
         found = plan.need(case)
-        # CPUs work on the mapped layout, and sum in float64 where arcs come from other PEs; results are activations.
+        # CPUs work on the mapped layout, and sum in float64 if arcs come from other PEs; results are activations.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
         plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
         if getattr(parsed, "stale", 0):
@@ -177,15 +187,17 @@ def need(
 
 
 def copies(world: World, optimizer: str, *, saves: bool) -> int:
-    """Bytes a trainable number beside ``PARAMETER``: AdamW's zeros in place of penalties; where a training ``saves``
-    checkpoints that of PE 0, which is in the host's memory.
+    """Return bytes per trainable number on top of ``PARAMETER``.
+
+    They are AdamW's zeros in place of penalties and, if the training ``saves`` checkpoints, the one that PE 0 writes
+    from host memory.
     """
     checkpoint = CHECKPOINT if saves and world.rank == 0 and not world.gpu else 0
     return FLOAT * (optimizer == "adamw") + checkpoint
 
 
 def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
-    """Of the lists that the modules of ``chain`` go by, and beside them for the time that they are made."""
+    """Return bytes per arc of the arc lists of ``chain``, and further bytes per arc while they are built."""
     if not chain.fetched:
         return 0, 0
     if any(layer.relations for layer in programs_of(chain)):
@@ -194,16 +206,16 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
 
 
 def _makes_dense(chain: Chain) -> bool:
-    """Whether the first module that sees the features, but for dropout, takes them as a dense array."""
+    """Whether the first module after dropout takes the features as a dense array."""
     return not next(module for module in chain.modules if not isinstance(module, Dropout)).takes_sparse
 
 
 def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
-    """Bytes that the largest gradient by weights takes of a GPU before it is summed up."""
+    """Return the GPU bytes of the largest weight gradient's pieces before they are summed."""
     most = 0
     for module in chain.modules:
         if isinstance(module, Dropout):
-            continue  # what is sparse stays so
+            continue  # sparse features stay sparse
         for parameter in [] if sparse and module.takes_sparse else module.parameters:
             if len(parameter.shape) > 1:
                 most = max(most, pieces_bytes(rows, *parameter.shape[-2:]))
@@ -212,14 +224,14 @@ def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
 
 
 def _exchanged(layout: PeLayout, chain: Chain) -> int:
-    """Numbers that fetching a halo and giving its gradients back takes room for; the input has no gradients."""
+    """Return how many numbers fetching a halo and returning its gradients store; the input has no gradients."""
     tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
     returned = max((module.fetched for module in chain.modules[1:]), default=0)
     return tallest * chain.fetched + len(layout.forward.send_rows) * returned
 
 
 def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions, dtype: str) -> int:
-    """Bytes of the products that bring a halo and its gradients back; what they bring is an activation (collective)."""
+    """Return bytes of the products that fetch a halo and return its gradients, less their results (collective)."""
     back, bytes_ = returning(layout, world.gather(layout.forward.send_ptr)), 0
     plan, kept = technique(name), len({module.fetched for module in chain.modules} - {0})
     for part, element in ((selection(layout), dtype), (back, "fp32")):
@@ -230,9 +242,7 @@ def _brought(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _weighed(world: World, layout: PeLayout, chain: Chain, name: str, options: TechniqueOptions) -> int:
-    """Bytes of both directions with loops, of their products, and of the numbers that weights are made of
-    (collective).
-    """
+    """Return bytes of both directions with loops, their products, and the inputs of arc weights (collective)."""
     whole, plan, bytes_, (columns, heads) = looped(world, layout), technique(name), 0, chain.weighed
     for direction, number in (("forward", heads), ("transpose", BACK * heads)):
         product = whole.product(direction)
@@ -246,13 +256,11 @@ def _weighed(world: World, layout: PeLayout, chain: Chain, name: str, options: T
 
 
 def _turned(world: World, layout: PeLayout, turned: Turning, name: str, options: TechniqueOptions) -> int:
-    """Bytes of lists of the arcs that begin here, of what they need of other PEs, and of what brings that
-    (collective).
-    """
+    """Return bytes for turned layers: lists of arcs that begin here, remote values, transfers (collective)."""
     product, facts = layout.transpose, layout.manifest
     own, theirs = layout.forward, product.remote.arcs
     bytes_ = OUT_ARC * (product.local.arcs + theirs)
-    # As it is sent, as it comes, and value by value.
+    # The rows as sent, as received, and value by value.
     bytes_ += FLOAT * turned.rows * (layout.rows + 3 * product.halo)
     bytes_ += FLOAT * turned.arcs * (2 * own.remote.arcs + 3 * theirs) if layout.size > 1 else 0
     if turned.rows and any(facts.transpose.halo_rows):
@@ -267,14 +275,14 @@ def _turned(world: World, layout: PeLayout, turned: Turning, name: str, options:
 
 
 def check(world: World, mine: Need) -> None:
-    """Raise ShortError on every PE where the PEs of a host, or that of a GPU, need more than is free (collective)."""
+    """Raise ShortError on every PE if the PEs of a host, or of a GPU, need more than is free (collective)."""
     for pes, needs, left in places(world, mine):
         needed = sum(need.total for need in needs)
         if left is not None and needed > left:
             largest = max(needs, key=lambda each: each.total)
             parts = ", ".join(f"{part} {size}" for part, size in asdict(largest).items())
             where = "its GPU" if world.gpu else "their host" if len(pes) > 1 else "its host"
-            # Of the host's memory a workflow may ask for more.
+            # A workflow may request more host memory for a retry.
             begin = "" if world.gpu else f"{NOT_ENOUGH_MEMORY}: "
             raise ShortError(
                 f"{begin}{name_pes(pes)}: training needs about {needed} bytes of memory and {where} has {left} free"
@@ -283,8 +291,10 @@ def check(world: World, mine: Need) -> None:
 
 
 def check_writing(world: World, layout: PeLayout) -> None:
-    """Raise MachineError on every PE where a host has too little memory for the predictions that are collected and
-    written once the training's own memory is free again (collective)."""
+    """Raise MachineError on every PE if a host lacks memory to collect and write the predictions (collective).
+
+    By then the training's own memory is free again.
+    """
     for pes, needs, left in places(world, predictions.memory(layout, first=world.rank == 0), hosts=True):
         if left is not None and sum(needs) > left:
             raise MachineError(

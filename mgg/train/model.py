@@ -1,4 +1,4 @@
-"""The model of a training: every PE finds it by itself, and all of them the same."""
+"""Find the model of a training; every PE finds it separately, and all must find the same one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mgg.model import Model, ModelSettings, find, settings_of
 
 
 def found_alike(world: World, model: str | Model) -> Model:
-    """``model``, as this PE finds it (collective).
+    """Return ``model`` as this PE finds it (collective).
 
     Raises:
-        InputError: as ``find``, on any PE; or PEs find files of the user's own that differ.
+        InputError: as ``find``, on any PE; or PEs find different files for a user's own model.
     """
     mine = together(world, lambda: find(model))
     held = world.gather(mine.sha256)
@@ -27,7 +27,7 @@ def found_alike(world: World, model: str | Model) -> Model:
 
 
 def settings_for(model: Model, given: dict[str, Any] | None, epochs: int) -> ModelSettings:
-    """The model's settings; raises InputError where ``epochs`` are too few for them."""
+    """Return the model's settings; raise InputError if ``epochs`` are fewer than its warm-up."""
     settings = settings_of(model, given)
     if settings.warmup > epochs:
         raise InputError(

@@ -1,10 +1,10 @@
-"""How long the phases of an epoch take: aggregate, dense, communication and other.
+"""Measure how long the phases of an epoch take: aggregate, dense, communication and other.
 
-Wrappers around a training's world, plans and operations count; a training that is not asked to has none and pays
-nothing. On CPUs ``communication`` is every call that fetches from other PEs or waits for them, also inside an
-aggregation. On GPUs aggregations overlap their transfers with arithmetic: there ``aggregate`` has both, also of the
-halo that models fetch for what they do arc by arc, and ``communication`` is sums over all PEs and what goes through the
-hosts; ``mgg aggregate --breakdown`` tells the two apart.
+Wrappers around a training's world, plans and operations measure; without ``phases`` there are no wrappers and no
+overhead. On CPUs ``communication`` covers every call that fetches from other PEs or waits for them, also inside an
+aggregation. On GPUs aggregations overlap transfers with arithmetic. There ``aggregate`` includes both, also for the
+halo that models fetch to work arc by arc, and ``communication`` covers sums over all PEs and transfers through the
+hosts; ``mgg aggregate --breakdown`` separates the two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORLD = (
     "transfer",
 )  # fmt: skip
 _BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward", "inner_products")
-#: What models do arc by arc is their aggregation, and so is the halo that they fetch for it.
+#: Work arc by arc counts as aggregation, and so does fetching the halo for it.
 _BY_ARC = (
     "arc_sums", "arc_work",
 )  # fmt: skip
@@ -34,7 +34,7 @@ _BETWEEN_GPUS = ("all_reduce", "gather", "exchange", "transfer")
 
 
 class _Wrapped:
-    """``inner`` with the methods ``names`` counted as ``phase``; it has all of them."""
+    """A proxy for ``inner`` that counts the methods ``names`` as ``phase``; ``inner`` must have them all."""
 
     def __init__(self, inner: Any, timeline: Timeline, phase: str, names: tuple[str, ...]) -> None:
         self._inner, self._timeline = inner, timeline
@@ -46,15 +46,15 @@ class _Wrapped:
 
 
 class _PhasedWorld(_Wrapped):
-    """A world of CPU PEs whose teams count, too."""
+    """A world of CPU PEs whose teams are measured, too."""
 
     def team(self, pes: Any) -> Any:
-        """A team."""
+        """Return a measured team."""
         return _Wrapped(self._inner.team(pes), self._timeline, "communication", _TEAM)
 
 
 class _PhasedPlan(_Wrapped):
-    """A plan whose products count, and what gives its arcs their weights."""
+    """A plan whose products and reweighing are measured."""
 
     def __init__(self, plan: Any, timeline: Timeline) -> None:
         super().__init__(plan, timeline, "aggregate", ("reweigh",))
@@ -65,7 +65,7 @@ class _PhasedPlan(_Wrapped):
 
 
 def counted(function: Callable[..., Any], timeline: Timeline, phase: str) -> Callable[..., Any]:
-    """``function`` as a phase of ``timeline``."""
+    """Return ``function``, measured as a phase of ``timeline``."""
 
     def call(*args: Any, **named: Any) -> Any:
         timeline.enter(phase)
@@ -78,14 +78,14 @@ def counted(function: Callable[..., Any], timeline: Timeline, phase: str) -> Cal
 
 
 def phased_world(world: World, timeline: Timeline) -> Any:
-    """``world`` with its communication counted."""
+    """Return ``world`` with its communication measured."""
     if world.gpu:
         return _Wrapped(world, timeline, "communication", _BETWEEN_GPUS)
     return _PhasedWorld(world, timeline, "communication", _WORLD)
 
 
 def count_products(graph: Neighborhood, timeline: Timeline) -> None:
-    """Count the aggregations of ``graph``, with plans or arc by arc, and the products with weights."""
+    """Measure the aggregations of ``graph``, by plan or arc by arc, and the products with weights."""
     plans = [None if plan is None else _PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
     graph.plan, graph.transposed = plans
     if graph.weighed is not None:

@@ -1,4 +1,4 @@
-"""The schedule of the gradients of a training's vertex programs, asked for or picked by the cost model."""
+"""The gradient schedule of a training's vertex programs, as requested or as the cost model picks it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 def scheduled(
     world: World, layout: PeLayout, model: str, chain: Chain, settings: ModelSettings
 ) -> tuple[ModelSettings, Turning]:
-    """Settings whose ``backward`` says what each layer of ``chain`` does from here on, and what that fetches.
+    """Set the schedule of each layer of ``chain``; return settings with it in ``backward``, and what it fetches.
 
-    Collective; the same on every PE, of which rank 0 says what ``auto`` picked.
+    Collective; the result is the same on every PE. Rank 0 logs what ``auto`` picked.
 
     Raises:
-        InputError: the model has no layers to which the setting would apply, or another number of them.
+        InputError: no layer of the model supports the setting, or the number of layers differs.
     """
     layers, names = can_turn(chain), list[Name]()
     if settings.backward != "auto":

@@ -1,4 +1,4 @@
-"""The techniques that a run may aggregate with, where the user leaves that to the cost model."""
+"""Resolve technique ``auto`` to the candidates of a training, and check the options of techniques."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def resolved(
     world: World, layout: PeLayout, technique: str, options: dict[str, Any], model: str | Model,
     settings: ModelSettings, dtype: str = "fp32", kept: str | None = None,
 ) -> list[str]:  # fmt: skip
-    """``technique`` alone; for ``auto`` ``kept``, else all that can run, the cheapest at the model's widths first.
+    """Return the candidate techniques, the cheapest at the model's widths first (collective).
 
-    Collective.
+    A named ``technique`` is the only candidate; for ``auto``, so is ``kept``, if given.
 
     Raises:
-        InputError: options of ``auto``, or no technique can run.
+        InputError: ``auto`` is given options, or no technique can run.
     """
     if technique != AUTO:
         return [technique]
@@ -39,7 +39,7 @@ def resolved(
     facts = layout.manifest
     sizes = facts.features, facts.classes or facts.tasks, facts.nodes, facts.relations
     chain = together(world, lambda: build(model, settings, *sizes))
-    if chain.fetched:  # each row once, in bulk: no technique brings halos with fewer bytes
+    if chain.fetched:  # fetches each row once, in bulk: no technique moves fewer bytes for a halo
         return ["halo"]
     ranked = for_training(world, layout, widths(chain) or [1], dtype)
     if chain.weighed.columns:
@@ -53,9 +53,7 @@ def resolved(
 
 
 def tell_who_sums(world: World, model: str, chain: Chain, technique: str, settings: ModelSettings) -> None:
-    """Say on rank 0 where a technique with a scheme of its own only brings rows, which the model sums; and on CPUs that
-    the setting ``kernels`` is for GPUs.
-    """
+    """Warn on rank 0 if the technique only fetches rows that the model sums, or if ``kernels`` is set on CPUs."""
     if settings.kernels and not world.gpu and world.rank == 0:
         _log.warning("setting kernels=%s: is for GPUs; on CPUs it changes nothing", settings.kernels)
     if world.rank or world.size == 1 or technique == "halo" or not chain.fetched:
@@ -68,7 +66,7 @@ def tell_who_sums(world: World, model: str, chain: Chain, technique: str, settin
 
 
 def check_late(model: str, chain: Chain, options: Mapping[str, Any]) -> None:
-    """Raise InputError where rows of others come by more than products, which alone are late, packed or sampled."""
+    """Raise InputError for stale, packed or sampled rows if the model fetches rows; only products support these."""
     asked = {"stale": "late"} if options.get("stale") else {}
     asked |= {"wire": "packed"} if options.get("wire") else {}
     asked |= {"boundary": "left out"} if samples(options) else {}
@@ -83,7 +81,7 @@ def tell_without_effect(
     world: World, layout: PeLayout, model: str, chain: Chain, technique: str, options: Mapping[str, Any],
     plan: Plan | None,
 ) -> None:  # fmt: skip
-    """Say on rank 0 which options change nothing: no other workgroup, no rows of others, no sums to send."""
+    """Warn on rank 0 of options without effect: no other workgroup, no remote rows, or no sums to send."""
     if world.rank:
         return
     taken = None if plan is None else plan.options
@@ -101,11 +99,11 @@ def tell_without_effect(
 
 
 def samples(options: Mapping[str, Any]) -> bool:
-    """Whether training passes work with a share of the other PEs' rows."""
+    """Whether training passes use only a share of the other PEs' rows."""
     return bool(options.get("boundary", 1) != 1)
 
 
 def widths(module: Module) -> list[int]:
-    """The columns of every aggregation in ``module``, in the order of the forward pass."""
+    """Return the columns of every aggregation in ``module``, in the order of the forward pass."""
     inner = getattr(module, "modules", ())
     return [width for each in inner for width in widths(each)] if inner else module.products

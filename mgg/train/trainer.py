@@ -40,22 +40,22 @@ from mgg.vertex.cuda.execution import Execution
 
 
 class DivergedError(InputError):
-    """The numbers of a training are not finite any more."""
+    """A loss or gradient of a training is no longer finite, or is beyond ``LARGEST``."""
 
 
 class Trainer:
-    """Replicated weights and optimizer, this PE's rows of the graph and of the features.
+    """One PE's share of a training: replicated weights and optimizer, its rows of the graph and the features.
 
     Attributes:
         weights: float32 arrays by name on the PE's device, the same on every PE.
-        state: running statistics of batch normalization by name, float64, on the device and the same on every PE.
+        state: running statistics of batch normalization by name, float64 on the device, the same on every PE.
         adam: the optimizer.
-        settings: the hyperparameters, with those that were left to the data filled in.
-        metric: what scores say.
+        settings: the hyperparameters, with data-dependent defaults filled in.
+        metric: name of the metric that scores are in.
         technique: name of the aggregation technique.
-        need: memory that the training takes on this PE, as predicted.
-        activations: what becomes of those of layers that do not keep them, by name.
-        searching: settings of the technique are tried, so epochs are not kept to be submitted as a whole.
+        need: predicted memory of the training on this PE.
+        activations: mode (recompute or host) by name of the stages that do not keep their activations.
+        searching: a search varies the technique's settings, so epochs are not captured for resubmission.
     """
 
     def __init__(
@@ -81,22 +81,22 @@ class Trainer:
         """Collective; raises InputError when the graph cannot be trained on.
 
         Args:
-            world, layout: the PEs, and what this one holds.
+            world, layout: the PEs, and this PE's part of the graph.
             model, settings: what to train.
-            technique, options: of the aggregation.
-            seed: of weights and dropout.
-            epochs: in all, for the schedule of step sizes.
-            dtype: of the embeddings, ``fp32`` or ``bf16``.
+            technique, options: the aggregation technique and its options.
+            seed: seed of weights and dropout.
+            epochs: total number, for the learning-rate schedule.
+            dtype: type of the embeddings, ``fp32`` or ``bf16``.
             metric: key of ``METRICS``, or ``auto``.
-            phases: count the seconds of the phases.
-            repeat: on GPUs, have ``epoch`` keep what an epoch submits and submit it again as a whole, where that can
-                be; the numbers are the same. Not with ``phases``.
-            fused: else vertex programs, of which the model has to consist where it works arc by arc, take a pass over
-                arcs for each value (``units.schedule``).
-            saves: checkpoints will be written on rank 0, whose copies count among the memory that is needed.
-            activations: what becomes of what layers keep for their backward pass: ``keep``, ``recompute``, ``host``
-                (see ``mgg.model.activations``), or ``auto``: all kept where that fits, else the cheapest that does.
-            memory_per_pe: bytes that a PE may take at most, as predicted; None: what is free.
+            phases: measure the seconds of each phase.
+            repeat: on GPUs, let ``epoch`` capture an epoch's submissions and resubmit them as a whole where possible;
+                the results are identical. Has no effect with ``phases``.
+            fused: fuse the passes over arcs. If false, vertex programs make one pass over arcs per value
+                (``units.schedule``), and the model must have some.
+            saves: rank 0 will write checkpoints, whose copies count towards the memory needed.
+            activations: handling of the activations for the backward pass: ``keep``, ``recompute``, ``host``
+                (see ``mgg.model.activations``), or ``auto``: keep all if they fit, else the cheapest way that does.
+            memory_per_pe: limit on the predicted bytes per PE; None: the free memory.
         """
         world.measure_memory()
         self._timeline = world.timeline() if phases else None
@@ -152,7 +152,7 @@ class Trainer:
             compile_ahead(world, of_programs(self._chain, self._graph))
             start_times.done("kernels of programs")
         world.at(0, "first pass")
-        # What never changes is computed here, so that no epoch differs from the others.
+        # This pass computes the values that never change, so that no epoch differs from the others.
         _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)
         start_times.done("first pass")
         if world.gpu:
@@ -160,7 +160,7 @@ class Trainer:
             start_times.done("rehearsal")
 
     def _rehearse(self) -> None:
-        """An epoch that changes nothing: what CuPy compiles at its first use is no epoch's time (collective)."""
+        """Run an epoch that changes no weights, so that CuPy's first-use compilation is not timed (collective)."""
         upload, self._now = self._world.upload, 1
         total = self._summed(self._differentiate(1, upload(np.ones(1))), "all-reduce")
         self._update(total[1:], upload(self._rates(1)), upload(np.zeros(1)))
@@ -169,7 +169,7 @@ class Trainer:
             stale.forget()
 
     def _place_parameters(self, seed: int) -> None:
-        """Bring random weights, running statistics and the optimizer's moments to the device."""
+        """Place random weights, running statistics and the optimizer's moments on the device."""
         upload = self._world.upload
         initial = joined(initial_weights(self._chain.parameters, seed))
         self.weights = Named(upload(initial.flat), initial.shapes)
@@ -180,19 +180,19 @@ class Trainer:
         self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
 
     def phases(self) -> dict[str, float] | None:
-        """Seconds of this PE by phase since the last call; None unless they are counted."""
+        """Return this PE's seconds by phase since the last call; None unless phases are measured."""
         if self._timeline is None:
             return None
         found = self._timeline.collect()
         return {phase: found.get(phase, 0.0) for phase in PHASES}
 
     def told(self) -> dict[str, Any]:
-        """Fields of the record that are otherwise than the job says, or that it knows nothing of (collective)."""
+        """Return record fields that override or complete those of the job (collective)."""
         most = max(self._world.gather(self.need.total))
         return {"activations": self.activations, "memory_predicted": most, "memory_per_pe": self._allowed}
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
-        """Copies in host memory of all that the next step depends on: named groups of arrays by name."""
+        """Return host copies of all state that the next step depends on: named groups of arrays by name."""
         groups = {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
         return {
             group: {name: array.copy() for name, array in self._downloaded(arrays).items()}
@@ -201,28 +201,28 @@ class Trainer:
 
     @property
     def is_late(self) -> bool:
-        """Whether PEs hold rows of other epochs."""
+        """Whether PEs keep stale rows, from earlier epochs."""
         return bool(self._graph.stale)
 
     def late(self) -> dict[str, np.ndarray]:
-        """These, which the next step depends on as on ``save``, by name, of all PEs (collective)."""
+        """Return all PEs' stale rows by name; with ``save``, they are the state of the next step (collective)."""
         kept = self._graph.stale.items()
         mine = {f"{name}.{key}": array for name, stale in kept for key, array in stale.held().items()}
         return {name: array for held in self._world.gather(mine) for name, array in held.items()}
 
     @property
     def columns(self) -> list[int]:
-        """The most of an aggregation, of rows that are fetched and of a weighed sum, where there are any."""
+        """Return the largest widths of an aggregation, of fetched rows and of a weighed sum, without zeros."""
         chain = self._chain
         return [width for width in (chain.width, chain.fetched, chain.weighed.columns) if width]
 
     def knobs(self) -> dict[str, Setting]:
-        """The settings of MGG's kernel by what its plans are for: ``forward``, ``transpose``, ``halo``."""
+        """Return the settings of MGG's kernel by plan: ``forward``, ``transpose``, ``halo``."""
         every = {name: plans[0].options for name, plans in self._graph.plans.items()}
         return {name: Setting(*(getattr(options, knob) for knob in NAMES)) for name, options in every.items()}
 
     def take(self, settings: Mapping[str, Setting]) -> None:
-        """Compute by other ``settings`` from the next epoch on, as ``knobs()`` has them (collective)."""
+        """Apply ``settings``, in the form of ``knobs()``, from the next epoch on (collective)."""
         self._release()
         self._submission = None
         for name, setting in settings.items():
@@ -230,19 +230,19 @@ class Trainer:
                 plan.take(setting)
 
     def keep(self) -> None:
-        """Keep weights and running statistics on the device, for ``kept``, instead of those kept before."""
+        """Store a copy of weights and running statistics on the device for ``kept``, replacing the last one."""
         self._kept = [Named(each.flat.copy(), each.shapes) for each in (self.weights, self.state)]
 
     def kept(self) -> dict[str, np.ndarray]:
-        """What ``keep`` has kept last, by name, in host memory: what ``predict`` takes."""
+        """Return the arrays of the last ``keep`` by name, in host memory, as ``predict`` takes them."""
         return {name: array for each in self._kept for name, array in self._downloaded(each).items()}
 
     def _downloaded(self, arrays: Named) -> Named:
-        """``arrays`` in host memory, by one transfer; on CPUs they are themselves."""
+        """Return ``arrays`` in host memory, with one transfer; on CPUs, not a copy."""
         return Named(self._world.download(arrays.flat), arrays.shapes)
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
-        """Go on from what ``save`` returned; it is copied."""
+        """Restore a copy of the state that ``save`` returned."""
         for group, arrays in (("weights", self.weights), ("first", self.adam.first), ("second", self.adam.second)):
             for name, value in arrays.items():
                 value[...] = self._world.upload(groups[group][name])
@@ -253,10 +253,10 @@ class Trainer:
             stale.hold({key.removeprefix(f"{name}."): held[key] for key in held if key.startswith(f"{name}.")})
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take weights and running statistics by name, in host memory; the optimizer starts anew.
+        """Load weights and running statistics by name from host memory; the optimizer starts anew.
 
         Raises:
-            InputError: they are of another model; names the array.
+            InputError: they belong to another model (names the array).
         """
         mine = {**self.weights, **self.state}
         for name in [*mine, *arrays]:
@@ -270,9 +270,9 @@ class Trainer:
             value[...] = self._world.upload(arrays[name].astype(value.dtype))
 
     def loss_and_gradients(self, epoch: int) -> tuple[float, dict[str, Array]]:
-        """Mean training loss over all PEs with ``epoch``'s dropout, and its gradients by name, float64 on the host.
+        """Return the mean training loss over all PEs and its gradients by name, float64 on the host (collective).
 
-        The running statistics in ``state`` move on.
+        Uses the dropout of ``epoch``, and updates the running statistics in ``state``.
         """
         loss, gradients = self._loss_and_gradients(epoch)
         self._move_on(self._always)
@@ -282,10 +282,10 @@ class Trainer:
         return Named(gradients, {name: weight.shape for name, weight in self.weights.items()})
 
     def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
-        """The gradients as one vector, in the order of the weights.
+        """Return the loss and the gradients as one vector, in the order of the weights (collective).
 
-        All sums over PEs go through one all-reduce in float64. The hosts have to see the loss: this is where a step
-        waits for the device, and the only place.
+        One float64 all-reduce sums everything over the PEs. The hosts read the loss here: this is the only place where
+        a step waits for the device.
         """
         mine = self._differentiate(epoch, self._world.upload(np.array([float(epoch)])))
         self._world.at(epoch, "all-reduce")
@@ -293,14 +293,14 @@ class Trainer:
         return float(total[0]), total[1:]
 
     def _differentiate(self, epoch: int, draws: Array) -> Array:
-        """Loss and gradients of this PE's nodes as one vector on the device; waits for nothing.
+        """Return loss and gradients of this PE's nodes as one vector on the device, without waiting for it.
 
         Args:
-            epoch: for messages.
-            draws: the epoch whose dropout it is, float64 [1] on the device.
+            epoch: number of the epoch, for messages.
+            draws: number of the epoch that dropout uses, float64 [1] on the device.
         """
         run = self._pass(self.weights, dict(self.state), draws)
-        # A diverging model overflows: the caller reports that once, with its epoch, instead of NumPy many times.
+        # If the model diverges and overflows, the caller reports it once, with the epoch; NumPy would warn repeatedly.
         at = self._world.at
         with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
             at(epoch, "forward")
@@ -313,12 +313,12 @@ class Trainer:
             return run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
 
     def _move_on(self, allowed: Array) -> None:
-        """Take the running statistics of the last training pass, unless ``allowed`` is 0."""
+        """Adopt the running statistics of the last training pass, unless ``allowed`` is 0."""
         for name, value in self.state.items():
             self._graph.arrays.move(value, self._moved[name], allowed)
 
     def _update(self, gradients: Array, rates: Array, allowed: Array) -> None:
-        """The optimizer's step and the pass's running statistics, unless ``allowed`` is 0; all on the device."""
+        """Apply the optimizer's step and the pass's running statistics on the device, unless ``allowed`` is 0."""
         self._move_on(allowed)
         self.adam.step(gradients, rates, allowed)
 
@@ -326,22 +326,22 @@ class Trainer:
         return self.adam.rates(epoch, learning_rate(self.settings, epoch, self._epochs))
 
     def _pass(self, weights: dict[str, Array], state: dict[str, Array], epoch: Array | None = None) -> Pass:
-        """A pass, in training with the dropout of ``epoch``, float64 [1] on the device."""
+        """Return a new pass: for training with the dropout of ``epoch`` (float64 [1] on the device), else without."""
         training = epoch is not None
         self._graph.begin(self._seed, epoch)
         return Pass(self._graph, weights, state, training, epoch, self._seed, constant=self._x)
 
     def _logits(self, weights: dict[str, Array], state: dict[str, Array]) -> Array:
-        """The output without dropout (collective)."""
+        """Return the model's output without dropout (collective)."""
         with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
             return self._chain.forward(self._x, self._pass(weights, state))
 
     def step(self, epoch: int) -> float:
-        """One training step, the ``epoch``-th (from 1); returns the mean training loss before it.
+        """Run the training step of ``epoch`` (from 1); return the mean training loss before it (collective).
 
         Raises:
-            DivergedError: loss or gradients are beyond ``LARGEST`` or not finite (names the layer); the weights stay as
-                they were.
+            DivergedError: loss or gradients are beyond ``LARGEST`` or not finite (names the layer); the weights are
+                unchanged.
         """
         loss, gradients = self._loss_and_gradients(epoch)
         self._check(loss, gradients, epoch)
@@ -351,7 +351,7 @@ class Trainer:
         return loss
 
     def _check(self, loss: float, gradients: np.ndarray, epoch: int) -> None:
-        """Raise DivergedError where loss or gradients of all PEs are beyond ``LARGEST`` (collective)."""
+        """Raise DivergedError if the loss or a gradient, summed over all PEs, is beyond ``LARGEST`` (collective)."""
         if not abs(loss) <= LARGEST:
             raise self._diverged(f"epoch {epoch}: the training loss is {loss}", epoch)
         sizes = {name: float(np.abs(array).max(initial=0)) for name, array in self._named(gradients).items()}
@@ -361,7 +361,7 @@ class Trainer:
                 raise self._diverged(f"epoch {epoch}: the gradient of {name} is {how}", epoch, named=True)
 
     def evaluate(self, epoch: int = 0) -> Scores:
-        """Score the weights without dropout (collective); ``epoch`` is for messages.
+        """Score the current weights without dropout (collective); messages name ``epoch``.
 
         Raises:
             DivergedError: the loss is not finite (names the layer).
@@ -370,14 +370,14 @@ class Trainer:
         return self._scores(self._world.download(self._world.all_reduce(mine)), logits, epoch)
 
     def _measure(self, epoch: int) -> tuple[Array, Array]:
-        """What an evaluation sums up over this PE's nodes, and the logits, on the device; waits for nothing."""
+        """Return this PE's sums for an evaluation, and the logits, on the device, without waiting for it."""
         self._world.at(epoch, "evaluation")
         logits = self._logits(self.weights, self.state)
         with np.errstate(over="ignore", invalid="ignore"):
             return self._targets.sums(self._graph.arrays, logits), logits
 
     def _scores(self, total: np.ndarray, logits: Array, epoch: int) -> Scores:
-        """The scores of ``logits`` from the sums of all PEs (collective); raises as ``evaluate``."""
+        """Return the scores of ``logits`` from the sums over all PEs (collective); raises as ``evaluate`` does."""
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self._targets.scores(self._world, total, logits)
         if not math.isfinite(scores.validation_loss):
@@ -387,10 +387,10 @@ class Trainer:
         return scores
 
     def epoch(self, epoch: int) -> tuple[float, Scores]:
-        """``step`` and ``evaluate``, the same bits; on GPUs what they submit is kept and submitted again as a whole.
+        """Run ``step`` and ``evaluate`` with identical results; return the loss and the scores (collective).
 
-        So it takes one launch, where what the technique and the model do can be kept. Epochs differ in numbers alone,
-        which the device reads in its memory.
+        On GPUs the submissions of an epoch are captured and resubmitted as one launch, if technique and model allow
+        that. Epochs differ only in numbers that the device reads from its memory.
         """
         if self._repeat and not self.searching and self._submission is None:
             self._submission = self._world.repeated(self._submit_all, 1 + RATES)
@@ -406,9 +406,9 @@ class Trainer:
         return loss, self._scores(found[2:], logits, epoch)
 
     def _submit_all(self, given: Array) -> tuple[Array, Any]:
-        """An epoch: loss, whether it and the gradients are finite, and the sums of the evaluation.
+        """Submit an epoch: loss, whether it and the gradients are finite, and the sums of the evaluation.
 
-        Numbers that are not finite leave weights and moments alone, before the host has seen them.
+        The device itself skips the update if a number is not finite, before the host sees it.
         """
         arrays, total = self._graph.arrays, self._summed(self._differentiate(self._now, given[:1]), "all-reduce")
         allowed = arrays.finite(total)
@@ -418,24 +418,24 @@ class Trainer:
         return arrays.joined([total[:1], allowed, self._summed(sums, "evaluation")]), (total, logits)
 
     def _summed(self, mine: Array, phase: str) -> Array:
-        """The sum of all PEs on the device (collective)."""
+        """Return the sum over all PEs on the device (collective)."""
         if self._world.size == 1:
             return mine
         self._world.at(self._now, phase)
         return self._world.all_reduce(mine)
 
     def _release(self) -> None:
-        """Give back the memory of what is kept for other epochs: something else comes now."""
+        """Free the memory of the captured epoch, for work that is not an epoch."""
         if self._submission is not None:
             self._submission.release()
 
     def _diverged(self, what: str, epoch: int | None, *, named: bool = False) -> DivergedError:
-        """The error, with the layer that is at fault in the pass of ``epoch`` (collective).
+        """Return the error, which names the layer at fault in the pass of ``epoch`` (collective).
 
         Args:
-            what: is wrong.
-            epoch: whose dropout there was; None: an evaluation.
-            named: where no output is beyond ``LARGEST``, ``what`` names the layer.
+            what: description of the problem.
+            epoch: epoch whose dropout applied; None for an evaluation.
+            named: ``what`` names the layer already, so add one only if its output is beyond ``LARGEST``.
         """
         self._release()
         draws = None if epoch is None else self._world.upload(np.array([float(epoch)]))
@@ -448,11 +448,11 @@ class Trainer:
         return DivergedError(f"{what}{where}: {advice}").on_every_pe()
 
     def predict(self, arrays: dict[str, np.ndarray], *, checked: bool = False) -> np.ndarray:
-        """What the targets predict for each of this PE's rows, on the host, without dropout (collective).
+        """Return the targets' prediction for each of this PE's rows, on the host, without dropout (collective).
 
         Args:
             arrays: weights and running statistics by name, in host memory.
-            checked: raise InputError, with the layer, where an output is not finite or beyond ``LARGEST``.
+            checked: raise InputError, which names the layer, if an output is not finite or is beyond ``LARGEST``.
         """
         self._release()
         upload = self._world.upload
@@ -467,9 +467,9 @@ class Trainer:
         return self._targets.predict(self._world, self._graph.arrays, logits)
 
     def inference(self) -> Callable[[], None]:
-        """What makes one pass without dropout, by the weights at hand, and waits for it (collective, as what it gives).
+        """Return a function that runs one pass without dropout and waits for it; both are collective.
 
-        On GPUs what it submits is kept and submitted again as a whole, as of ``epoch``.
+        The pass uses the current weights. On GPUs it is captured and resubmitted as a whole, as in ``epoch``.
         """
         self._release()
 
@@ -490,7 +490,7 @@ class Trainer:
         return once
 
     def close(self) -> None:
-        """Free the symmetric arrays, and let go of all that is large: what comes after has room again (collective)."""
+        """Free the symmetric arrays and drop all large objects (collective)."""
         self._release()
         self._staged.close()
         self._graph.close()
@@ -498,10 +498,11 @@ class Trainer:
 
 
 def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Chain:
-    """The modules of ``model``, its vertex programs with their passes over arcs fused or not.
+    """Build the modules of ``model``; its vertex programs fuse their passes over arcs if ``fused``.
 
     Raises:
-        InputError: as of ``mgg.model.build``; not to be fused, and no vertex program.
+        InputError: as ``mgg.model.build``; or ``fused`` is false, or the setting ``kernels`` is given, and the model
+            has no vertex program.
     """
     chain = build(model, settings, *sizes)
     if not fused:
@@ -525,7 +526,10 @@ def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Ch
 
 
 def decided(world: World, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
-    """This PE's features that are not 0, whether they are held as CSR, and settings with what follows (collective)."""
+    """Return this PE's number of nonzero features, whether to store features as CSR, and settings (collective).
+
+    The setting ``row_normalize`` follows the storage if it is None.
+    """
     if layout.features is None:
         return 0, False, settings
     values = int(np.count_nonzero(layout.features))
@@ -537,7 +541,7 @@ def decided(world: World, layout: PeLayout, settings: ModelSettings) -> tuple[in
 
 
 def _check_output(logits: Array, shape: tuple[int, int], model: str) -> None:
-    """Refuse what would be scored as something else than the model says; alike on every PE."""
+    """Raise InputError if the output does not have the shape that scores expect; the same on every PE."""
     if logits.shape != shape:
         raise InputError(
             f"model {model}: its output is {list(logits.shape)}, and not {list(shape)} [rows, classes or tasks]"
@@ -545,7 +549,7 @@ def _check_output(logits: Array, shape: tuple[int, int], model: str) -> None:
 
 
 def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array]) -> None:
-    """Refuse what a layer's backward pass left out, or would be taken in another order; alike on every PE."""
+    """Raise InputError if a gradient is missing or has another shape than its weight; the same on every PE."""
     for name, weight in weights.items():
         if name not in gradients:
             raise InputError(f"parameter {name}: backward has set no gradient of it (docs/own-model.md)").on_every_pe()
@@ -555,7 +559,7 @@ def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array
 
 
 def check_settings(model: str, settings: ModelSettings) -> None:
-    """Refuse settings that would have no effect."""
+    """Raise InputError for settings that would have no effect."""
     if settings.patience is not None and settings.selection == "last":
         raise InputError(
             "setting patience: needs a best epoch, and the last one counts: take selection=validation or"
@@ -580,12 +584,12 @@ def loss_and_gradients(
     epoch: int = 1,
     **how: Any,
 ) -> tuple[float, dict[str, Array]]:
-    """Training loss and gradients (float64, by name) at ``weights``, the initial ones if None (collective).
+    """Return training loss and gradients (float64, by name) at ``weights``, or the initial ones if None (collective).
 
-    ``how`` is what ``Trainer`` takes beside.
+    ``how`` are further arguments of ``Trainer``.
 
-    From the same weights, seed and epoch they agree on any number of PEs, backend and technique but for rounding (of
-    the embeddings, too, with ``dtype`` bf16).
+    For the same weights, seed and epoch the results agree up to rounding for every number of PEs, backend and
+    technique; with ``dtype`` bf16 the embeddings are rounded, too.
     """
     resolved = together(world, lambda: settings_of(model, settings))
     trainer = Trainer(

@@ -1,4 +1,4 @@
-"""Settings of MGG's kernel in a training: those of the table, or a search in its first epochs (docs/tuning.md)."""
+"""Tune MGG's kernel in a training: from the table, or by a search in its first epochs (docs/tuning.md)."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ _log = logging.getLogger(__name__)
 
 
 def mode(technique: str, options: dict[str, Any]) -> str:
-    """What the technique's option tune says; ``none`` where it has no such option."""
+    """Return the technique's option tune; ``none`` if it has no such option."""
     return str(options.get("tune", "none")) if technique == TECHNIQUE else "none"
 
 
 def at_first(technique: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that a training's plans are made with: where epochs choose, those of the search's start."""
+    """Return the options to build a training's plans with; a search over epochs starts at ``START``."""
     if mode(technique, options) != "epochs":
         return options
     return options | START.options() | {"tune": "none"}
 
 
 class Tuner:
-    """Who has a training compute by the settings that its record tells of.
+    """Applies the kernel settings of a training's record, and searches for them.
 
-    Every PE decides by the same seconds, so all take the same settings, and a resumed run goes on from what its
-    checkpoint holds.
+    All PEs decide from the same seconds, so they use the same settings. A resumed run continues from its checkpoint.
 
     Args:
         world: the PEs.
-        trainer: what trains.
-        options: of the technique, as asked for; tune is not none.
+        trainer: the trainer to tune.
+        options: the technique's options, with tune other than none.
 
     Raises:
-        InputError: nothing that the model computes is the technique's.
+        InputError: the model does not use the technique on these PEs.
     """
 
     def __init__(self, world: World, trainer: Trainer, options: dict[str, Any]) -> None:
@@ -58,7 +57,7 @@ class Tuner:
             ).on_every_pe()
 
     def begin(self, kept: Tuning | None) -> None:
-        """Go on from what a checkpoint has ``kept``, or from the start (collective)."""
+        """Continue from the state that a checkpoint ``kept``, or start (collective)."""
         self.state = kept or self.state
         if self.state.tune == "cached":
             if kept is None:
@@ -74,7 +73,7 @@ class Tuner:
             self._trainer.searching = True
 
     def before(self, epoch: int) -> None:
-        """Have the next epoch compute by the setting that it tries (collective)."""
+        """Apply the setting that ``epoch`` tries (collective)."""
         if self.state.done:
             return
         self._world.at(epoch, "tuning")
@@ -83,7 +82,7 @@ class Tuner:
         self._take_everywhere(setting)
 
     def after(self, seconds: float) -> None:
-        """An epoch took ``seconds``, on the slowest PE (collective)."""
+        """Record the epoch's ``seconds`` on the slowest PE; finish the search if it was the last one (collective)."""
         if self.state.done:
             return
         assert self._now is not None
@@ -96,7 +95,7 @@ class Tuner:
         self.state = self.state.ended(self._trainer.knobs())
 
     def end(self) -> None:
-        """Say where the epochs were too few."""
+        """Warn if the training ended before the search."""
         if not self.state.done and self._world.rank == 0:
             _log.warning(
                 "technique %s: option tune: epochs: the %d epochs ended before the search did: nothing was chosen",
@@ -116,6 +115,6 @@ class Tuner:
 
 
 def by_plan(tuning: Tuning) -> dict[str, Setting]:
-    """The settings of a training's plans, as its record tells of them."""
+    """Return the settings in a training's record, by plan."""
     named = {"forward": tuning.forward, "transpose": tuning.transpose}
     return {name: knobs.setting for name, knobs in named.items() if knobs is not None}

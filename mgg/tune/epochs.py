@@ -1,4 +1,4 @@
-"""The search of settings in the first epochs of a training, an epoch a setting."""
+"""Search for settings in the first epochs of a training, one epoch per setting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from mgg.schema import Fixed
 from mgg.tune.search import Search, best_of
 from mgg.tune.setting import START, Knobs, Setting, Tried, times_of
 
-#: Epochs of the search's start, by which epochs of one setting are known to differ; one before them does not count.
+#: Counted epochs with the search's start, which show how much epochs of one setting differ; another one before them
+#: does not count.
 STARTS = 2
 
 
 class Tuning(Fixed):
-    """Which settings of MGG's kernel a training computes by, and how they came to be chosen."""
+    """The settings of MGG's kernel in a training, and how they were chosen."""
 
     tune: Literal["cached", "epochs"] = Field(description="the technique's option: who chose")
     forward: Knobs | None = Field(None, description="setting of products with A; None: there are none, or not yet")
@@ -32,31 +33,31 @@ class Tuning(Fixed):
     done: bool = Field(False, description="the search has ended")
 
     def following(self, search: Search) -> Setting | None:
-        """The setting of the next epoch; None: the search has ended."""
+        """Return the setting of the next epoch; None if the search has ended."""
         times = times_of(self.tried)
         if len(times.get(START, ())) < STARTS:
             return START
         return search.following(times)
 
     def prepared(self, seconds: float) -> Tuning:
-        """With ``seconds`` more in which plans were made ready."""
+        """Return a copy with ``seconds`` added to the time of preparing plans."""
         return self.model_copy(update={"preparing": self.preparing + seconds})
 
     def after(self, setting: Setting, seconds: float) -> Tuning:
-        """With one more epoch, of ``setting``, which took ``seconds``."""
+        """Return a copy with one more epoch with ``setting``, which took ``seconds``."""
         counted = {"epochs": self.epochs + 1, "seconds": self.seconds + seconds}
-        if not self.epochs:  # what is done for the first time takes time of its own
+        if not self.epochs:  # the first epoch includes one-time work
             return self.model_copy(update=counted)
         times = times_of(self.tried)
         times[setting] = (*times.get(setting, ()), seconds)
         return self.model_copy(update=counted | {"tried": tuple(Tried.of(*each) for each in times.items())})
 
     def chosen(self) -> Setting:
-        """The fastest of those tried."""
+        """Return the fastest of the tried settings."""
         return best_of(times_of(self.tried))
 
     def ended(self, plans: Iterable[str]) -> Tuning:
-        """With what was chosen, for ``plans``, and what that cost."""
+        """Return a copy of the ended search, with the chosen setting of ``plans`` and the cost of the search."""
         best = self.chosen()
         knobs = Knobs(**best.options())
         cost = self.preparing + self.seconds - self.epochs * median(times_of(self.tried)[best])

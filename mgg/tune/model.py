@@ -1,11 +1,10 @@
-"""The performance and resource model of MGG (OSDI'23, section 6), and which settings a GPU cannot run.
+"""The performance and resource model of MGG (OSDI'23, section 6), and a check for settings that a GPU cannot run.
 
-Equations 1 to 3 are as printed, with quotients rounded up, since there are no parts of warps and blocks. Of the
-paper's constraints, ``numSMs <= c1`` says nothing of a setting, and equation 1 lets all of its settings pass at up to
-602 columns on an A100, since it counts two rows a warp where a pipeline also holds those that are on their way. So
-what cannot run is told by the shared memory that our kernel asks for (``mgg.kernel.tiles``), its threads and its
-registers. Workload a warp and blocks a multiprocessor decide nothing, in the paper as here: they are told beside the
-times.
+Equations 1 to 3 are as printed, with quotients rounded up to whole warps and blocks. The paper's constraints do not
+decide what can run: ``numSMs <= c1`` does not depend on the setting, and equation 1 accepts all of the paper's settings
+at up to 602 columns on an A100, because it counts two rows per warp, while a pipeline also holds rows in transfer.
+The check here uses the shared memory that our kernel requests (``mgg.kernel.tiles``), its threads and its registers.
+Workload per warp and blocks per multiprocessor decide nothing, in the paper and here: they are reported with the times.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from mgg.tune.setting import Setting
 #: Bytes of an id and of a number (IntS, FloatS).
 INT, FLOAT = 4, 4
 WARP = 32
-#: Registers of a thread of our kernel (``__maxnreg__`` in kernels/aggregate/mgg.cu).
+#: Registers per thread of our kernel (``__maxnreg__`` in kernels/aggregate/mgg.cu).
 REGISTERS = 80
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU has for one block.
+    """The resources of a GPU for one block.
 
     Attributes:
-        shared_memory: bytes.
-        threads: of a block.
-        registers: 32-bit ones.
+        shared_memory: bytes per block.
+        threads: threads per block.
+        registers: 32-bit registers per block.
     """
 
     shared_memory: int
@@ -38,13 +37,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Load:
-    """What a setting makes of a product on one PE.
+    """The load of a product on one PE with a setting.
 
     Attributes:
-        wpw: workload a warp, columns of rows (equation 1).
-        smem: bytes of shared memory a block, as printed (equation 1).
-        warps: (equation 2).
-        blocks, blocks_per_sm: (equation 3).
+        wpw: workload per warp, in columns of rows (equation 1).
+        smem: bytes of shared memory per block, as printed (equation 1).
+        warps: number of warps (equation 2).
+        blocks, blocks_per_sm: number of blocks, in all and per multiprocessor (equation 3).
     """
 
     wpw: int
@@ -55,12 +54,12 @@ class Load:
 
 
 def load(setting: Setting, dim: int, local: int, remote: int, processors: int) -> Load:
-    """What ``setting`` makes of a product.
+    """Return the load of a product with ``setting``.
 
     Args:
-        setting: of the kernel.
+        setting: setting of the kernel.
         dim: embedding columns.
-        local, remote: neighbor partitions of either kind, cut at the setting's ps.
+        local, remote: numbers of local and remote neighbor partitions, cut at the setting's ps.
         processors: multiprocessors of the GPU.
     """
     ps, dist, wpb = setting
@@ -76,12 +75,12 @@ def load(setting: Setting, dim: int, local: int, remote: int, processors: int) -
 
 
 def refusal(setting: Setting, shared: int, limits: Limits) -> str:
-    """Why a GPU cannot run ``setting``; empty: it can.
+    """Return why a GPU cannot run ``setting``; empty if it can.
 
     Args:
-        setting: of the kernel.
-        shared: bytes of shared memory that the kernel asks for a block.
-        limits: of the GPU.
+        setting: setting of the kernel.
+        shared: bytes of shared memory that the kernel requests per block.
+        limits: limits of the GPU.
     """
     threads = WARP * setting.wpb
     for wanted, has, what in (

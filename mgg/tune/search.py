@@ -1,15 +1,14 @@
-"""The search of MGG (OSDI'23, section 6): which setting to measure next, out of the times of those measured.
+"""The search of MGG (OSDI'23, section 6): choose the next setting to measure from the times of earlier ones.
 
-From 1, 1, 1 it raises ps, then dist, then wpb, each as long as the time does not rise; then it takes ps back by one
-value at a time and raises wpb anew, as long as that gives one of the three lowest times. The fastest setting is what
-it finds.
+From 1, 1, 1 it raises ps, then dist, then wpb, each until the time rises. Then it lowers ps by one value at a time and
+raises wpb again, as long as that gives one of the three lowest times. The result is the fastest setting.
 
-Where the paper leaves it open, or cannot be followed: values double, as steps of one cannot end after about ten
-settings among 32 x 16 x 16; a time has risen only where it is longer by more than times of one setting differ; a rise
-that has ended goes on from its fastest value; and the number of settings has a limit. The setting that is the default
-may be measured last, so that what is found is never slower.
+Choices where the paper is open or cannot be followed: values double, because steps of one cannot end after about ten
+settings among 32 x 16 x 16; a time has risen only if it exceeds the last one by more than times of one setting differ;
+the next knob starts from the fastest value of the last one; and the number of settings has a limit. The default setting
+may be measured last, so that the result is never slower.
 
-It is a function of the times: whoever keeps these can go on anywhere, and PEs that have the same times agree.
+The search is a function of the times: stored times are enough to resume it, and PEs with the same times agree.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from statistics import median, quantiles
 
 from mgg.tune.setting import NAMES, START, Setting
 
-#: Seconds of each setting measured.
+#: Measured seconds by setting.
 Times = Mapping[Setting, Sequence[float]]
-#: The paper's ranges, by doubling.
+#: The paper's ranges, in powers of two.
 VALUES: dict[str, tuple[int, ...]] = {"ps": (1, 2, 4, 8, 16, 32), "dist": (1, 2, 4, 8, 16), "wpb": (1, 2, 4, 8, 16)}
-#: Settings that are tried at most.
+#: Most settings to try.
 BUDGET = 16
-#: Taking ps back pays as long as it gives one of so many lowest times.
+#: Lowering ps continues as long as it gives one of this many lowest times.
 LOWEST = 3
 
 
 class _Unknown(Exception):  # noqa: N818 - ends a walk, no error
-    """The walk has come to a setting that was not measured."""
+    """The walk reached a setting that was not measured."""
 
 
 class Search:
-    """Which setting comes next.
+    """The search for the fastest setting.
 
     Args:
-        able: whether a setting can run; others are passed over. It may turn out only when one is tried.
-        values: of each knob, rising.
-        budget: settings that are tried at most, ``last`` among them; None: no limit.
-        last: tried when the rest is done; None: nothing.
+        able: whether a setting can run; others are skipped. The answer may be known only once a setting is tried.
+        values: ascending values of each knob.
+        budget: most settings to try, ``last`` included; None: no limit.
+        last: setting to try at the end, or None.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Search:
         self._able, self._values, self._budget, self._last = able, values, budget, last
 
     def following(self, times: Times) -> Setting | None:
-        """The setting to measure after those of ``times``; None: the search has ended."""
+        """Return the setting to measure after those of ``times``; None if the search has ended."""
         waiting = self._last is not None and self._last not in times and self._able(self._last)
         if self._budget is None or len(times) + waiting < self._budget:
             seen = self._walk(times)
@@ -64,19 +63,19 @@ class Search:
         return self._last if waiting else None
 
     def path(self, times: Times) -> list[Setting]:
-        """The settings of ``times`` that the walk comes by, each once, in its order; without ``last``."""
+        """Return the settings of ``times`` on the walk, each once, in order; without ``last``."""
         found = [setting for setting in dict.fromkeys(self._walk(times)) if setting in times]
         return found[: self._budget]
 
     def run(self, measure: Callable[[Setting], Sequence[float]]) -> dict[Setting, list[float]]:
-        """Search by ``measure``, which gives the seconds of a setting; returns those of all tried, in their order."""
+        """Search with ``measure``, which returns a setting's seconds; return all tried settings' times in order."""
         times: dict[Setting, list[float]] = {}
         while (setting := self.following(times)) is not None:
             times[setting] = list(measure(setting))
         return times
 
     def _walk(self, times: Times) -> list[Setting]:
-        """The settings looked at, those gone back to once more; it ends with one that was not measured, if it must."""
+        """Return the settings of the walk, with repeats; it ends at the first one that was not measured, if any."""
         seen: list[Setting] = []
         if self._able(START):
             with suppress(_Unknown):
@@ -98,7 +97,7 @@ class Search:
                 return
 
     def _rise(self, best: Setting, knob: str, times: Times, seen: list[Setting]) -> Setting:
-        """Look at higher values of ``knob`` until the time rises; returns where it was lowest."""
+        """Raise ``knob`` until the time rises; return the fastest setting."""
         first = getattr(best, knob)
         for value in self._values[knob]:
             higher = best._replace(**{knob: value})
@@ -120,14 +119,14 @@ def _look(setting: Setting, times: Times, seen: list[Setting]) -> Setting:
 
 
 def best_of(times: Times) -> Setting:
-    """The fastest setting of ``times``, by medians; of equal ones the smallest."""
+    """Return the setting of ``times`` with the lowest median, the smallest of equal ones."""
     return min(times, key=lambda setting: (median(times[setting]), setting))
 
 
 def noise_of(times: Times, seen: Iterable[Setting]) -> float:
-    """By which share times of one setting differ: the median of quartile distances over medians, of those ``seen``.
+    """Return how much times of one setting differ: the median over ``seen`` of interquartile range over median.
 
-    0 where none of them was measured more than once.
+    Returns 0 if no setting was measured more than once.
     """
     spreads = []
     for seconds in (times[setting] for setting in set(seen)):
@@ -138,5 +137,5 @@ def noise_of(times: Times, seen: Iterable[Setting]) -> float:
 
 
 def worse(these: Sequence[float], those: Sequence[float], noise: float) -> bool:
-    """Whether the median of ``these`` is longer than that of ``those`` by more than the share ``noise``."""
+    """Whether the median of ``these`` exceeds the median of ``those`` by more than the share ``noise``."""
     return median(these) > median(those) * (1 + noise)

@@ -1,4 +1,4 @@
-"""Settings of MGG's kernel, and what was measured of them."""
+"""Settings of MGG's kernel, and their measured times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("ps", "dist", "wpb")
 
 
 class Setting(NamedTuple):
-    """Arcs of a neighbor partition, interleaving distance, warps a block."""
+    """Arcs per neighbor partition, interleaving distance, and warps per block."""
 
     ps: int
     dist: int
@@ -23,16 +23,16 @@ class Setting(NamedTuple):
         return f"{self.ps}, {self.dist}, {self.wpb}"
 
     def options(self) -> dict[str, int]:
-        """As options of the technique."""
+        """Return the setting as options of the technique."""
         return self._asdict()
 
 
-#: Where the search begins.
+#: The first setting of the search.
 START = Setting(1, 1, 1)
 
 
 class Knobs(Fixed):
-    """A setting, in records."""
+    """A setting as stored in records."""
 
     ps: int = Field(ge=1, le=32, description="arcs of a neighbor partition")
     dist: int = Field(ge=1, le=16, description="interleaving distance")
@@ -40,7 +40,7 @@ class Knobs(Fixed):
 
     @property
     def setting(self) -> Setting:
-        """As the kernel takes it."""
+        """Return the setting as the kernel takes it."""
         return Setting(self.ps, self.dist, self.wpb)
 
 
@@ -51,10 +51,10 @@ class Tried(Knobs):
 
     @classmethod
     def of(cls, setting: Setting, seconds: Iterable[float]) -> Tried:
-        """``setting`` and its times."""
+        """Return the record of ``setting`` and its times."""
         return cls(**setting.options(), seconds=tuple(seconds))
 
 
 def times_of(tried: Iterable[Tried]) -> dict[Setting, tuple[float, ...]]:
-    """The seconds by setting, in their order."""
+    """Return the seconds by setting, in the order of ``tried``."""
     return {each.setting: each.seconds for each in tried}

@@ -1,7 +1,7 @@
-"""The lookup table of the tuner (MGG, OSDI'23, section 6): a file an entry in the user's cache folder.
+"""The lookup table of the tuner (MGG, OSDI'23, section 6): one file per entry in the user's cache folder.
 
-Whatever the time of a product depends on is part of an entry's key, so an entry is never out of date: another GPU,
-layout or kernel has another. Files appear whole or not at all, and of two jobs that write one the last counts.
+The key of an entry holds everything that the time of a product depends on, so an entry is never out of date: another
+GPU, layout or kernel has another key. Files are written atomically; if two jobs write one entry, the last one wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Key(Fixed):
-    """What the time of a product depends on."""
+    """The facts that the time of a product depends on."""
 
     device: str = Field(description="models of the GPUs, or of the processor")
     backend: str = Field(description="what the PEs are")
@@ -40,13 +40,13 @@ class Key(Fixed):
 
     @property
     def path(self) -> Path:
-        """The file of the entry."""
+        """Return the file of the entry."""
         digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()[:24]
         return cache_folder("tune") / f"{digest}.json"
 
 
 class Entry(Fixed):
-    """What a search came to."""
+    """The result of a search."""
 
     schema_version: Literal[1] = 1
     key: Key
@@ -55,7 +55,7 @@ class Entry(Fixed):
 
 
 def read(key: Key) -> Entry | None:
-    """The entry of ``key``; None where there is none, and with a warning where it is damaged."""
+    """Return the entry of ``key``; None if there is none, or, with a warning, if it is damaged."""
     path = key.path
     try:
         text = path.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def read(key: Key) -> Entry | None:
 
 
 def write(entry: Entry) -> Path:
-    """Keep ``entry``; returns its file. Raises MachineError where the cache folder cannot be written."""
+    """Store ``entry`` and return its file; raise MachineError if the cache folder cannot be written."""
     path = entry.key.path
     write_text(path, json.dumps(sealed(entry.model_dump(mode="json")), indent=1) + "\n")
     return path

@@ -1,7 +1,7 @@
-"""Partition schemes: one module a scheme, found by itself.
+"""Partition schemes: each module of this package is one, discovered automatically.
 
-A scheme is a module of this package with a function ``split(graph, pes)`` that returns a :class:`Split`; its name is
-the module's. Adding a scheme means adding one file to this folder.
+A scheme is a module with a function ``split(graph, pes)`` that returns a :class:`Split`; the module's name is the
+scheme's. To add a scheme, add a file to this folder.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mgg.registry import Registry, lacking
 
 @dataclass(frozen=True)
 class Split:
-    """Which PE owns which nodes: a permutation of the nodes and P - 1 split points.
+    """The assignment of nodes to PEs: a permutation of the nodes, and the bounds of PEs.
 
     Attributes:
-        bounds: int64 [P + 1], ascending from 0 to n; PE p owns the positions ``bounds[p] .. bounds[p + 1]``.
-        order: int32 (int64 from 2^31 nodes on) [n], the position of each node, or None where every node stays where
-            it is. The nodes of a PE keep their order.
+        bounds: int64 [P + 1], ascending from 0 to n; PE p owns positions ``bounds[p] .. bounds[p + 1]``.
+        order: int32 (int64 from 2^31 nodes on) [n], the position of each node, or None if no node moves. The nodes of a
+            PE keep their order.
     """
 
     bounds: np.ndarray
     order: np.ndarray | None = None
 
     def owners(self) -> np.ndarray:
-        """The PE that owns each node, uint16 [n]."""
+        """Return the PE that owns each node, uint16 [n]."""
         owners = np.repeat(np.arange(len(self.bounds) - 1, dtype=np.uint16), np.diff(self.bounds))
         return owners if self.order is None else owners[self.order]
 
@@ -44,15 +44,15 @@ def _scheme_of(module: ModuleType) -> dict[str, Scheme]:
     return {module.__name__.rpartition(".")[2]: module.split}
 
 
-#: The files' functions ``split``.
+#: The ``split`` functions by scheme.
 SCHEMES: Registry[Scheme] = Registry(__name__, "partition scheme", "function split", _scheme_of)
 
 
 def schemes() -> dict[str, Scheme]:
-    """Every scheme of this package by its config value."""
+    """Return all schemes of this package by their config values."""
     return SCHEMES.all()
 
 
 def scheme(name: str) -> Scheme:
-    """The scheme called ``name``; raises InputError with the nearest names, or with what is wrong with its file."""
+    """Return the scheme ``name``; raise InputError with the nearest names, or with the problem of its file."""
     return SCHEMES.find(name)

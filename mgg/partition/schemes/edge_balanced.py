@@ -9,29 +9,29 @@ from mgg.partition.schemes import Split
 
 
 def split(graph: Graph, pes: int) -> Split:
-    """Consecutive rows that hold about equally many arcs."""
+    """Split into consecutive rows with about equally many arcs per PE."""
     return Split(bounds(graph.offsets(), pes))
 
 
 def bounds(offsets: np.ndarray, pes: int) -> np.ndarray:
-    """Choose consecutive row ranges that hold about ``arcs / pes`` arcs each.
+    """Choose consecutive row ranges with about ``arcs / pes`` arcs each.
 
-    The paper searches for the next split from the last one on, ``arcs / pes`` arcs further. That greedy target lets the
-    rounding of every split pile up on the last PE, and its halving of the range can stop moving. Here the target of
-    split p is the absolute ``p * arcs / pes``, not rounded, and the row nearest to it is taken, so each split is off by
-    at most half of the largest row, and each PE by at most the largest row. Of rows equally near, which only rows
-    without arcs tell apart, the one nearest to ``p * n / pes`` is taken: such rows are shared out, too.
+    The paper searches for each split ``arcs / pes`` arcs after the last one. With that greedy target, the rounding of
+    all splits accumulates on the last PE, and its bisection can get stuck. Here the target of split p is the exact
+    ``p * arcs / pes``, and the nearest row is taken. So each split is off by at most half of the largest row, and each
+    PE by at most the largest row. Of equally near rows, which differ only by rows without arcs, the one nearest to
+    ``p * n / pes`` is taken, which distributes such rows, too.
 
     Args:
         offsets: int64 [n + 1], arcs before each row.
-        pes: number of PEs; may exceed n, then some PEs are empty.
+        pes: number of PEs; if it exceeds n, some PEs are empty.
 
     Returns:
         int64 [pes + 1]: PE p owns rows ``bounds[p] .. bounds[p + 1]``.
     """
     nodes, arcs = len(offsets) - 1, int(offsets[-1])
     split = np.arange(pes + 1, dtype=np.int64)
-    # Targets times pes, so that they are whole numbers.
+    # Multiply targets by pes, so that they are integers.
     after = np.searchsorted(offsets, -(-split * arcs // pes))
     before = np.maximum(after - 1, 0)
     nearer = split * arcs - pes * offsets[before] < pes * offsets[after] - split * arcs

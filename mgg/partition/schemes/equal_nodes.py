@@ -9,10 +9,10 @@ from mgg.partition.schemes import Split
 
 
 def split(graph: Graph, pes: int) -> Split:
-    """Consecutive rows whose numbers differ by at most one."""
+    """Split into consecutive rows; the PEs' numbers of rows differ by at most one."""
     return Split(bounds(graph.manifest.nodes, pes))
 
 
 def bounds(nodes: int, pes: int) -> np.ndarray:
-    """int64 [pes + 1]: PE p owns rows ``bounds[p] .. bounds[p + 1]``; where pes > nodes, some PEs are empty."""
+    """Return int64 [pes + 1]: PE p owns rows ``bounds[p] .. bounds[p + 1]``; if pes > nodes, some PEs are empty."""
     return np.arange(pes + 1, dtype=np.int64) * nodes // pes

@@ -17,18 +17,18 @@ SEED = 2025
 
 
 def split(graph: Graph, pes: int) -> Split:
-    """Parts with few arcs between them, as a permutation that puts the nodes of one part side by side.
+    """Split into parts with few arcs between them; the permutation makes the nodes of each part consecutive.
 
-    METIS cuts the undirected pattern A + A^T. A node weighs as much as its row has arcs, so that METIS balances what
-    ``edge_balanced`` balances, within its tolerance of 3 %. Nodes without any arc are dealt to the PEs with the fewest
-    nodes. The seed is fixed: the same graph and version of METIS give the same partition. With no more nodes than PEs
-    there is nothing to cut, and METIS would put all nodes on one PE: they are split as ``equal_nodes`` does.
+    METIS cuts the undirected pattern A + A^T. A node's weight is the number of arcs in its row, so METIS balances arcs
+    as ``edge_balanced`` does, within its tolerance of 3 %. Nodes without arcs go to the PEs with the fewest nodes. The
+    seed is fixed: the same graph and version of METIS give the same partition. With no more nodes than PEs, METIS would
+    put all nodes on one PE, so they are split as by ``equal_nodes``.
 
-    Unlike the other schemes this one holds the graph in memory, and METIS some coarser copies of it.
+    Unlike the other schemes, this one loads the graph into memory, and METIS adds some coarser copies of it.
 
     Raises:
-        InputError: a part of the graph is damaged, or it says that it is symmetric and is not.
-        MachineError: METIS was built with 32-bit numbers and the graph has more arcs than they count, or there is not
+        InputError: a part of the graph is damaged, or the graph is marked symmetric and is not.
+        MachineError: METIS was built with 32-bit numbers and the graph has too many arcs for them, or there is not
             enough memory.
     """
     nodes = graph.manifest.nodes
@@ -55,7 +55,7 @@ def _check_width(arcs: int) -> None:
 
 
 def _pattern(offsets: np.ndarray, columns: np.ndarray, symmetric: bool) -> sparse.csr_array:
-    """A + A^T without loops, entries of any value but 0; of A = ``columns`` [arcs], its rows at ``offsets`` [n + 1]."""
+    """Return the pattern of A + A^T without loops (any nonzero values), for A = (``offsets``, ``columns``)."""
     nodes = len(offsets) - 1
     loops = columns == np.repeat(np.arange(nodes, dtype=columns.dtype), np.diff(offsets))
     pattern = sparse.csr_array((~loops, columns, offsets), shape=(nodes, nodes))
@@ -65,7 +65,7 @@ def _pattern(offsets: np.ndarray, columns: np.ndarray, symmetric: bool) -> spars
 
 
 def _cut(pattern: sparse.csr_array, weights: np.ndarray, pes: int) -> np.ndarray:
-    """The PE of each node, int64 [n]."""
+    """Return the PE of each node, int64 [n]."""
     _check_width(pattern.nnz)
     width = pymetis.zero_copy_dtype()
     adjacency = pymetis.CSRAdjacency(pattern.indptr.astype(width), pattern.indices.astype(width))
@@ -78,6 +78,6 @@ def _cut(pattern: sparse.csr_array, weights: np.ndarray, pes: int) -> np.ndarray
 
 
 def _dealt(counts: np.ndarray, nodes: int) -> np.ndarray:
-    """PEs for the nodes that ``counts`` [P] lacks of ``nodes``, those with the fewest nodes filled up first."""
+    """Return PEs for the nodes missing in ``counts`` [P] of ``nodes``, filling every PE up to the same number."""
     room = np.maximum(-(-nodes // len(counts)) - counts, 0)
     return np.repeat(np.arange(len(counts)), room)[: nodes - counts.sum()]

@@ -1,7 +1,7 @@
-"""What a person sees of a running training: a live line on a terminal, elsewhere and where TERM is dumb lines (after
-the first epoch, every tenth of the epochs, and every half a minute).
+"""Show the progress of a training: a live line on a terminal, else single lines.
 
-A training that goes on from a checkpoint says after which epoch, in a line before; one that ends early says so after.
+Single lines, also if TERM is dumb, appear after the first epoch, every tenth of the epochs, and every half minute.
+A resumed training first prints the epoch that it continues after; one that stops early says so at the end.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Protocol
 
 from mgg.record import METRIC_NAMES, EpochRecord
 
-#: Seconds without a line, where there is no terminal, if an epoch ends before.
+#: Most seconds between lines without a terminal, if an epoch ends in time.
 SILENCE = 30.0
 
 
 class _Shown(Protocol):
-    """How epochs are shown."""
+    """A view that shows epochs."""
 
     def show(self, record: EpochRecord, left: float) -> None:
-        """An epoch, and the seconds that those after it will take."""
+        """Show an epoch, and the predicted seconds of those after it."""
 
     def close(self) -> None:
-        """No other epoch comes."""
+        """End the view: there are no further epochs."""
 
 
 @contextmanager
@@ -38,15 +38,15 @@ def reporting(
     metric: str = "accuracy",
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Callable[[EpochRecord], None]]:
-    """Yield what to call with each finished epoch; it writes to standard error, or nothing unless ``shown``.
+    """Yield a function to call with each finished epoch; it writes to standard error if ``shown``.
 
     Args:
-        title: of the training.
-        epochs: in all; fewer are an early end, unless something is raised.
-        done: those before a resume.
-        shown: write.
+        title: title of the training.
+        epochs: total number; fewer count as an early stop, unless an error is raised.
+        done: number of epochs before a resume.
+        shown: whether to write.
         metric: key of ``METRIC_NAMES``.
-        clock: seconds.
+        clock: function that returns seconds.
     """
     if not shown:
         yield lambda record: None
@@ -70,7 +70,7 @@ def reporting(
 
 
 def _on_a_terminal(title: str, epochs: int, done: int, metric: str, clock: Callable[[], float]) -> _Shown | None:
-    """Frames, where standard error is a terminal that can write over a line."""
+    """Return frames if standard error is a terminal that can overwrite a line, else None."""
     if not sys.stderr.isatty():
         return None
     from mgg.train.progress import frames
@@ -79,7 +79,7 @@ def _on_a_terminal(title: str, epochs: int, done: int, metric: str, clock: Calla
 
 
 class _Lines:
-    """A line now and then, for logs and pipes."""
+    """Occasional lines for logs and pipes."""
 
     def __init__(self, title: str, epochs: int, metric: str, clock: Callable[[], float]) -> None:
         self._title, self._epochs, self._metric, self._clock = title, epochs, metric, clock
@@ -87,7 +87,7 @@ class _Lines:
         self._waiting = ""
 
     def show(self, record: EpochRecord, left: float) -> None:
-        """A line if one is due, or would be before the next epoch ends."""
+        """Print a line if one is due, or will be before the next epoch ends."""
         now, epoch = self._clock(), record.epoch
         counted, loss, scores, seconds = parts(record, self._epochs, self._metric)
         self._waiting = f"{self._title}: epoch {counted}  {loss}  {scores}  {seconds}  ETA {duration(left)}"
@@ -97,14 +97,14 @@ class _Lines:
             self._printed = now
 
     def close(self) -> None:
-        """The last epoch, if it has no line yet."""
+        """Print the last epoch, if it has no line yet."""
         if self._waiting:
             _print(self._waiting)
             self._waiting = ""
 
 
 def parts(record: EpochRecord, epochs: int, metric: str) -> tuple[str, str, str, str]:
-    """Epoch, loss, scores and time."""
+    """Return the texts of epoch, loss, scores and time."""
     scored = f"test {record.test_accuracy:.1%}"
     if record.validation_accuracy is not None:
         scored = f"validation {record.validation_accuracy:.1%}, {scored}"
@@ -118,6 +118,6 @@ def _print(line: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """``h:mm:ss``."""
+    """Format seconds as ``h:mm:ss``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -14,7 +14,7 @@ from typing import Any
 from mgg.errors import InputError, MachineError
 from mgg.record import EpochRecord
 
-#: Field of an epoch -> name in TensorBoard, which groups by what is before the slash.
+#: Field of an epoch -> name in TensorBoard, which groups by the part before the slash.
 TAGS = {
     "loss": "loss/train",
     "validation_loss": "loss/validation",
@@ -29,17 +29,17 @@ TAGS = {
 }
 
 
-#: Seconds after which what was written is flushed to the disk, for TensorBoard to show; the first epoch is at once.
+#: Seconds between flushes to the disk, for TensorBoard to show; the first epoch is flushed at once.
 FLUSH_EVERY = 120.0
 _log = logging.getLogger(__name__)
 
 
 def check_apart(folder: Path, *taken: Path) -> None:
-    """Raise InputError when event files in ``folder`` would come among what else is written.
+    """Raise InputError if ``folder`` for event files lies in a folder that the run itself writes.
 
     Args:
-        folder: of the event files.
-        taken: folders that hold nothing but what they are for: the run's, the first, and its checkpoints'.
+        folder: folder of the event files.
+        taken: the run's own folders: first the run's, then that of its checkpoints.
     """
     events = folder.resolve()
     for other in taken:
@@ -53,17 +53,17 @@ def check_apart(folder: Path, *taken: Path) -> None:
 
 
 class Board:
-    """Writes scalars of each epoch to an event file; a context.
+    """Context manager that writes scalars of each epoch to an event file.
 
-    A thread writes, so that the training does not wait for a slow disk; it ends with the context. Those of tensorboardX
-    end at the first error of the disk, and who writes then waits for ever. Here such an error is a warning, and nothing
-    is written any more: the training goes on.
+    A thread writes, so that the training does not wait for a slow disk; it ends with the context. tensorboardX's own
+    writer threads end at the first disk error, after which the caller waits forever. Here a disk error only logs a
+    warning and stops the writing; the training continues.
 
     Args:
-        folder: gets the file; earlier ones stay, and TensorBoard shows what it keeps of them as one curve with it.
-            None: nothing is written.
-        metric: what the accuracies are.
-        done: epochs that earlier event files have; TensorBoard forgets what they have beyond.
+        folder: folder for the file, or None to write nothing. Earlier files stay, and TensorBoard joins them and the
+            new one to one curve.
+        metric: name of the metric in the accuracy fields.
+        done: epochs to keep of earlier event files; TensorBoard drops later ones.
 
     Raises:
         MachineError: tensorboardX is not installed.
@@ -109,7 +109,7 @@ class Board:
             self._flushed = time.monotonic()
 
     def _add(self, **event: Any) -> None:
-        """Write an event with these fields, if nothing failed before."""
+        """Write an event with these fields, unless a write failed before."""
         if self._file is None:
             return
         from tensorboardX.proto.event_pb2 import Event
@@ -119,7 +119,7 @@ class Board:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """An OSError in the block is a warning, and the end of the file."""
+        """Turn an OSError in the block into a warning, and close the file."""
         try:
             yield
         except OSError as error:
@@ -137,7 +137,7 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
         if self._last is not None:
-            self._last.result()  # nothing but an error of the disk is to be expected
+            self._last.result()  # raises anything other than a disk error
         if self._file is not None:
             with self._going_on():
                 self._file.flush()

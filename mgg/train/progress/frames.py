@@ -1,4 +1,4 @@
-"""A running training on a terminal: one line, written over and over."""
+"""Show a running training in one line of a terminal, which each frame overwrites."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rich.text import Text
 from mgg.record import METRIC_NAMES, EpochRecord
 from mgg.train.progress import duration, parts
 
-#: Seconds between two frames: an epoch may take less than showing it.
+#: Seconds between two frames: an epoch may take less time than a frame.
 FRAMES = 0.1
-#: Columns of the bar: fewer say nothing, more are no use.
+#: Least and most columns of the bar.
 BAR = 10, 40
 
 
 def writes_over() -> bool:
-    """Whether the terminal can write over a line: where it cannot, Rich's Live shows nothing."""
+    """Whether the terminal can overwrite a line; if not, Rich's Live shows nothing."""
     return not Console(stderr=True).is_dumb_terminal
 
 
 class Frames:
-    """One line of a terminal, written over and over."""
+    """One line of a terminal, which each frame overwrites."""
 
     def __init__(self, title: str, epochs: int, done: int, metric: str, clock: Callable[[], float]) -> None:
         self._title, self._epochs, self._metric, self._clock = title, epochs, metric, clock
@@ -37,13 +37,13 @@ class Frames:
         self._live.start(refresh=True)
 
     def show(self, record: EpochRecord, left: float) -> None:
-        """A frame, unless one was shown just now."""
+        """Show a frame, unless the last one is too recent."""
         self._last = record, left
         if self._clock() - self._shown_at >= FRAMES:
             self._frame()
 
     def close(self) -> None:
-        """The last epoch stays."""
+        """Show the last epoch, which stays on the terminal."""
         self._frame()
         self._live.stop()
 
@@ -57,9 +57,9 @@ class Frames:
 
 
 def _line(width: int, title: str, done: int, epochs: int, texts: list[str]) -> Table:
-    """The first of ``texts`` that fits ``width`` columns, and as much of title and bar as there is room for.
+    """Return a line of the first of ``texts`` that fits ``width`` columns, with title and bar if there is room.
 
-    The title goes first, then the bar.
+    The title is the first to be left out, then the bar.
     """
     text = next((each for each in texts if len(each) <= width), texts[-1])
     room = width - len(text) - 1
@@ -78,7 +78,7 @@ def _line(width: int, title: str, done: int, epochs: int, texts: list[str]) -> T
 
 
 def _texts(record: EpochRecord, epochs: int, metric: str, left: float) -> list[str]:
-    """All that is known of an epoch, with the name of the metric and without."""
+    """Return the full text of an epoch, with and without the metric's name."""
     counted, loss, scores, seconds = parts(record, epochs, metric)
     named = scores.replace("validation", "val").replace(",", "")
     names = named, named.removeprefix(f"{METRIC_NAMES[metric]} ")

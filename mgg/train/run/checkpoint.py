@@ -1,11 +1,10 @@
-"""Checkpoints of a training run: ``RUN.checkpoint/epoch-NNNNNN.safetensors``, the newest two whole ones.
+"""Checkpoints of a training run: the newest two intact files ``RUN.checkpoint/epoch-NNNNNN.safetensors``.
 
-A file holds all that the next epoch depends on, so that a resumed run gives the same bits as one that never stopped:
-weights, running statistics, Adam's moments, the best weights so far, the epochs, rows of other workgroups that are an
-epoch late (technique ``halo``), and as metadata the run's identity.
-Random numbers have no state: they are computed from seed, epoch and node. Each file is written under a temporary name,
-flushed and renamed, and carries a hash of its content, so that a torn one is recognized. A thread writes it while the
-training goes on.
+A file stores all state that the next epoch depends on, so a resumed run gives the same bits as an uninterrupted one:
+weights, running statistics, Adam's moments, the best weights so far, the epochs, stale rows of other workgroups
+(technique ``halo``), and the run's identity as metadata. Random numbers have no state: they are computed from seed,
+epoch and node. Each file is written under a temporary name, flushed and renamed, and carries a hash of its content
+that reveals a torn file. A thread writes it while the training continues.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ from mgg.train.run.output import WEIGHTS_FILE
 from mgg.tune.epochs import Tuning
 
 KEPT = 2
-#: Of what a checkpoint holds; those before are read, too.
+#: Version of the checkpoint format; earlier versions can be read, too.
 VERSION: Literal[3] = 3
-#: Seconds that a training pauses for the checkpoint before, and most of that as a share of what makes a stall: others
-#: must not take rank 0 for stalled.
+#: Most seconds that a training waits for the previous checkpoint, also as a share of the stall time: other PEs must not
+#: take rank 0 for stalled.
 LONGEST_PAUSE, PAUSE_SHARE = 10.0, 0.25
-#: What reading a file raises that is no checkpoint, or not all of one.
+#: Errors from reading a file that is not a checkpoint, or a torn one.
 _TORN = (OSError, SafetensorError, ValidationError, ValueError, KeyError)
 _NAME = re.compile(r"epoch-(\d+)\.safetensors")
-#: What is written into a folder of checkpoints (by safetensors first into a file of its own name, which stays where a
-#: kill comes between), and what NFS makes of removed files that somebody has open.
+#: Files that MGG writes into a checkpoint folder (safetensors first writes a file of its own name, which a kill may
+#: leave behind), and NFS's names for removed files that are still open.
 _OWN, _REMOVED = re.compile(r"epoch-\d+\.(safetensors|part)|\.tmp\w{6}"), re.compile(r"\.nfs.*")
 _log = logging.getLogger(__name__)
 
 
 class History(Closed):
-    """The epochs so far and which of them was the best."""
+    """The epochs so far, and the best one."""
 
     epochs: list[EpochRecord] = Field(default_factory=list)
     best_epoch: int = Field(default=0, description="1-based; 0 before the first epoch")
@@ -66,7 +65,7 @@ class History(Closed):
 class _Meta(Frozen):
     schema_version: Literal[1, 2, 3] = VERSION
     identity: Identity
-    #: Its epochs are tensors; in version 1 they are here.
+    #: The epochs are stored as tensors; version 1 has them here.
     history: History
 
 
@@ -79,11 +78,11 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoint folder of one run; rank 0 alone uses it.
+    """The checkpoint folder of one run; only rank 0 uses it.
 
     Args:
-        folder: of the checkpoints.
-        identity: of the run.
+        folder: folder of the checkpoints.
+        identity: the run's identity.
         stall_after: seconds without progress after which the run would end.
     """
 
@@ -93,19 +92,19 @@ class Checkpoints:
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
         self._saved = time.monotonic()
-        self._seconds = 0.0  # that the last one took to be written
-        self._anew = False  # those in the folder are of a run before this one
-        self._skipped: dict[Path, bool] = {}  # by ``load``: whether it is torn, or could not be read
+        self._seconds = 0.0  # writing time of the last checkpoint
+        self._anew = False  # the folder's checkpoints belong to an earlier run
+        self._skipped: dict[Path, bool] = {}  # files that ``load`` skipped: True for torn, False for unreadable
         self._columns = Columns()
 
     def start_anew(self) -> None:
-        """Go on from none of those in the folder, which go once there is one of this run; a warning tells of them."""
+        """Ignore the folder's checkpoints, with a warning; this run's first checkpoint replaces them."""
         self._anew = True
         found = self._newest_first()
         if not found:
             return
         epoch, begun = _epoch(found[0]), False
-        with suppress(InputError):  # a later MGG's
+        with suppress(InputError):  # written by a later MGG
             begun = self.begun()
         if begun:
             _log.warning("%s holds epoch %d: starting anew; --resume goes on from it", self.folder, epoch)
@@ -113,22 +112,21 @@ class Checkpoints:
             _log.warning("%s holds epoch %d, not of this run or not whole: starting anew", self.folder, epoch)
 
     def due(self, every: float, epoch: float) -> bool:
-        """Whether to save now, so that a fault costs at most ``every`` seconds of work.
+        """Return whether to save now, so that a fault costs at most ``every`` seconds of work.
 
-        The next chance comes after another epoch of ``epoch`` seconds, and what is written then counts once it is on
-        the disk.
+        The next chance comes after another epoch of ``epoch`` seconds, and a checkpoint counts once it is on the disk.
         """
         return time.monotonic() - self._saved + epoch + self._seconds > every
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint in the background and remove all but the newest two whole ones.
+        """Write a checkpoint in the background and remove all but the newest two intact ones.
 
-        It must not change any more, and its epochs begin with those of the one before.
+        The checkpoint must not change any more, and its epochs must begin with those of the previous one.
 
-        Where the disk is so slow that the one before is still being written, it is left out with a warning.
+        If a slow disk is still writing the previous one, this one is skipped with a warning.
 
         Raises:
-            MachineError: as ``wait``, of the checkpoint before.
+            MachineError: as ``wait``, for the previous checkpoint.
         """
         self._saved = time.monotonic()
         if self._writing is not None and futures.wait([self._writing], self._pause).not_done:
@@ -139,7 +137,7 @@ class Checkpoints:
         self._writing = self._writer.submit(self._write, checkpoint)
 
     def wait(self) -> Path | None:
-        """The last checkpoint of this run, once it is written; None if there was none.
+        """Wait until the last checkpoint of this run is written; return its path, or None if there was none.
 
         Raises:
             MachineError: the disk is full or fails.
@@ -147,14 +145,14 @@ class Checkpoints:
         return None if self._writing is None else self._writing.result()
 
     def _wait_for_any(self) -> None:
-        """As ``wait``, where what the run came to is told whether the last one was written or not."""
+        """Wait as ``wait``, but turn a failed write into a warning, because the run's own outcome matters more."""
         try:
             self.wait()
         except MachineError as error:
             _log.warning("%s", error)
 
     def newest(self) -> Path | None:
-        """The newest checkpoint of this run, once all are written; one that cannot be is a warning."""
+        """Return the newest checkpoint of this run once all are written; a failed write is a warning."""
         self._wait_for_any()
         read = (path for path in self._newest_first() if path not in self._skipped)
         return None if self._anew else next(read, None)
@@ -176,9 +174,9 @@ class Checkpoints:
             make_folder(self.folder)
             part.touch()
             mode = part.stat().st_mode
-            # Neither this nor the hash copies the arrays: the thread shares its core with the training.
+            # The thread shares its core with the training, so neither this nor the hash copies the arrays.
             save_file(tensors, part, {"mgg": said, "sha256": digest(said, tensors)})
-            part.chmod(mode)  # safetensors lets the owner alone read it
+            part.chmod(mode)  # safetensors makes the file readable by its owner only
             sync(part)
             part.replace(path)
             sync(self.folder)
@@ -189,25 +187,25 @@ class Checkpoints:
             why = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise MachineError(f"{path}: cannot be written: {why}") from None
         finally:
-            with suppress(OSError):  # what a full disk has of it is in the way
+            with suppress(OSError):  # a partial file would fill the disk
                 part.unlink()
         self._seconds = time.monotonic() - started
         return path
 
     def _superseded(self, written: Path) -> list[Path]:
-        """What is there beside the newest whole ones, once ``written`` is there: torn ones take no place of theirs."""
+        """Return the checkpoints to remove once ``written`` exists; torn ones do not count among the newest two."""
         found = self._newest_first()
         whole = [path for path in found if path == written or not self._skipped.get(path)]
         kept = [written] if self._anew else whole[:KEPT]
         return [path for path in found if path not in kept]
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, or None if there is none.
+        """Return the newest intact checkpoint, or None if there are no checkpoints.
 
-        A torn one is skipped with a warning, and goes once the next is written; one that cannot be read stays.
+        A torn one is skipped with a warning, and removed once the next is written; an unreadable one stays.
 
         Raises:
-            InputError: it belongs to another run (names what differs) or a later MGG, or no checkpoint is whole.
+            InputError: it belongs to another run (names what differs) or a later MGG, or no checkpoint is intact.
         """
         for path in self._newest_first():
             try:
@@ -225,14 +223,14 @@ class Checkpoints:
         return None
 
     def begun(self) -> bool:
-        """Whether the newest checkpoint that is whole is of this run."""
+        """Whether the newest intact checkpoint belongs to this run."""
         for path in self._newest_first():
             with suppress(*_TORN):
                 return difference(_read(path)[0].identity, self._identity) is None
         return False
 
     def clear(self) -> None:
-        """Remove the checkpoints, and their folder unless it holds anything else: the run is whole without them."""
+        """Remove the checkpoints, and their folder unless it contains other files: the run is complete without them."""
         self._wait_for_any()
         with suppress(OSError):
             for path in self.folder.iterdir():
@@ -257,23 +255,23 @@ class Checkpoints:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """The checkpoints in ``folder``, by their epochs: names have more than six digits after 999,999."""
+    """Return the checkpoints in ``folder`` by descending epoch; names have more than six digits after 999,999."""
     found = [path for path in folder.glob("epoch-*.safetensors") if _NAME.fullmatch(path.name)]
     return sorted(found, key=_epoch, reverse=True)
 
 
 def _epoch(path: Path) -> int:
-    """The last epoch of a checkpoint, by its name."""
+    """Return the last epoch of a checkpoint from its name."""
     return int(path.stem.removeprefix("epoch-"))
 
 
 def folder_of(out: Path) -> Path:
-    """The checkpoint folder of the run ``out``."""
+    """Return the checkpoint folder of the run ``out``."""
     return out.with_name(f"{out.name}.checkpoint")
 
 
 def check_folder(out: Path) -> None:
-    """Raise InputError, before hours of work, when the run ``out`` cannot have its checkpoints beside it."""
+    """Raise InputError early if the run ``out`` cannot write its checkpoint folder."""
     folder = folder_of(out)
     instead = "the checkpoints of this run go there: move it away, or choose another output folder"
     if not folder.is_dir():
@@ -288,8 +286,9 @@ def check_folder(out: Path) -> None:
 
 
 def kept_choices(out: Path) -> tuple[str, str | None] | None:
-    """Technique and setting ``backward`` of the newest whole checkpoint of the run ``out``, else of the finished run,
-    else None.
+    """Return technique and setting ``backward`` of the newest intact checkpoint of the run ``out``.
+
+    Without a checkpoint, return those of the finished run, else None.
     """
     for path in _newest_first(folder_of(out)):
         try:
@@ -304,14 +303,14 @@ def kept_choices(out: Path) -> tuple[str, str | None] | None:
 
 
 def read_weights(path: Path, model: str) -> dict[str, Array]:
-    """Weights and running statistics by name: of a finished run, or of the last epoch of a checkpoint.
+    """Read weights and running statistics by name, from a finished run or the last epoch of a checkpoint.
 
     Args:
         path: a run's folder, its weights.safetensors, a checkpoint, or a folder of checkpoints.
-        model: whose weights are wanted.
+        model: name of the model that the weights must belong to.
 
     Raises:
-        InputError: there are none, they are torn or altered, or of another model.
+        InputError: there are no weights, they are torn or altered, or they belong to another model.
     """
     file = path
     if path.is_dir():
@@ -336,7 +335,7 @@ def read_weights(path: Path, model: str) -> dict[str, Array]:
 
 
 def _read(path: Path) -> tuple[_Meta, dict[str, dict[str, Array]]]:
-    """What a checkpoint says of itself, and its groups of arrays; raises ``_TORN``, or InputError for a later MGG's."""
+    """Read a checkpoint's metadata and groups of arrays; raise ``_TORN``, or InputError if a later MGG wrote it."""
     with safe_open(path, framework="numpy") as file:
         header = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -352,7 +351,7 @@ def _read(path: Path) -> tuple[_Meta, dict[str, dict[str, Array]]]:
 
 
 def _readable(path: Path) -> bool:
-    """Whether the disk gives what a file holds, torn or not: to safetensors an empty one is an error of the disk."""
+    """Whether the file's bytes can be read, torn or not; safetensors reports an empty file as a disk error."""
     try:
         with path.open("rb") as file:
             while file.read(1 << 20):

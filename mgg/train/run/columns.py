@@ -1,4 +1,4 @@
-"""The epochs of a training as arrays, a column a field of ``EpochRecord``, and back, bit by bit."""
+"""Convert the epochs of a training to arrays, one column per field of ``EpochRecord``, and back without loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgg.record import EpochRecord
 
 
 class Columns:
-    """The epochs so far: each is taken apart once, however often all of them are written."""
+    """The epochs so far as columns; each epoch is converted once, however often all are written."""
 
     def __init__(self) -> None:
         hints = get_type_hints(EpochRecord)
@@ -25,18 +25,18 @@ class Columns:
         return len(self._values["epoch"])
 
     def extend(self, epochs: Sequence[EpochRecord]) -> None:
-        """Add those that came after."""
+        """Append later epochs."""
         for name, values in self._values.items():
             column = [getattr(epoch, name) for epoch in epochs]
             self._given[name].extend(value is not None for value in column)
             values.extend([0 if value is None else value for value in column])
 
     def arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Two groups of arrays [epochs] by field.
+        """Return two groups of arrays [epochs] by field.
 
         Returns:
-            values: int64 or float64; 0 where an epoch has none. A field that no epoch has is not there.
-            given: bool, which epochs have one; only of fields that some epochs have and others lack.
+            values: int64 or float64; 0 for an epoch without a value. A field that no epoch has is absent.
+            given: bool, the epochs with a value; only for fields that some epochs have and others lack.
         """
         given = {name: np.array(has, bool) for name, has in self._given.items()}
         values = {name: np.array(column) for name, column in self._values.items() if given[name].any()}
@@ -44,7 +44,7 @@ class Columns:
 
 
 def to_records(values: dict[str, Array], given: dict[str, Array]) -> list[EpochRecord]:
-    """The epochs of ``Columns.arrays``.
+    """Return the epochs from the result of ``Columns.arrays``.
 
     Raises:
         ValueError: the columns differ in length, or are not those of an ``EpochRecord``.

@@ -1,4 +1,4 @@
-"""The hash of named tensors and of what is said about them, by which a file that is torn or altered is recognized."""
+"""Hash named tensors and their metadata, to recognize a torn or altered file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgg.model import Array
 
 
 def digest(text: str, tensors: Mapping[str, Array]) -> str:
-    """sha256 of ``text`` and of the tensors' names, types, shapes and values; nothing is copied."""
+    """Return the sha256 of ``text`` and of the tensors' names, types, shapes and values, without copies."""
     found = hashlib.sha256(text.encode())
     for chunk in _chunks(tensors):
         found.update(chunk)

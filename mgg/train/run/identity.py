@@ -1,4 +1,4 @@
-"""What a training run is: all that must agree for another one to go on from its checkpoint bit by bit."""
+"""The identity of a training run: all facts that must agree to resume its checkpoint bit by bit."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic import Field
 from mgg.record import Frozen, Side, TrainRecord
 
 Device = Literal["CPUs", "GPUs"]
-#: Fields that are called otherwise in messages; and what an entry of such fields is called.
+#: Fields with another name in messages, and the name of one entry of dictionary fields.
 _CALLED = {
     "scheme": "partition scheme", "weights": "starting weights", "model_file": "model file of sha256",
     "emulated": "network",
 }  # fmt: skip
 _KEYED = {"options": "option", "settings": "setting"}
-#: Fields of which None says something.
+#: Fields for which None is a value.
 _NONE = ("weights", "model_file", "emulated")
 
 
 class Identity(Frozen):
-    """What must agree. Fields that are None were not noted, by an MGG before this one; all but those of ``_NONE``."""
+    """The facts that must agree. None means that an earlier MGG did not note the field, except for ``_NONE``."""
 
     model: str
     side: Side = Field("mgg", description="what trains: MGG, its programs' passes fused or not, or a library")
@@ -44,19 +44,19 @@ class Identity(Frozen):
 
 
 def identity_of(record: TrainRecord) -> Identity:
-    """That of a finished run."""
+    """Return the identity of a finished run."""
     noted = record.model_dump(include=set(Identity.model_fields) - {"epochs"})
     planned = record.asked_epochs if record.settings.get("schedule") == "cosine" else None
     return Identity(**noted, device=device_of(record.machine.gpus), epochs=planned)
 
 
 def device_of(gpus: object) -> Device:
-    """``GPUs`` where there are ``gpus``, else ``CPUs``."""
+    """Return ``GPUs`` if there are ``gpus``, else ``CPUs``."""
     return "GPUs" if gpus else "CPUs"
 
 
 def difference(theirs: Identity, mine: Identity) -> str | None:
-    """How a run of identity ``theirs`` differs from this one, to go after "a run"; None: in nothing that was noted."""
+    """Describe how the run ``theirs`` differs, to follow "a run" in a message; None if all noted facts agree."""
     for name, value in mine.model_dump().items():
         found = getattr(theirs, name)
         unknown = found is None and Identity.model_fields[name].default is None and name not in _NONE
@@ -66,7 +66,7 @@ def difference(theirs: Identity, mine: Identity) -> str | None:
             called = _CALLED.get(name, name)
             return f"with {called} {_said(found)}, this run has {called} {_said(value)}"
         keys = [key for key in {**found, **value} if found.get(key) != value.get(key)]
-        if not keys:  # a setting that an earlier MGG did not know, and that is none here
+        if not keys:  # a setting that an earlier MGG did not know, and that is None here
             continue
         return "whose " + "; ".join(
             f"{_KEYED[name]} {key} is {_said(found.get(key))}, this run has {_said(value.get(key))}" for key in keys

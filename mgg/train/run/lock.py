@@ -1,4 +1,4 @@
-"""One training at a time writes a run: a lock on ``.RUN.lock`` beside it, which dies with the process that holds it."""
+"""Lock a run for one training at a time, on ``.RUN.lock`` next to it; the lock ends with its process."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pathlib import Path
 
 from mgg.errors import InputError
 
-#: Seconds that a training waits for the one before, and most of that as a share of what makes a stall: where a job is
-#: started again, a process of the killed one may take a moment to end.
+#: Most seconds to wait for another training's lock, also as a share of the stall time: when a job restarts, a process
+#: of the killed one may take a moment to end.
 PATIENCE, PATIENCE_SHARE = 5.0, 0.25
 _NAP = 0.1
 _log = logging.getLogger(__name__)
 
 
 class RunLock:
-    """The lock of the run ``out``; rank 0 alone uses it.
+    """The lock of the run ``out``; only rank 0 uses it.
 
     Args:
         out: the run's folder.
     """
 
     def __init__(self, out: Path) -> None:
-        real = out.resolve()  # of a link and of what it leads to there is one
+        real = out.resolve()  # a link and its target share one lock
         self._out, self._path = out, real.with_name(f".{real.name}.lock")
         self._handle: int | None = None
 
     def take(self, stall_after: float) -> None:
-        """Take it, unless it is taken already; where the file system knows no locks, go on without, with a warning.
+        """Take the lock, unless this object has it already; warn and continue if the file system has no locks.
 
         Args:
             stall_after: seconds that this PE may stand still.
@@ -51,7 +51,7 @@ class RunLock:
                 time.sleep(_NAP)
         except OSError as error:
             with suppress(OSError):
-                if not self._path.stat().st_size:  # whoever holds it has written its name
+                if not self._path.stat().st_size:  # a holder would have written its name
                     self._path.unlink()
             _log.warning(
                 "%s: cannot be locked (%s), so nothing keeps a second training of this run out",
@@ -59,20 +59,20 @@ class RunLock:
             )  # fmt: skip
 
     def free(self) -> None:
-        """Give it back; nothing stays."""
+        """Release the lock and remove its file."""
         if self._handle is not None:
-            # Before the lock goes: whoever opened the file meanwhile finds that it is no longer this name's.
+            # Unlink before the release, so that a process that opened the file sees that it is no longer the lock file.
             with suppress(OSError):
                 self._path.unlink()
             os.close(self._handle)
             self._handle = None
 
     def _taken(self) -> bool:
-        """Whether it could be taken at once; raises OSError where there are no locks."""
+        """Try to take the lock without waiting; raise OSError if the file system has no locks."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The one before removes the file at its end: a lock on that one keeps nobody out.
+            # The previous holder may have removed this file, and a lock on a removed file excludes nobody.
             if os.path.samestat(os.fstat(handle), self._path.stat()):
                 self._handle = handle
                 with suppress(OSError):  # a full disk
@@ -86,7 +86,7 @@ class RunLock:
         return self._handle is not None
 
     def _holder(self) -> str:
-        """Host and process, as far as they can be read."""
+        """Describe the holder's host and process, as far as they can be read."""
         with suppress(OSError, UnicodeDecodeError):
             if said := self._path.read_text():
                 elsewhere = not said.startswith(f"{socket.gethostname()},")

@@ -1,6 +1,4 @@
-"""The folder of a finished run: its record, its epochs (JSON lines and Parquet), and of the best epoch weights and
-predictions.
-"""
+"""Write the folder of a finished run: record, epochs (JSON lines and Parquet), best weights and predictions."""
 
 from __future__ import annotations
 
@@ -42,24 +40,24 @@ def write_run(
     out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table,
     model: bytes | None = None,
 ) -> None:  # fmt: skip
-    """Write the folder, whole or not at all; it replaces an earlier run's.
+    """Write the run's folder atomically; it replaces that of an earlier run.
 
     Args:
         out: the folder.
-        record: what ran and how it ended.
-        epochs: one record an epoch, in order.
+        record: the run's record.
+        epochs: one record per epoch, in order.
         weights: weights and running statistics of ``record.best_epoch``, by name.
         predictions: the table of ``predictions.collect`` for these weights.
-        model: what is in the user's own file that the model is; None: the model is MGG's.
+        model: content of the user's own model file; None: the model is MGG's.
 
     Raises:
-        InputError: ``out`` is something else than a run, or its parent cannot be written.
+        InputError: ``out`` exists and is not a run, or its parent cannot be written.
         MachineError: the disk is full or fails.
     """
     facts = record.model_dump(mode="json", include={"model", "dataset", "graph_hash", "settings", "best_epoch"})
     with replace_folder(out, KIND) as folder:
         arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
-        # One entry: safetensors writes several in an order that changes from run to run.
+        # Use one entry: safetensors writes several in an order that changes from run to run.
         said = json.dumps(facts | {"sha256": digest(json.dumps(facts, sort_keys=True), arrays)}, sort_keys=True)
         write_file(folder / WEIGHTS_FILE, save(arrays, {"mgg": said}))
         write_predictions(predictions, folder / PREDICTIONS_FILE)
@@ -70,14 +68,14 @@ def write_run(
 
 
 def write_inference(out: Path, record: InferenceRecord, predictions: pa.Table, model: bytes | None = None) -> None:
-    """Write the folder of predictions alone, whole or not at all; arguments and errors as of ``write_run``."""
+    """Write a folder of predictions alone, atomically; arguments and errors as in ``write_run``."""
     with replace_folder(out, INFERENCE) as folder:
         write_predictions(predictions, folder / PREDICTIONS_FILE)
         _finish(folder / INFERENCE_FILE, record, model)
 
 
 def _finish(path: Path, record: TrainRecord | InferenceRecord, model: bytes | None) -> None:
-    """Write the model's file, where there is one, and the record, which names all files."""
+    """Write the model's file, if there is one, and the record, which lists all files with their hashes."""
     folder = path.parent
     if model is not None:
         write_file(folder / MODEL_FOLDER / f"{record.model}.py", model)
@@ -87,13 +85,13 @@ def _finish(path: Path, record: TrainRecord | InferenceRecord, model: bytes | No
 
 
 def write_predictions(predictions: pa.Table, path: Path) -> None:
-    """Write the table of ``predictions.collect``, a row group at a time."""
+    """Write the table of ``predictions.collect`` in row groups of about ``GROUP_BYTES``."""
     rows = max(1, GROUP_BYTES * len(predictions) // max(1, predictions.nbytes))
     pa.parquet.write_table(predictions, path, compression="zstd", row_group_size=rows)
 
 
 def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
-    """The epochs as a table: a column a field, int64 or float64, null where something was not measured."""
+    """Return the epochs as a table: one column per field, int64 or float64, null for values not measured."""
     hints = get_type_hints(EpochRecord)
     fields, columns = [], []
     for name, field in EpochRecord.model_fields.items():

@@ -1,4 +1,4 @@
-"""What the best weights say about every node, in the source's own ids: the table of ``predictions.parquet``."""
+"""Collect the predictions for every node, by the source's own ids: the table of ``predictions.parquet``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mgg.backend.api import World
 from mgg.graph.io.arrow import to_arrow
 from mgg.layout import PeLayout
 
-#: Bytes of rows that travel together, and of those that are encoded together.
+#: Bytes of rows that are sent together, and of rows that are encoded together.
 BLOCK_BYTES, GROUP_BYTES = 20 * 2**20, 32 * 2**20
-#: Bytes of a node's id, of a class as it is predicted and as it is written, and of a task's logit.
+#: Bytes of a node's id, of a predicted class, of a written class, and of a task's logit.
 ID, CLASS, LABEL, FLOAT = 8, 8, 4, 4
 SCHEMA = pa.schema(
     [
@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
 
 
 def task_schema(tasks: int) -> pa.Schema:
-    """Columns for nodes that have ``tasks`` yes-or-no labels."""
+    """Return the schema for nodes that have ``tasks`` yes-or-no labels."""
     return pa.schema(
         [
             pa.field("node", pa.int64(), nullable=False),
@@ -38,32 +38,34 @@ def task_schema(tasks: int) -> pa.Schema:
 
 
 def memory(layout: PeLayout, *, first: bool) -> int:
-    """Bytes that collecting and writing the table takes of a PE's host, of rank 0's where it is ``first``; what was
-    there for training is free again by then."""
+    """Return the host bytes that a PE needs to collect and write the table; ``first``: the PE is rank 0.
+
+    By then the training's memory is free again.
+    """
     tasks = 0 if layout.tasks is None else layout.tasks.shape[1]
     predicted = layout.rows * (ID + (FLOAT * tasks or CLASS))
     table = layout.manifest.nodes * _row_bytes(tasks)
-    # As measured: lists take two row groups beside them while they are encoded, numbers a quarter.
+    # Measured: encoding takes two more row groups for lists, a quarter of one for numbers.
     encoded = min(table, GROUP_BYTES) * (8 if tasks else 1) // 4
     return predicted + (table + encoded if first else 0)
 
 
 def _row_bytes(tasks: int) -> int:
-    """Of the table."""
+    """Return the bytes of a row of the table."""
     return ID + (FLOAT + 1) * tasks + 1 if tasks else ID + 2 * LABEL + 1
 
 
 def collect(world: World, layout: PeLayout, predicted: np.ndarray) -> pa.Table | None:
-    """Bring the predictions of all PEs to rank 0 (collective).
+    """Collect the predictions of all PEs on rank 0 (collective).
 
-    They travel a block at a time through the broadcast, which is what every backend has for data of this size: first
-    the ids, which rank 0 sorts, then the rest, which goes to its place at once.
+    Blocks are broadcast, the operation that every backend has for data of this size. The ids come first, and rank 0
+    sorts them; then each block of the rest goes directly to its place.
 
     Args:
         world: the PEs.
-        layout: what this PE holds; it has splits, and labels or tasks.
-        predicted: integers [rows], the class predicted for each of this PE's rows; or float32 [rows, tasks], the
-            logit of each yes.
+        layout: this PE's part of the graph, with splits, and labels or tasks.
+        predicted: integers [rows], the predicted class of each of this PE's rows; or float32 [rows, tasks], the
+            logit of yes for each task.
 
     Returns:
         On rank 0 the table, by ascending node: ``node`` (int64, the source's own id); ``prediction`` and ``label``
@@ -85,21 +87,21 @@ def collect(world: World, layout: PeLayout, predicted: np.ndarray) -> pa.Table |
 
 
 def _blocks(world: World, layout: PeLayout, width: int, packed: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
-    """Rows of all PEs, int32 [at most so many, width], on rank 0; elsewhere none (collective)."""
+    """Yield blocks of all PEs' rows, int32 [rows, width], on rank 0; none on other PEs (collective)."""
     step = max(1, BLOCK_BYTES // (4 * width))
     for root, rows in enumerate(np.diff(layout.bounds)):
         for lo in range(0, rows, step):
             block = np.empty((min(step, rows - lo), width), np.int32)
             if world.rank == root:
                 block[:] = packed(slice(lo, lo + step))
-            # The bits of whole numbers as those of float32, the only type that worlds move; they are copied only.
+            # Worlds transfer only float32, so the integers' bits are sent as float32; they are only copied.
             world.broadcast(block.view(np.float32), root)
             if world.rank == 0:
                 yield block
 
 
 def _halves(ids: np.ndarray) -> np.ndarray:
-    """int32 [rows, 2] of int64 [rows]."""
+    """Return int64 [rows] as int32 [rows, 2]."""
     return np.ascontiguousarray(ids, np.int64).view(np.int32).reshape(-1, 2)
 
 
@@ -108,7 +110,7 @@ def _whole(halves: np.ndarray) -> np.ndarray:
 
 
 def _packed(source: np.ndarray, splits: np.ndarray | None, table: _Classes | _Tasks, rows: slice) -> np.ndarray:
-    """int32 [rows, width]: the two halves of the id, the split, and what the table takes."""
+    """Return int32 [rows, width]: the two halves of the id, the split, and the table's columns."""
     assert splits is not None
     columns = [_halves(source[rows]), splits[rows, None], *table.packed(rows)]
     return np.concatenate([column.astype(np.int32, copy=False) for column in columns], axis=1)
@@ -126,11 +128,11 @@ class _Classes:
         self._found = [np.empty(len(nodes), np.int32) for _ in self._mine]
 
     def packed(self, rows: slice) -> list[np.ndarray]:
-        """Integers [rows, 1] each of this PE: prediction and label."""
+        """Return prediction and label of this PE's ``rows``, integers [rows, 1] each."""
         return [column[rows, None] for column in self._mine]
 
     def place(self, places: np.ndarray, block: np.ndarray) -> None:
-        """Put what was packed where it belongs."""
+        """Store a block that ``packed`` made in rows ``places``."""
         for found, column in zip(self._found, block.T, strict=True):
             found[places] = column
 
@@ -140,7 +142,7 @@ class _Classes:
 
 
 class _Tasks:
-    """Columns of nodes that have yes-or-no labels; labels travel as bytes, four in a number."""
+    """Columns of nodes that have yes-or-no labels; labels are sent as bytes, four per int32."""
 
     def __init__(self, layout: PeLayout, predicted: np.ndarray, nodes: np.ndarray) -> None:
         assert layout.tasks is not None
@@ -152,13 +154,13 @@ class _Tasks:
         self._known = np.empty((len(nodes), self._tasks), np.uint8)
 
     def packed(self, rows: slice) -> list[np.ndarray]:
-        """int32 [rows, ...] each of this PE: the bits of logits, and answers."""
+        """Return the bits of logits, and the labels, of this PE's ``rows``, int32 [rows, ...] each."""
         answers = np.pad(self._answers[rows], ((0, 0), (0, self._pad)))
         logits = np.ascontiguousarray(self._logits[rows], np.float32)
         return [logits.view(np.int32), np.ascontiguousarray(answers).view(np.int32)]
 
     def place(self, places: np.ndarray, block: np.ndarray) -> None:
-        """Put what was packed where it belongs."""
+        """Store a block that ``packed`` made in rows ``places``."""
         self._found[places] = np.ascontiguousarray(block[:, : self._tasks]).view(np.float32)
         answers = np.ascontiguousarray(block[:, self._tasks :]).view(np.uint8)
         self._known[places] = answers[:, : self._tasks]

@@ -1,4 +1,4 @@
-"""The seam between a training and what it learns: classes (``classes.py``) or tasks (``tasks.py``) of nodes."""
+"""The interface to the targets of a training: classes (``classes.py``) or tasks (``tasks.py``) of nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mgg.backend.api import Array, World
 from mgg.errors import InputError
 from mgg.model.arrays import Arrays
 
-#: Bytes of a logit, and of a number of a sum on a GPU.
+#: Bytes of a logit, and of a number in a sum on a GPU.
 LOGIT, SUM = 4, 8
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, 0..1.
+    """Result of an evaluation over the nodes of all PEs: mean loss, and the metric of each split, from 0 to 1.
 
-    Without validation nodes their metric is None, and the loss is that of the training nodes, so that numbers that are
-    not finite are seen there, too.
+    Without validation nodes, their metric is None and the loss is that of the training nodes, which also reveals
+    numbers that are not finite.
     """
 
     validation_loss: float
@@ -30,14 +30,14 @@ class Scores:
 
 
 class Targets(ABC):
-    """What to learn; its sums are over this PE's nodes, the trainer adds them up over the PEs.
+    """The targets of a training. Sums are over this PE's nodes; the trainer adds them up over the PEs.
 
     Attributes:
         metric: key of ``metrics.METRICS``.
-        columns: of the logits.
-        counts: nodes of each split, or their known answers, of all PEs.
-        memory: bytes that ``place`` takes of this PE's GPU, else of its host.
-        passing: bytes that a loss, its gradient or scores take there while they are worked out, logits included.
+        columns: columns of the logits.
+        counts: nodes of each split over all PEs, or their known answers.
+        memory: bytes that ``place`` allocates on this PE's GPU or, on CPUs, its host.
+        passing: bytes there while a loss, its gradient or scores are computed, logits included.
     """
 
     metric: str
@@ -48,36 +48,36 @@ class Targets(ABC):
 
     @property
     def judge(self) -> str:
-        """The split whose loss evaluations take."""
+        """Return the split whose loss an evaluation computes."""
         return "validation" if self.counts["validation"] else "train"
 
     def of_splits(self, loss: float, train: float, validation: float, test: float) -> Scores:
-        """These scores, without that of validation nodes where there are none."""
+        """Return the scores; the validation score is None without validation nodes."""
         return Scores(loss, train, validation if self.counts["validation"] else None, test)
 
     @abstractmethod
     def place(self, world: World) -> None:
-        """Bring what losses and scores need to the device (collective); before, nothing large is held."""
+        """Place the data for losses and scores on the device (collective); nothing large is allocated before."""
 
     @abstractmethod
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
-        """This PE's part of the mean training loss, float64 [1], and its gradient; may change ``logits``."""
+        """Return this PE's part of the mean training loss, float64 [1], and its gradient; may change ``logits``."""
 
     @abstractmethod
     def sums(self, arrays: Arrays, logits: Array) -> Array:
-        """What an evaluation adds up over the PEs, the loss first: float64 vector, of this PE's nodes."""
+        """Return this PE's part of an evaluation's sums, the loss first, as a float64 vector."""
 
     @abstractmethod
     def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
-        """The scores, from the sum of all PEs' ``sums`` of their ``logits`` (collective)."""
+        """Return the scores from ``total``, the sum of all PEs' ``sums`` (collective)."""
 
     @abstractmethod
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """What ``predictions.parquet`` holds of logits, on the host: classes int64 [rows] or float32 [rows, tasks]."""
+        """Return the predictions to write, on the host: classes int64 [rows], or logits float32 [rows, tasks]."""
 
 
 def check_sizes(name: str, counts: dict[str, int], selection: str) -> None:
-    """Raise InputError where a split has no node; validation nodes are needed where they select the epoch."""
+    """Raise InputError if a split has no nodes; an empty validation split is valid for selection=last."""
     for split, count in counts.items():
         if count == 0 and not (split == "validation" and selection == "last"):
             otherwise = ", or take the last epoch, by the setting selection=last" if split == "validation" else ""

@@ -1,4 +1,4 @@
-"""One class a node: softmax cross-entropy, scored by accuracy."""
+"""One class per node: softmax cross-entropy, scored by accuracy."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from mgg.model.loss import CLASS_GRADIENT, CLASS_LOSS, GRADIENT
 from mgg.train.targets import LOGIT, SUM, Scores, Targets, check_sizes
 
 _log = logging.getLogger(__name__)
-#: Bytes of a row's number, and of its split's.
+#: Bytes of a row number, and of its split number.
 _ROW, _SPLIT = 8, 4
 
 
 class ClassTargets(Targets):
-    """One class a node; labels int32 [rows] on the device, -1 = none."""
+    """One class per node; labels int32 [rows] on the device, -1 = none."""
 
     metric = "accuracy"
 
     def __init__(self, world: World, layout: PeLayout, settings: ModelSettings) -> None:
-        """Collective.
+        """Count the nodes of each class and split (collective).
 
         Raises:
-            InputError: a split is empty, one of its nodes has no label, a class has nodes to validate or test on and
-                none to train on, or balanced weights for a class without training nodes.
+            InputError: a split is empty, one of its nodes has no label, a class has validation or test nodes but no
+                training nodes, or weights are balanced and a class has no training nodes.
         """
         name = layout.manifest.name
         assert layout.labels is not None and layout.splits is not None
         self._layout, self._balanced = layout, settings.class_weights == "balanced"
         self.columns = layout.manifest.classes
         labels, splits = np.asarray(layout.labels), np.asarray(layout.splits)
-        # Unlabeled nodes first, then those of each class.
+        # Count unlabeled nodes first, then the nodes of each class.
         mine = [np.bincount(labels[splits == code] + 1, minlength=1 + self.columns) for code in SPLITS.values()]
         found = world.all_reduce(np.array(mine, np.int64))
         self.counts = dict(zip(SPLITS, found.sum(axis=1).tolist(), strict=True))
@@ -51,7 +51,7 @@ class ClassTargets(Targets):
         self.passing = self._passing(bool(world.gpu), layout.rows, dict(zip(SPLITS, here, strict=True)))
 
     def _passing(self, gpu: bool, rows: int, here: dict[str, int]) -> int:
-        """``passing``, of ``here`` nodes of each split: GPUs turn the logits into their gradient, row by row."""
+        """Return ``passing`` for ``here`` nodes of each split; GPUs replace the logits by their gradient row by row."""
         logits = LOGIT * rows * self.columns
         if gpu:
             return logits + SUM * (rows + here["train"])
@@ -60,10 +60,10 @@ class ClassTargets(Targets):
         return logits + most * self.columns
 
     def place(self, world: World) -> None:
-        """The labels, and the nodes of the splits."""
+        """Place the labels and the nodes of the splits."""
         layout, weights = self._layout, np.ones(self.columns)
         if self._balanced:
-            # As scikit-learn's class_weight="balanced": they sum to the number of training nodes.
+            # As in scikit-learn's class_weight="balanced", the nodes' weights sum to the number of training nodes.
             weights = self.counts["train"] / (self.columns * self._classes["train"])
         rows = [np.flatnonzero(np.asarray(layout.splits) == code) for code in SPLITS.values()]
         self._weights = world.upload(weights.astype(np.float32))
@@ -99,27 +99,27 @@ class ClassTargets(Targets):
         return f"{_listed(missing)} {'have' if len(missing) > 1 else 'has'} no training node"
 
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
-        """Softmax cross-entropy, by class weights."""
+        """Return the softmax cross-entropy with class weights, and its gradient."""
         return arrays.loss_and_gradient(logits, self._labels, self._trained, self._weights, self.counts["train"])
 
     def sums(self, arrays: Arrays, logits: Array) -> Array:
-        """The loss, without class weights, and each split's hits."""
+        """Return the loss without class weights, and the hits of each split."""
         judge = list(SPLITS).index(self.judge)
         return arrays.class_sums(logits, self._labels, self._chosen, self._splits, judge, len(SPLITS))
 
     def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
-        """Accuracy."""
+        """Return the accuracy of each split."""
         counts = [max(count, 1) for count in self.counts.values()]
         shares = [float(hit) / count for hit, count in zip(total[1:], counts, strict=True)]
         return self.of_splits(float(total[0]) / self.counts[self.judge], *shares)
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """The most likely class, of equal ones the first."""
+        """Return the most likely class, the first of equal ones."""
         return world.download(arrays.classes(logits))
 
 
 def _listed(classes: np.ndarray) -> str:
-    """``class 3``, or ``classes 3, 5`` with at most five of them, for messages."""
+    """Return ``class 3``, or ``classes 3, 5`` with at most five listed, for messages."""
     shown = ", ".join(map(str, classes[:5].tolist()))
     more = f" and {len(classes) - 5} more" if len(classes) > 5 else ""
     return f"class{'es' if len(classes) > 1 else ''} {shown}{more}"

@@ -1,4 +1,4 @@
-"""Metrics by name, and what a training learns for the sake of one."""
+"""Metrics by name, and the targets that belong to them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from mgg.train.targets import Targets
 from mgg.train.targets.classes import ClassTargets
 from mgg.train.targets.tasks import TaskTargets
 
-#: How the names of OGB's node-property data sets begin.
+#: Prefix of the names of OGB's node-property data sets.
 OGB = "ogbn-"
-#: Metric -> what it needs of a graph.
+#: Metric -> the labels that it needs in a graph.
 METRICS = {"accuracy": "labels", "micro_f1": "tasks", "roc_auc": "tasks"}
 
 
 def targets_of(world: World, layout: PeLayout, metric: str, settings: ModelSettings) -> Targets:
-    """The targets of a graph, which are still to be placed (collective).
+    """Return the targets of a graph, before ``Targets.place`` (collective).
 
     Args:
-        world, layout: the PEs, and what this one holds.
-        metric: key of ``METRICS``, or ``auto``: accuracy where nodes have classes, else roc_auc for OGB's data sets,
-            whose Evaluator asks for that, and micro_f1 for others.
-        settings: how classes weigh in the loss, and whether there must be validation nodes.
+        world, layout: the PEs, and this PE's part of the graph.
+        metric: key of ``METRICS``, or ``auto``: accuracy if nodes have classes, else roc_auc for OGB's data sets,
+            whose Evaluator uses it, and micro_f1 for others.
+        settings: class weights in the loss, and whether validation nodes are required.
 
     Raises:
-        InputError: the graph lacks splits, or the labels that the metric is about; see the targets.
+        InputError: the graph lacks splits or the labels of the metric; or as the targets raise.
     """
     together(world, lambda: _require(layout))
     manifest = layout.manifest

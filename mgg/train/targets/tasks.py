@@ -1,4 +1,4 @@
-"""Several yes-or-no labels a node (multi-label): sigmoid cross-entropy, scored by micro-F1 or ROC-AUC."""
+"""Several yes-or-no labels per node (multi-label): sigmoid cross-entropy, scored by micro-F1 or ROC-AUC."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mgg.model.arrays import Arrays
 from mgg.model.loss import DECISIONS, GRADIENT, TASK_GRADIENT, TASK_LOSS
 from mgg.train.targets import LOGIT, SUM, Scores, Targets, check_sizes
 
-#: Bytes of a row's number; and of a node while the nodes of a split are ranked by a task.
+#: Bytes of a row number, and of a node while a task ranks the nodes of a split.
 _ROW, _RANKED = 8, 80
 
 
 class TaskTargets(Targets):
-    """Tasks uint8 [rows, tasks] on the device: 0, 1, or 255 where unknown; unknown ones count nowhere."""
+    """Tasks uint8 [rows, tasks] on the device: 0, 1, or 255 for unknown; unknown ones are ignored."""
 
     def __init__(self, world: World, layout: PeLayout, metric: str, settings: ModelSettings) -> None:
-        """Collective.
+        """Count the answers of each task and split (collective).
 
         Raises:
-            InputError: a split is empty or none of its tasks is known; for roc_auc: no task of it has both answers.
+            InputError: a split is empty or none of its tasks is known; or, for roc_auc, no task in it has both answers.
         """
         assert layout.tasks is not None and layout.splits is not None
         self.metric, self.columns = metric, layout.manifest.tasks
@@ -37,7 +37,7 @@ class TaskTargets(Targets):
         )
         sizes = world.all_reduce(np.array([*here, *answers.ravel()], np.int64))
         nodes = dict(zip(SPLITS, sizes.tolist(), strict=False))
-        #: How often each task of a split is 0 and 1, int64 [splits, 2, tasks].
+        #: Number of zeros and ones of each task by split, int64 [splits, 2, tasks].
         self._answers = sizes[len(SPLITS) :].reshape(answers.shape)
         self.counts = dict(zip(SPLITS, self._answers.sum(axis=(1, 2)).tolist(), strict=True))
         together(world, lambda: self._check(layout.manifest.name, nodes, settings.selection))
@@ -46,11 +46,11 @@ class TaskTargets(Targets):
         ranked = len(range(world.rank, self.columns, world.size)) * sum(nodes.values())
         self.memory = _ROW * sum(here) + (tasks.nbytes if world.gpu else ranked * (metric == "roc_auc"))
         self.passing = self._passing(bool(world.gpu), len(tasks), mine)
-        if metric == "roc_auc" and not world.gpu:  # GPUs' logits are ranked on the host
+        if metric == "roc_auc" and not world.gpu:  # with GPUs, ranking takes host memory only
             self.passing = max(self.passing, self._ranking(world, len(tasks), mine, nodes))
 
     def _passing(self, gpu: bool, rows: int, here: dict[str, int]) -> int:
-        """``passing`` without ranks, of ``here`` nodes of each split; GPUs keep a loss for each known task."""
+        """Return ``passing`` without ranking, for ``here`` nodes of each split; GPUs keep one loss per known task."""
         trained, judged = here["train"], here[self.judge]
         if gpu:
             most = max(GRADIENT * rows + SUM * trained, SUM * judged)
@@ -60,24 +60,24 @@ class TaskTargets(Targets):
         return (LOGIT * rows + most) * self.columns
 
     def _ranking(self, world: World, rows: int, here: dict[str, int], nodes: dict[str, int]) -> int:
-        """``passing`` while the tasks of a split are ranked, of ``here`` and of all PEs' ``nodes`` of each split."""
+        """Return ``passing`` while a split is ranked, from this PE's (``here``) and all PEs' ``nodes`` by split."""
         own, most, before = len(range(world.rank, self.columns, world.size)), 0, 0
         for split, count in here.items():
             scores = LOGIT * nodes[split] * own
             sent, got = LOGIT * count * (self.columns - own), LOGIT * (nodes[split] - count) * own
-            # PEs of one process hand over views; others write messages, put them together, and read what comes.
+            # PEs of one process pass views; others write messages, concatenate them, and read what they receive.
             messages = 0 if world.name == "simulated" else 2 * (sent + got)
             exchange = before + LOGIT * count * self.columns + max(messages, scores)
             most, before = max(most, exchange, scores + _RANKED * nodes[split]), scores
         return LOGIT * rows * self.columns + most
 
     def place(self, world: World) -> None:
-        """The tasks, and the nodes of the splits."""
+        """Place the tasks and the nodes of the splits."""
         tasks, splits = np.asarray(self._layout.tasks), np.asarray(self._layout.splits)
         self._here = {split: np.flatnonzero(splits == code) for split, code in SPLITS.items()}
         self._tasks = world.upload(tasks)
         self._rows = {split: world.upload(rows) for split, rows in self._here.items()}
-        # PE q ranks the tasks q, q + P, ...: it keeps their answers for all nodes.
+        # PE q ranks the tasks q, q + P, ..., so it keeps their answers for all nodes.
         self._theirs = {
             split: self._from_all(world, tasks[rows]) for split, rows in self._here.items() if self.metric == "roc_auc"
         }
@@ -95,17 +95,17 @@ class TaskTargets(Targets):
                 )
 
     def loss_and_gradient(self, arrays: Arrays, logits: Array) -> tuple[Array, Array]:
-        """Sigmoid cross-entropy, the mean over known tasks."""
+        """Return the mean sigmoid cross-entropy over known tasks, and its gradient."""
         return arrays.binary_loss_and_gradient(logits, self._tasks, self._rows["train"], self.counts["train"])
 
     def sums(self, arrays: Arrays, logits: Array) -> Array:
-        """The loss and each split's decisions."""
+        """Return the loss and the decisions of each split."""
         loss = arrays.binary_cross_entropy(logits, self._tasks, self._rows[self.judge])
         found = [arrays.decisions(logits, self._tasks, chosen) for chosen in self._rows.values()]
         return arrays.joined([loss, *found])
 
     def scores(self, world: World, total: np.ndarray, logits: Array) -> Scores:
-        """The metric of each split."""
+        """Return the metric of each split."""
         mean = float(total[0]) / self.counts[self.judge]
         if self.metric == "micro_f1":
             return self.of_splits(mean, *(micro_f1(*each) for each in total[1:].reshape(-1, 3).tolist()))
@@ -114,7 +114,7 @@ class TaskTargets(Targets):
         return self.of_splits(mean, *self._roc_auc(world, world.download(logits)))
 
     def _roc_auc(self, world: World, logits: np.ndarray) -> list[float]:
-        """Of each split the mean over the tasks that have both answers, as OGB's Evaluator takes it (collective)."""
+        """Return each split's mean over the tasks that have both answers, as in OGB's Evaluator (collective)."""
         sums = np.zeros(len(SPLITS))
         for number, (split, rows) in enumerate(self._here.items()):
             scores, answers = self._from_all(world, logits[rows]), self._theirs[split]
@@ -125,21 +125,21 @@ class TaskTargets(Targets):
 
     @staticmethod
     def _from_all(world: World, values: np.ndarray) -> np.ndarray:
-        """The columns rank, rank + P, ... of all PEs' ``values``, one PE's rows after the other's (collective)."""
+        """Return columns rank, rank + P, ... of all PEs' ``values``, with rows in the order of PEs (collective)."""
         return np.concatenate(world.exchange([values[:, pe :: world.size] for pe in range(world.size)]))
 
     def predict(self, world: World, arrays: Arrays, logits: Array) -> np.ndarray:
-        """The logits: as float32 probabilities, all those above 17 would tie, and ranks be lost."""
+        """Return the logits: float32 probabilities of all logits above 17 would tie and lose their ranks."""
         return world.download(logits)
 
 
 def micro_f1(hits: float, wrong: float, missed: float) -> float:
-    """2 TP / (2 TP + FP + FN) over all tasks together; 0 where nothing is or should be yes, as scikit-learn has it."""
+    """Return 2 TP / (2 TP + FP + FN) over all tasks; 0 if nothing is or should be yes, as in scikit-learn."""
     return 2 * hits / (2 * hits + wrong + missed) if hits else 0.0
 
 
 def roc_auc(answers: np.ndarray, scores: np.ndarray) -> float | None:
-    """Area under the ROC curve of one task, [nodes] each; None where its known answers are all the same."""
+    """Return the area under the ROC curve of one task, both arguments [nodes]; None if all known answers agree."""
     from sklearn.metrics import roc_auc_score
 
     known = answers <= 1
