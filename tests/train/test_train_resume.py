@@ -239,7 +239,7 @@ def test_weights_of_a_checkpoint_go_to_another_number_of_pes(layouts, tmp_path):
 def test_weights_that_its_own_checkpoints_would_replace_are_refused(name, layouts, tmp_path):
     stop_at(9, layouts("planted", 1), 1, model="gcn", out=tmp_path / "run", **BASE)
     options = {**BASE, "model": "gcn", "out": tmp_path / "run"}
-    with pytest.raises(InputError, match=rf"^{tmp_path}/{name}: this run's checkpoints take the place of these"):
+    with pytest.raises(InputError, match=rf"^{tmp_path}/{name}: this run's checkpoints would replace these weights"):
         run("simulated", layouts("planted", 1), 1, weights=tmp_path / name, **options)
     assert [path.name for path in checkpoint_files(tmp_path / "run")] == ["epoch-000009.safetensors"]
 
