@@ -93,7 +93,7 @@ def test_two_runs_give_the_same_bits(layouts):
 @pytest.mark.parametrize(
     ("graph", "change", "message"),
     [
-        ("planted", {"metric": "roc_auc"}, "metric roc_auc: is for several yes-or-no labels .* take accuracy"),
+        ("planted", {"metric": "roc_auc"}, "metric roc_auc: needs several yes-or-no labels .* take accuracy"),
         ("tasks", {"metric": "accuracy"}, "metric accuracy: nodes of graph test have no class; take micro_f1"),
         ("tasks", {"metric": "micro-f1"}, "metric 'micro-f1': unknown; did you mean micro_f1"),
         ("tasks", {"settings": {"class_weights": "balanced"}}, "setting class_weights: nodes .* have no class"),
