@@ -133,7 +133,7 @@ def _ids(ids: np.ndarray, n: int) -> np.ndarray:
 
 
 def _keys(rows: np.ndarray, columns: np.ndarray, n: int, symmetrize: bool) -> np.ndarray:
-    """Return ``row * n + column`` of every arc and, if asked, of its reverse, in one array: the only copy of the arcs."""
+    """Return ``row * n + column`` of every arc and, if asked, its reverse, in one array: the only copy of the arcs."""
     count = len(rows)
     keys = np.empty(count * (2 if symmetrize else 1), np.int64)
     forward, reverse = keys[:count], keys[count:]
