@@ -1,7 +1,7 @@
-"""Lists of edges in ``.npz`` files, as other programs write them, with what nodes have beside them.
+"""Lists of edges and node data in ``.npz`` files of other programs.
 
-What the members are called decides: those of the heterophilous graphs (O. Platonov et al., "A critical look at the
-evaluation of GNNs under heterophily", ICLR 2023), of GNNAdvisor (OSDI'21), and those of PyTorch Geometric's ``Data``.
+The names of the members tell the programs apart: heterophilous graphs (O. Platonov et al., "A critical look at the
+evaluation of GNNs under heterophily", ICLR 2023), GNNAdvisor (OSDI'21), and PyTorch Geometric's ``Data``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.scipy_npz import finite_weights
 
-#: float32 values in a block of features: 16 MiB.
+#: float32 values per block of features: 16 MiB.
 _BLOCK_VALUES = 2**22
 MOST_COLUMNS = 2**20
 

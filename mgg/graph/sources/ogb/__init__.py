@@ -29,21 +29,22 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 
 @loader("ogb")
 def load(path: Path) -> StreamedGraph:
-    """Read the folder ``NAME`` with ``raw`` and ``split``, or the folder that holds it.
+    """Read the folder ``NAME`` with ``raw`` and ``split``, or the folder that contains it.
 
-    Arcs are those that the files list: reverses that OGB would add are not here. A label column of class numbers gives
-    labels (nan: unlabeled), several of 0 and 1 give tasks. Features are the nodes'; where only arcs have some, the mean
-    over a node's arcs in both directions. The split is the only one under ``split``.
+    The arcs are those in the files, without the reverses that OGB would add. A label column of class numbers gives
+    labels (nan: unlabeled), several columns of 0 and 1 give tasks. Features are the nodes' features; if only arcs have
+    features, each node gets the mean over its arcs in both directions. The split is the only one under ``split``.
 
-    Three forms: CSV; ``data.npz``; and CSV of several node types (ogbn-mag), which becomes one graph with typed arcs:
-    node types follow each other in alphabetical order, relation r is the r-th (head, relation, tail) in alphabetical
-    order, features of node types that have none are zeros, and labels and split are those of the one type that has any.
+    There are three forms: CSV; ``data.npz``; and CSV of several node types (ogbn-mag), which becomes one graph with
+    typed arcs. There, node types follow each other in alphabetical order, and relation r is the r-th (head, relation,
+    tail) in alphabetical order. Node types without features get zeros. Labels and split come from the only type that
+    has them.
 
-    Other files of ``raw`` (``node_year.csv.gz``, features of arcs beside those of nodes) and other members of
-    ``data.npz`` are not read, which is told.
+    Other files of ``raw`` (``node_year.csv.gz``, features of arcs if nodes have features) and other members of
+    ``data.npz`` are listed as ignored.
 
     Raises:
-        InputError: names the file that is missing or has another number of lines than the counts say. The streams'
+        InputError: names the file that is missing or whose number of lines differs from the counts. The streams'
             errors name file and line.
     """
     raw = _raw(path)

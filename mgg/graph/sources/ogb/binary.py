@@ -18,7 +18,7 @@ from mgg.graph.io.npz import Header, Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.ogb.csv import MOST_NODES, classes, tasks
 
-#: Numbers of a block of features or labels.
+#: Numbers per block of features or labels.
 BLOCK_NUMBERS = 2**22
 
 _EDGES, _FEATURES, _LABEL = "edge_index", "node_feat", "node_label"

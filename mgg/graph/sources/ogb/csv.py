@@ -1,4 +1,4 @@
-"""The ``.csv.gz`` files of an OGB data set: headerless tables of numbers, a line a node or an arc."""
+"""The ``.csv.gz`` files of an OGB data set: headerless tables of numbers, one line per node or arc."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mgg.graph.check import UNKNOWN, split_vector
 from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
 from mgg.graph.sources import Arcs, FeatureStream
 
-#: Rows of a block of features that are computed or zero.
+#: Rows per block of features that are computed or zero.
 ROWS = 2**16
-#: Most nodes of a graph, and most arcs that a file may announce.
+#: Maximum nodes of a graph, and maximum arcs that a file may announce.
 MOST_NODES = 2**32
 MOST_ARCS = 2**62
 
