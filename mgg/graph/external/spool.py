@@ -1,9 +1,8 @@
-"""Arcs on disk, bucketed by row: written once in the order they come, read back by row range.
+"""Arcs on disk, bucketed by row: written once in the order of the source, read back by row range.
 
-The file is a sequence of segments. Inside a segment keys lie bucket by bucket, so a bucket is one slice of each
-segment, and one table of positions finds them all. A bucket is 2^shift rows; when larger ids turn up the width
-doubles, which only merges neighboring columns of that table. Writing is sequential and nothing but the table stays in
-memory.
+The file is a sequence of segments. A segment stores its keys bucket by bucket, so a bucket is one slice of each
+segment, and one table of positions finds all slices. A bucket has 2^shift rows. When larger ids occur, the width
+doubles, which only merges neighboring columns of that table. Writing is sequential, and only the table stays in memory.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.external import kernels
 
-#: Most buckets of a spool, an even number.
+#: Maximum buckets of a spool, an even number.
 BUCKETS = 1024
-#: Keys read at once where a bucket is searched for some of its rows.
+#: Keys per read when a bucket is searched for some of its rows.
 SLICE = 2**20
-#: Values that go along with the keys, each in a file of its own.
+#: Values stored with the keys, each in its own file.
 PAYLOADS = {"weights": np.dtype("<f4"), "types": np.dtype("<i4")}
 
 
 @dataclass(frozen=True)
 class Index:
-    """What is where in a spool.
+    """The positions of buckets in a spool.
 
     Attributes:
-        shift: a bucket is ``2 ** shift`` rows.
+        shift: a bucket has ``2 ** shift`` rows.
         table: int64 [segments, buckets + 1], position in the file where each slice begins and ends.
         sums: uint64 [buckets], the sum of each bucket's arcs (kernels.add_sums).
     """
@@ -48,7 +47,7 @@ class SpoolWriter:
     """Collects keys in memory and writes a segment whenever the memory is full, while the next one is collected."""
 
     def __init__(self, folder: Path, capacity: int, payloads: tuple[str, ...]) -> None:
-        """Write into ``folder``; hold three times ``capacity`` keys, and payloads alike, in memory."""
+        """Write into ``folder``; keep three times ``capacity`` keys, and as many payloads, in memory."""
         self._keys = [np.empty(capacity, np.uint64) for _ in range(2)]
         self._sorted = np.empty(capacity, np.uint64)
         self._values = [{name: np.empty(capacity, PAYLOADS[name]) for name in payloads} for _ in range(2)]
