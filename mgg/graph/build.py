@@ -183,7 +183,7 @@ def _counted(made: Manifest) -> Counted:
 
 
 def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory: Memory) -> Manifest:
-    """All three steps, with their own files in a scratch folder that is removed."""
+    """Run all three steps, with intermediate files in a scratch folder that is removed."""
     scratch = folder / SCRATCH / "steps"
     scattered = scatter(_subfolder(scratch, "buckets"))
     sorted_rows = _subfolder(scratch, "shards")

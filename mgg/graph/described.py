@@ -15,7 +15,7 @@ SOURCE_FILE = "source.yaml"
 
 
 class Described(Closed):
-    """What ``source.yaml`` holds; ``files`` are all others of the folder."""
+    """The contents of ``source.yaml``; ``files`` are all other files of the folder."""
 
     name: str
     loader: str

@@ -39,7 +39,7 @@ SPOOL_SHARE = 0.25
 
 
 class Counted(NamedTuple):
-    """What was counted when a graph was first made from its source; see the manifest's fields of these names."""
+    """The counts from the first build of a graph from its source; see the manifest's fields of these names."""
 
     listed_arcs: int
     dropped_loops: int

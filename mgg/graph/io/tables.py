@@ -37,7 +37,7 @@ _CSV: dict[str, tuple[Literal["whole", "id", "float64", "float32", "text"], bool
 #: Delimiters of fields, the likeliest first; a space stands for any run of spaces and tabs.
 _DELIMITERS = (",", "\t", ";", " ")
 _QUOTED = re.compile(r'"[^"]*"')
-#: What is said of text where a number should be, in a column that can be left out, and what such a one is read as.
+#: Types of columns that can be left out, and the advice if such a column has text instead of numbers.
 _LEFT_OUT = ("float32", "number", "whole")
 _NO_NUMBERS = ": leave the column out by --column ignore={name}, or make numbers of it"
 _BETWEEN = r"[\s,;]+"
