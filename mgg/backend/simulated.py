@@ -292,7 +292,7 @@ class SimulatedWorld(HostArrays):
         total = in_rank_order(self.gather(values))
         if self.size > 1:
             self.counters.add("all_reduce", values.nbytes * (self.size - 1))
-        self.barrier()  # no PE may overwrite its values before all PEs have read them
+        self.barrier()  # nobody overwrites its values before all PEs have read them
         return total
 
     def gather(self, value: Any) -> list[Any]:
