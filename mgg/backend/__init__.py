@@ -1,4 +1,4 @@
-"""What carries data between PEs: ``simulated`` (threads), ``mpi`` (ranks), ``nvshmem`` (GPUs), behind ``api.World``."""
+"""Backends that move data between PEs (``api.World``): ``simulated`` (threads), ``mpi`` (ranks), ``nvshmem`` (GPUs)."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ _log = logging.getLogger(__name__)
 
 
 def abort_job(exit_code: int) -> None:
-    """End every rank with ``exit_code``: one that failed alone must not leave the others waiting."""
+    """End every rank with ``exit_code``, so that no rank waits for one that failed alone."""
     sys.modules["mgg.backend.mpi"].abort(exit_code)
 
 
 def mpi_runs() -> bool:
-    """Whether this process has started MPI in a job of several ranks."""
+    """Return whether this process has started MPI in a job of several ranks."""
     return job_size() > 1 and "mgg.backend.mpi" in sys.modules
 
 
 def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
-    """Whether techniques whose PEs must share a process run apart from the others, through ``launch_threads``.
+    """Return whether techniques whose PEs must share a process need a separate run through ``launch_threads``.
 
     Args:
-        backend: as the user gave it.
-        pes: number of PEs.
-        alone: no other techniques are asked for; then several PEs without a launcher take the GPUs there are.
+        backend: the backend that the user gave.
+        pes: returns the number of PEs.
+        alone: the user asked for no other techniques; several PEs without a launcher then use this machine's GPUs.
     """
     if pes() == 1:
         return False
@@ -67,15 +67,15 @@ def splits(backend: str, pes: Callable[[], int], alone: bool) -> bool:
 
 
 def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T | None:
-    """Run ``program`` on ``pes()`` GPUs as threads of rank 0's process, while the job's other ranks wait (collective).
+    """Run ``program`` on ``pes()`` GPUs as threads of rank 0 while the job's other ranks wait (collective).
 
     Returns:
         PE 0's result on rank 0, None on the other ranks.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
-        MachineError: CuPy is missing, or rank 0 sees fewer GPUs than there are PEs, which may not share them.
-        Exception: the first failure of any PE; an MggError on every rank.
+        InputError: the number of ranks differs from ``pes()``.
+        MachineError: CuPy is missing, or rank 0 sees fewer GPUs than PEs and PEs may not share them.
+        Exception: the first failure of any PE; every rank raises it if it is an MggError.
     """
     _need_everywhere("mgg.backend.threads")
     from mgg.backend import gpu, threads
@@ -100,13 +100,13 @@ def launch_threads(pes: Callable[[], int], program: Callable[[World], T]) -> T |
 
 
 def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
-    """Run ``action`` on rank 0 while the other ranks of the job wait; an MggError is raised on each (collective).
+    """Run ``action`` on rank 0 while the other ranks wait; every rank raises its MggError (collective).
 
     Returns:
-        The result on rank 0, None on the others.
+        The result on rank 0, None on the other ranks.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
+        InputError: the number of ranks differs from ``pes()``.
     """
     if job_size() <= 1:
         return action()
@@ -123,7 +123,7 @@ def _mpi() -> ModuleType:
 
 
 def _need_everywhere(module: str) -> None:
-    """Raise one MachineError on every rank where some of them cannot import ``module`` (collective)."""
+    """Raise one MachineError on every rank if any rank cannot import ``module`` (collective)."""
     lack = not_installed(module)
     told = _mpi().gathered(lack) if job_size() > 1 else [lack]
     short = [pe for pe, each in enumerate(told) if each]
@@ -133,7 +133,7 @@ def _need_everywhere(module: str) -> None:
 
 
 def refuse_threads(threads: int) -> None:
-    """Raise InputError, on every PE, where a job with GPUs is given several ``threads`` per PE."""
+    """Raise InputError on every PE of a GPU job if the user asked for several ``threads`` per PE."""
     if threads > 1:
         raise InputError(
             f"--threads {threads}: PEs with GPUs compute products there: leave it out, or take --backend mpi"
@@ -141,20 +141,22 @@ def refuse_threads(threads: int) -> None:
 
 
 def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T], threads: int = 1) -> list[T]:
-    """Run ``program`` on ``pes()`` PEs; the ranks of a job all call ``pes``, and fail together if one of them cannot.
+    """Run ``program`` on ``pes()`` PEs.
+
+    Every rank of a job calls ``pes``; if the call fails on one rank, all ranks fail with its error.
 
     Args:
-        backend: what the PEs are.
-        pes: their number.
-        program: what each runs.
-        threads: of each CPU PE, for row-wise products.
+        backend: the backend's name, or ``auto``.
+        pes: returns the number of PEs.
+        program: the function that each PE runs.
+        threads: threads per CPU PE, for row-wise products.
 
     Returns:
-        ``simulated``: every PE's result, in rank order; ``mpi`` and ``nvshmem``: this rank's result alone.
+        The results of all PEs in rank order (``simulated``), or a list of this rank's result (``mpi``, ``nvshmem``).
 
     Raises:
-        InputError: an unknown backend, or the job has another number of ranks than ``pes()``; several threads on GPUs,
-            or more of them than a host's cores.
+        InputError: the backend is unknown, the number of ranks differs from ``pes()``, GPU PEs are given several
+            threads, or a host has fewer cores than threads.
         MachineError: mpi4py finds no MPI library, or something that GPUs need is missing.
     """
     backend = resolve(backend, pes)
@@ -188,16 +190,16 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T], 
 
 
 def launch_script(backend: str, pes: Callable[[], int], program: Callable[[World], T], threads: int = 1) -> list[T]:
-    """As ``launch``, for a user's own script: where this rank of a job fails alone, it ends the others, too.
+    """Run ``launch`` for a user's own script; a rank that fails alone also ends the other ranks.
 
     Raises:
-        InputError, MachineError: as ``launch``.
-        Exception: what the program raised.
+        InputError, MachineError: see ``launch``.
+        Exception: the exception that the program raised.
     """
     try:
         return launch(backend, pes, program, threads)
     except Exception as error:
-        # The others would wait for this rank until their time limit.
+        # Otherwise the other ranks would wait for this one until their time limit.
         if mpi_runs() and not getattr(error, "everywhere", False):
             traceback.print_exc()
             abort_job(error.exit_code if isinstance(error, MggError) else 1)

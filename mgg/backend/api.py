@@ -1,6 +1,6 @@
-"""The seam between techniques and what carries them: ``World``, its symmetric arrays and its byte counters.
+"""The interface between techniques and backends: ``World``, its symmetric arrays and its byte counters.
 
-A technique is one SPMD function over a ``World``: every PE calls the same collective methods in the same order.
+A technique is an SPMD function over a ``World``: every PE calls the same collective methods in the same order.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mgg.kernel.operators import Operators
 from mgg.limits import lack_behind
 from mgg.network import Network
 
-#: Seconds after which a PE that waits for others gives up with a PeError: nothing hangs.
+#: Seconds after which a waiting PE raises PeError, so that no job hangs.
 DEFAULT_TIMEOUT = 600.0
-#: What a PE of a training does, as messages about one that stays away call it.
+#: The phases of a training, as messages about late PEs name them.
 PHASES = (
     "loading", "plans", "first pass", "forward", "backward", "all-reduce", "update", "evaluation", "checkpoint",
     "prediction", "writing",
 )  # fmt: skip
-#: Threads of a CPU PE's dense products: a PE is one core, and its bits do not depend on the machine's cores or load.
+#: Threads of a CPU PE's dense products: one, so that results do not depend on the machine's cores or load.
 THREADS_PER_PE = 1
-#: An array of the PE's device: numpy.ndarray on CPUs, cupy.ndarray on GPUs (CuPy has no types to check against).
+#: An array on the PE's device: numpy.ndarray on CPUs, cupy.ndarray on GPUs (CuPy has no type stubs).
 Array = Any
 
 
 @dataclass
 class Counters:
-    """Bytes that other PEs' data took to or from this PE, by operation; local copies do not count.
+    """Bytes that this PE exchanged with other PEs, by operation; local copies do not count.
 
-    Each byte is counted once, on one side: put where it leaves, everything else where it arrives.
+    Each byte counts once: puts count on the sender, all other operations on the receiver.
     """
 
     bytes: dict[str, int] = field(default_factory=dict)
@@ -45,23 +45,23 @@ class Counters:
         self.bytes[operation] = self.bytes.get(operation, 0) + count
 
     def embeddings(self) -> int:
-        """Bytes of embeddings: everything but the all-reduces of losses and gradients."""
+        """Return the bytes of embeddings: everything but the all-reduces of losses and gradients."""
         return sum(count for operation, count in self.bytes.items() if operation != "all_reduce")
 
     def between(self) -> int:
-        """Bytes between workgroups, of techniques that have these: they put rows there, or fetch them by that name."""
+        """Return the bytes between workgroups, which techniques with workgroups count as put or get_between."""
         return self.bytes.get("put", 0) + self.bytes.get("get_between", 0)
 
 
 @dataclass
 class SymmetricArray:
-    """A float32 array of the same number of elements on every PE, remotely readable and writable.
+    """A float32 array with the same number of elements on every PE, which other PEs can read and write.
 
     Attributes:
         rank: this PE.
-        peers: PE -> its copy, for every PE of the array's reach whose memory this one can address, itself included.
-        handle: what the backend needs to reach the others; views share it.
-        whole: all PEs' copies, one after another, where they are one piece of memory; views have none.
+        peers: PE -> its copy, for every PE within the array's reach whose memory this PE can address (itself included).
+        handle: what the backend needs to reach the other PEs; views share it.
+        whole: all copies in PE order if they are one piece of memory, else None; None for views.
     """
 
     rank: int
@@ -71,11 +71,11 @@ class SymmetricArray:
 
     @property
     def local(self) -> Array:
-        """This PE's copy."""
+        """Return this PE's copy."""
         return self.peers[self.rank]
 
     def copy_of(self, pe: int) -> Array:
-        """PE ``pe``'s copy; raises ValueError where this PE does not address it."""
+        """Return PE ``pe``'s copy; raises ValueError if this PE does not address it."""
         if pe not in self.peers:
             raise ValueError(f"PE {self.rank} does not address the memory of PE {pe}: rows are put there, not fetched")
         return self.peers[pe]
@@ -83,7 +83,7 @@ class SymmetricArray:
     def view(
         self, rows: int, columns: int, dtype: type = np.float32, pitch: int | None = None
     ) -> SymmetricArray:  # fmt: skip
-        """The first elements of ``dtype`` as a matrix [rows, columns]; every PE must take the same shape.
+        """Return the first elements as a ``dtype`` matrix [rows, columns]; every PE must take the same shape.
 
         ``pitch``: elements from row to row; None: ``columns``.
         """
@@ -92,13 +92,13 @@ class SymmetricArray:
 
 
 def shaped_as(view: Array, copy: Array) -> Array:
-    """The first elements of ``copy``, float32 [elements], in the type, the shape and the pitch of ``view``."""
+    """Return the first elements of ``copy`` (float32 [elements]) with the dtype, shape and pitch of ``view``."""
     rows, columns = view.shape
     return matrix_of(copy, rows, columns, view.dtype, view.strides[0] // view.itemsize if view.size else columns)
 
 
 def matrix_of(memory: Array, rows: int, columns: int, dtype: Any, pitch: int) -> Array:
-    """The first elements of ``memory``, float32 [elements], as ``dtype`` [rows, columns], ``pitch`` elements a row."""
+    """Return the start of ``memory`` (float32 [elements]) as ``dtype`` [rows, columns], ``pitch`` elements per row."""
     floats = -(-rows * pitch * np.dtype(dtype).itemsize // 4)
     whole = memory[:floats].view(dtype)[: rows * pitch].reshape(rows, pitch)
     return whole if pitch == columns else whole[:, :columns]
@@ -106,18 +106,18 @@ def matrix_of(memory: Array, rows: int, columns: int, dtype: Any, pitch: int) ->
 
 @dataclass(frozen=True)
 class Emulated:
-    """A network that a job's transfers between workgroups are held to (``mgg.backend.emulated``).
+    """An emulated network that slows a job's transfers between workgroups (``mgg.backend.emulated``).
 
     Attributes:
-        network: what it takes.
-        members: PEs of a workgroup, which follow one another; the last one may have fewer.
+        network: the network's latency and bandwidth.
+        members: consecutive PEs per workgroup; the last workgroup may have fewer.
     """
 
     network: Network
     members: int
 
     def mates(self, rank: int, size: int) -> range:
-        """The PEs of the workgroup of PE ``rank``, out of ``size``."""
+        """Return the PEs in the workgroup of PE ``rank``, for a job of ``size`` PEs."""
         first = rank - rank % self.members
         return range(first, min(first + self.members, size))
 
@@ -126,82 +126,82 @@ class Clock(Protocol):
     """Times the work that a PE submits between ``start`` and ``stop``."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the clock."""
 
     def stop(self) -> float:
-        """Wait until the work submitted since ``start`` is done; seconds it took."""
+        """Wait until the work submitted since ``start`` is done and return the seconds it took."""
 
 
 class Timeline(Protocol):
-    """Seconds of a PE's work by phase; phases may lie in one another, and the inner one's are not the outer one's."""
+    """Times a PE's work by phase; phases may nest, and the outer phase excludes the time of the inner one."""
 
     def enter(self, phase: str) -> None:
-        """The work submitted from now on belongs to ``phase``."""
+        """Count the work submitted from now on as ``phase``."""
 
     def leave(self) -> None:
-        """Back to the phase before."""
+        """Return to the phase before."""
 
     def collect(self) -> dict[str, float]:
-        """Seconds by phase since the last call, "other" outside of all; waits for the work."""
+        """Wait for the work; return the seconds per phase since the last call ("other": outside all phases)."""
 
 
 class Work(Protocol):
     """Work that ``World.aside`` has submitted."""
 
     def wait(self) -> None:
-        """Let what this PE submits from now on wait for the work; the host goes on."""
+        """Make all work that this PE submits from now on wait for this work, without blocking the host."""
 
 
 class Outside(Protocol):
-    """Memory of one PE that is not of its device's: page-locked host memory, or of CPU PEs a mapped file.
+    """Memory of one PE outside its device: page-locked host memory for GPU PEs, a mapped file for CPU PEs.
 
     Attributes:
-        bytes: uint8 [size], any numbers at first.
+        bytes: uint8 [size], not initialized.
     """
 
     bytes: np.ndarray
 
     def close(self) -> None:
-        """Give it back; there are no views of it any more, and no transfers."""
+        """Free the memory; no view of it and no transfer may be left."""
 
 
 class Repeated(Protocol):
-    """Work of a PE's device that is submitted again and again, with other numbers each time."""
+    """Work on a PE's device that is submitted repeatedly, each time with new numbers."""
 
     def submit(self, numbers: np.ndarray) -> Any:
-        """Submit the work with ``numbers`` (float64), once the ``result`` of the last time has been asked for.
+        """Submit the work with ``numbers`` (float64); call ``result`` before the next submission.
 
         Returns:
-            What the work returned beside its result: arrays have the contents of this time once the result is there.
+            The work's second return value; its arrays have this submission's contents once ``result`` returns.
         """
 
     def result(self) -> np.ndarray:
-        """What the work found this time, float64, on the host, once it is done."""
+        """Wait for the work and return its result vector (float64) on the host."""
 
     def release(self) -> None:
-        """Give back its memory; the next submission is the first."""
+        """Free the memory; the next submission prepares the work again."""
 
 
 class Team(Protocol):
-    """Some PEs of a job, seen from one of them; its methods are collective over the team, in device memory.
+    """One PE's view of a group of PEs; methods are collective over the team and work on device memory.
 
     Attributes:
-        pes: the PEs, in the order in which they were given.
+        pes: the team's PEs, in the order in which they were given.
     """
 
     pes: tuple[int, ...]
 
     def broadcast(self, values: Array, root: int) -> None:
-        """Copy ``values`` of PE ``root``, a number of the job, into ``values``, float32 of one shape on every PE."""
+        """Copy ``values`` of PE ``root`` (its rank in the job) into every PE's ``values``: float32, the same shape."""
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
-        """Send to the PE ``step`` places on in the team, receive from the one ``step`` places before; see ``World``."""
+        """Send to the PE ``step`` places later in the team, receive from ``step`` places earlier; see ``World``."""
 
     def all_gather(self, values: Array, out: Array) -> None:
-        """Collect ``values``, float32 of one shape on every PE, into ``out`` [PEs, *shape], in the team's order."""
+        """Collect every PE's ``values`` (float32, the same shape) into ``out`` [PEs, *shape], in the team's order."""
 
     def reduce_scatter(self, values: Array, out: Array) -> None:
-        """Put the sum over the team's PEs of their ``values[i]`` into ``out`` of its i-th PE.
+        """Sum ``values[i]`` over the team's PEs into ``out`` of its i-th PE.
 
         Args:
             values: float32 [PEs, *shape].
@@ -210,17 +210,17 @@ class Team(Protocol):
 
 
 class World(Protocol):
-    """The PEs of a job, seen from one of them.
+    """One PE's view of a job.
 
     Attributes:
-        name: config value of the backend.
+        name: the backend's name in the config.
         rank: this PE.
         size: number of PEs.
         counters: bytes that this PE moved.
         gpu: model of this PE's GPU; empty on CPUs.
-        gpu_bus: its PCI bus id, by which the GPUs of a host are told apart; empty on CPUs.
-        shmem: kernels may call NVSHMEM.
-        emulated: what transfers between workgroups are held to; None: nothing, they are as they are.
+        gpu_bus: PCI bus id of this PE's GPU, which distinguishes the GPUs of a host; empty on CPUs.
+        shmem: whether kernels may call NVSHMEM.
+        emulated: the emulated network that slows transfers between workgroups; None: no emulation.
     """
 
     name: str
@@ -234,133 +234,134 @@ class World(Protocol):
 
     @property
     def xp(self) -> ModuleType:
-        """The array module of this PE's device: numpy or cupy."""
+        """Return the array module of this PE's device: numpy or cupy."""
 
     @property
     def operators(self) -> Operators:
-        """The arithmetic of this PE's device."""
+        """Return the operators of this PE's device."""
 
     @property
     def addressable(self) -> Sequence[int]:
-        """The PEs, in order, whose symmetric arrays this one may address or fetch from, itself among them.
+        """Return the PEs, in order, whose symmetric arrays this PE may address or fetch from, itself included.
 
-        On GPUs those of its host; on CPUs all.
+        GPU PEs: the PEs of the same host. CPU PEs: all PEs.
         """
 
     def check_shmem(self) -> None:
-        """Raise MachineError on every PE where kernels that call NVSHMEM cannot be linked with it (collective)."""
+        """Raise MachineError on every PE if kernels that call NVSHMEM cannot be linked with it (collective)."""
 
     def upload(self, array: np.ndarray) -> Array:
-        """``array`` on this PE's device; on CPUs the array itself."""
+        """Return a copy of ``array`` on this PE's device; CPU PEs return ``array`` itself."""
 
     def download(self, array: Array) -> np.ndarray:
-        """``array`` of this PE's device in host memory, once it has been computed; on CPUs the array itself."""
+        """Wait for ``array`` and return a copy in host memory; CPU PEs return ``array`` itself."""
 
     def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
-        """``work`` for submitting it again and again, on GPUs as a CUDA graph where it can be one; None on CPUs.
+        """Prepare ``work`` for repeated submission, on GPUs as a CUDA graph if possible; None on CPUs.
 
-        Every PE submits it as often as the others do.
+        Every PE submits the work equally often.
 
         Args:
-            work: takes float64 [entries] in device memory and returns a float64 vector there and what else it made. It
-                may read and write arrays that stay where they are; what differs from time to time it reads there.
-            entries: numbers that it is given.
+            work: takes float64 [entries] in device memory; returns a float64 vector in device memory and any other
+                value. It may read and write arrays whose addresses do not change, and must read everything that
+                changes between submissions from its argument or from such arrays.
+            entries: length of the argument.
         """
 
     def clock(self) -> Clock:
-        """A clock for work of this PE's device."""
+        """Return a clock for work on this PE's device."""
 
     def timeline(self) -> Timeline:
-        """Tells how long phases of this PE's work take; on GPUs it also marks them for Nsight (NVTX ranges)."""
+        """Return a timeline of this PE's phases; on GPUs it also marks them for Nsight (NVTX ranges)."""
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate ``elements`` float32 zeros on every PE (collective; ``elements`` must agree).
 
         Args:
-            elements: of each copy.
-            reach: the PEs whose copies this one addresses, out of ``addressable``, itself among them; None: all PEs.
-                Whoever is in another's reach has it in its own. ``put_rows`` goes to any PE.
+            elements: length of each copy.
+            reach: the PEs whose copies this PE addresses: a subset of ``addressable`` with this PE; None: all PEs.
+                Reach is symmetric: if p is in the reach of q, then q is in the reach of p. ``put_rows`` reaches any PE.
         """
 
     def managed(self, elements: int) -> SymmetricArray:
-        """``symmetric`` in one piece of unified memory, whose pages follow who touches them; CPUs have one kind.
+        """Allocate ``symmetric`` in one piece of unified memory, whose pages migrate on access; plain memory on CPUs.
 
         Raises:
-            InputError: GPUs of several processes.
-            MachineError: the piece is larger than what a GPU has left.
+            InputError: the GPUs belong to several processes.
+            MachineError: the piece is larger than a GPU's free memory.
         """
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
-        """``symmetric`` in one piece of host memory that every GPU reads in place; CPUs have one kind.
+        """Allocate ``symmetric`` in one piece of host memory that every GPU reads in place; plain memory on CPUs.
 
         Raises:
-            MachineError: too little host memory, or memory that processes share.
+            MachineError: too little host memory, or too little memory that processes can share.
         """
 
     def outside(self, size: int) -> Outside:
-        """``size`` bytes beside the device's memory, for this PE alone.
+        """Allocate ``size`` bytes outside the device's memory, for this PE alone.
 
         Raises:
-            MachineError: too little host memory or, of CPU PEs, room in the folder for temporary files.
+            MachineError: too little host memory (GPU PEs), or too little room for temporary files (CPU PEs).
         """
 
     def transfer(self, target: Array, source: Array) -> None:
-        """Submit a copy of ``source`` to ``target``: one is an array of the device, one is memory of ``outside``.
+        """Submit a copy of ``source`` to ``target``: one is a device array, the other is memory of ``outside``.
 
-        That has as many bytes as are copied, from the array's first one on.
+        The size of the outside memory decides how many bytes are copied, from the start of the array.
         """
 
     def free_memory(self) -> int | None:
-        """Bytes of its GPU's memory that this PE may still allocate; None on CPUs."""
+        """Return the bytes of its GPU's memory that this PE may still allocate; None on CPUs."""
 
     def measure_memory(self) -> None:
-        """``peak_memory`` is about what comes from now on; what allocators keep of earlier work is given back."""
+        """Restart the measurement of ``peak_memory`` and release memory that allocators cached from earlier work."""
 
     def peak_memory(self) -> int | None:
-        """Most bytes of its GPU's memory that this PE's arrays and their allocators had at a time; None on CPUs.
+        """Return the peak bytes of GPU memory of this PE's arrays and allocators; None on CPUs.
 
-        Threads with a GPU each share a process: those of one GPU have the same number.
+        PEs that are threads of one process and share a GPU get the same number.
         """
 
     def free(self, array: SymmetricArray) -> None:
         """Free a symmetric array of any kind (collective)."""
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
-        """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; a row asked for twice moves twice.
+        """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; repeated rows move repeatedly.
 
-        ``operation``: what the bytes are counted as; ``get_between`` tells apart rows of another workgroup.
+        ``operation``: the counter for the bytes; ``get_between`` marks rows from another workgroup.
 
         Raises:
-            ValueError: on GPUs, a PE beyond the array's reach: its rows have no address here.
+            ValueError: on GPUs, if ``pe`` is outside the array's reach and its rows have no address here.
         """
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
         """Write ``values`` [k, columns] into rows first .. first + k of PE ``pe``'s ``target``.
 
-        The rows of both are contiguous, and equally far apart.
-        Beyond the array's reach they are one message, which nothing waits for: ``values`` must stay as they are until
-        this PE has signalled somebody or met the others at a barrier. On GPUs they must be symmetric memory then.
-        ``alone``: no other message goes beside this one, so that GPUs may wait for it where that is faster.
+        Rows are contiguous, and ``values`` and ``target`` have the same pitch. Outside the array's reach the rows
+        travel as one asynchronous message: ``values`` must not change until this PE's next signal or barrier, and on
+        GPUs they must lie in symmetric memory.
+        ``alone``: this PE sends no other message at the same time, so GPUs may wait for this one if that is faster.
         """
 
     def signal(self, pe: int) -> None:
-        """Tell PE ``pe`` that every row put there before has arrived."""
+        """Signal PE ``pe`` that all rows put to it before have arrived."""
 
     def wait_signal(self, pe: int) -> None:
         """Wait for the next signal from PE ``pe``; raises PeError after the time limit."""
 
     def aside(self) -> AbstractContextManager[Work]:
-        """``with world.aside() as work``: submit the enclosed work beside what this PE submits from then on.
+        """``with world.aside() as work``: submit the enclosed work to a side stream.
 
-        It starts after everything submitted before; blocks of one PE follow one another. Memory that it touches must
-        stay as it is until somebody has called ``work.wait()``.
+        The work starts after everything submitted before the block and runs concurrently with what follows it. Blocks
+        of one PE run in order. The memory that the work touches must not change until ``work.wait()`` is called.
         """
 
     def broadcast(self, values: Array, root: int) -> None:
-        """Copy ``values`` of PE ``root``, float32, into ``values`` of every PE (collective); in host or device memory.
+        """Copy ``values`` (float32, host or device memory) of PE ``root`` into every PE's ``values`` (collective).
 
         Raises:
-            MachineError: a GPU's array, and no NCCL.
+            MachineError: ``values`` is in GPU memory, and NCCL is missing.
         """
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
@@ -368,88 +369,87 @@ class World(Protocol):
 
         Args:
             send: float32, in device memory.
-            receive: of the shape that the other PE sends; apart from ``send``.
+            receive: float32, of the shape that the other PE sends; must not overlap ``send``.
             step: the same on every PE.
 
         Raises:
-            MachineError: GPUs, and no NCCL.
+            MachineError: on GPUs, if NCCL is missing.
         """
 
     def team(self, pes: Sequence[int]) -> Team:
-        """The team of ``pes`` (collective over the job): every PE gives the team that it is in; kept until ``close``.
+        """Return the team of ``pes``, which lasts until ``close``; every PE names its own (collective over the job).
 
         Raises:
-            ValueError: teams overlap, or a PE is not in its own.
-            MachineError: GPUs, and no NCCL.
+            ValueError: teams overlap, or a PE is not in its own team.
+            MachineError: on GPUs, if NCCL is missing.
         """
 
     def barrier(self) -> None:
         """Wait until every PE is here and its writes are visible; raises PeError after the time limit."""
 
     def met(self, what: str) -> None:
-        """A launch that waits for all PEs itself has been submitted (collective): ``what`` names it in messages."""
+        """Record a submitted launch that itself waits for all PEs (collective); ``what`` names it in messages."""
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum over PEs, in float64 and rank order, so that every PE and every run gets the same bits (collective).
+        """Return the sum over PEs, in float64 and rank order: the same bits on every PE and in every run (collective).
 
-        The sum is where ``values`` is, in host or device memory.
+        The sum is in the same memory as ``values``: host or device.
         """
 
     def gather(self, value: Any) -> list[Any]:
-        """Every PE's ``value``, in rank order, on every PE (collective; small control data only)."""
+        """Return every PE's ``value`` in rank order, on every PE (collective; small control data only)."""
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
-        """Give ``values[q]`` to PE q; entry p of the result comes from PE p (collective; control data, host memory).
+        """Send ``values[q]`` to PE q; entry p of the result comes from PE p (collective; control data, host memory).
 
-        What comes from another PE is for reading only: PEs of one process share it.
+        Treat received values as read-only: PEs of one process share them.
         """
 
     def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is, for messages about PEs that stay away.
+        """Set the current place of this PE, for messages about late PEs.
 
         Args:
-            epoch: from 1; 0 before the first.
+            epoch: from 1; 0 before the first epoch.
             phase: one of ``PHASES``.
         """
 
     def limit_waits(self, seconds: float) -> None:
-        """From now on give up waiting for other PEs after so long; every PE calls it."""
+        """Limit every later wait for other PEs to ``seconds``; every PE calls it."""
 
     def limit_work(self, seconds: float) -> None:
-        """From now on, until ``watch`` is called, end the job when a PE works for so long without coming further.
+        """End the job if a PE works for ``seconds`` without progress, until the next call of ``watch``.
 
-        Every PE calls it. A PE comes further when it says where it is (``at``) and when it meets others.
+        Every PE calls it. A PE makes progress when it calls ``at`` and when it meets other PEs.
         """
 
     def watch(self, seconds: float | None) -> None:
-        """From now on end the job when a PE neither works nor waits for others for so long; None: look no more.
+        """End the job if a PE neither works nor waits for others for ``seconds``; None: stop watching.
 
-        Every PE calls it; there is no ``limit_work`` until that is called. Seen are the PEs of this host, this one
-        included; of PEs of other hosts ``limit_waits`` is the limit. Where the PE that stands still is this process's
-        only one, the process ends with a line and the exit code of a PeError; so it does, 8 s later, where a native
-        call keeps Python itself from running.
+        Every PE calls it. It cancels ``limit_work``. It watches the PEs of this host, this one included; for PEs of
+        other hosts only ``limit_waits`` applies. If the stalled PE is the only one of this process, the process ends
+        with a line and the exit code of a PeError. If a native call blocks Python itself, it ends 8 s later.
         """
 
     def close(self) -> None:
-        """Free every symmetric array (collective, explicit: never from a destructor)."""
+        """Free every symmetric array (collective; never called from a destructor)."""
 
 
 T = TypeVar("T")
-#: PEs that ``name_short`` gives the numbers of: more of them are no line that one reads.
+#: PEs that ``name_short`` lists, so that its line stays readable.
 MOST_NAMED = 4
 
 
 def name_pes(pes: list[int], where: Mapping[int, str] = MappingProxyType({})) -> str:
-    """``PE 3``, ``PEs 1, 2`` or, where it is known what they do, ``PE 3 (epoch 12, forward)``, for messages."""
+    """Return ``PE 3``, ``PEs 1, 2`` or, if ``where`` has the place, ``PE 3 (epoch 12, forward)``, for messages."""
     named = [f"{pe} ({where[pe]})" if where.get(pe) else str(pe) for pe in pes]
     return f"PE {named[0]}" if len(pes) == 1 else f"PEs {', '.join(named)}"
 
 
 def name_short(everywhere: Sequence[tuple[int, int] | None]) -> str:
-    """The PEs that need more bytes of GPU memory than they have free, with both; the worst of many. Empty: none is.
+    """Return a message on the PEs that need more GPU memory than they have free (the worst few); empty if none does.
 
     Args:
-        everywhere: what each PE needs and has free; None: it has no limit.
+        everywhere: per PE, the bytes that it needs and has free; None: no limit.
     """
     short = [(pe, *both) for pe, both in enumerate(everywhere) if both is not None and both[0] > both[1]]
     worst = sorted(sorted(short, key=lambda each: each[2] - each[1])[:MOST_NAMED])
@@ -459,12 +459,12 @@ def name_short(everywhere: Sequence[tuple[int, int] | None]) -> str:
 
 
 def place_of(epoch: int, phase: str) -> str:
-    """Where a PE is, for ``name_pes``."""
+    """Return the place of a PE in words, for ``name_pes``."""
     return f"epoch {epoch}, {phase}" if epoch else phase
 
 
 def in_rank_order(copies: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum of the PEs' ``copies``, one after the other in float64: the same bits on every PE and in every run."""
+    """Return the sum of the PEs' ``copies`` in rank order and float64: the same bits on every PE and in every run."""
     first, *others = copies
     total = first.astype(np.float64)
     for copy in others:
@@ -473,10 +473,10 @@ def in_rank_order(copies: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
-    """The team of PE ``rank``, out of the teams that all PEs gave.
+    """Return the team of PE ``rank`` from the teams that all PEs gave.
 
     Raises:
-        ValueError: teams overlap, or a PE is not in its own; on every PE.
+        ValueError: teams overlap, or a PE is not in its own team (on every PE).
     """
     for pe, team in enumerate(teams):
         if pe not in team or any(teams[member] != team for member in team):
@@ -487,7 +487,7 @@ def agreed_team(teams: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
 def together(world: World, action: Callable[[], T]) -> T:
     """Run ``action`` on every PE; if it fails anywhere, every PE raises the error of the lowest such PE (collective).
 
-    So a job whose PEs read different files ends with one line and one exit code instead of a hang.
+    A job whose PEs read different files therefore ends with one line and one exit code instead of a hang.
     """
     result, error = None, None
     try:
@@ -502,7 +502,7 @@ def together(world: World, action: Callable[[], T]) -> T:
 
 @contextmanager
 def told_of_gpu_memory(world: World) -> Iterator[None]:
-    """Memory of a GPU that runs out inside is a MachineError; of a job of one PE, every PE's."""
+    """Turn an out-of-memory error of the GPU into a MachineError, which counts as every PE's in a job of one PE."""
     try:
         yield
     except MemoryError as error:

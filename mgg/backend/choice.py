@@ -1,4 +1,4 @@
-"""What ``--backend auto`` stands for: GPUs where every PE has one, of its own or shared, else CPUs."""
+"""Resolves ``--backend auto``: GPUs if every PE has one, its own or shared, else CPUs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(backend: str, pes: Callable[[], int]) -> str:
-    """The backend that ``auto`` stands for (collective in a job of several ranks, which all get the same answer).
+    """Resolve ``auto`` to a backend (collective in a job of several ranks, which all get the same answer).
 
-    The ranks of a launcher and a single PE take nvshmem where there is a GPU for each, else mpi; several PEs without a
-    launcher are simulated. A single PE takes mpi where there is one, so that its times belong to the same series as
-    those of more ranks.
+    The ranks of a launcher and a single PE take nvshmem if each has a GPU, else mpi; several PEs without a launcher
+    are simulated. A single PE without a GPU takes mpi if an MPI library exists, so that its times are comparable with
+    times of more ranks.
 
     Raises:
-        InputError: there is no such backend.
-        MachineError: Slurm has given GPUs to the job, and none of them can be used.
+        InputError: the backend is unknown.
+        MachineError: Slurm has given GPUs to the job, and the job can use none of them.
     """
     if backend not in (known := get_args(Backend)):
         raise InputError(f"unknown backend {backend!r}; known: {', '.join(known)}").on_every_pe()
@@ -43,9 +43,9 @@ def resolve(backend: str, pes: Callable[[], int]) -> str:
 
 
 def _a_gpu_each() -> bool:
-    """Whether every host of the job has a GPU for each of its ranks; a warning names those that lack some (collective).
+    """Return whether every host has a GPU for each of its ranks; warns of hosts that lack some (collective).
 
-    Sites differ in what a rank sees: all GPUs of its host, or its own.
+    On some sites a rank sees all GPUs of its host, on others only its own, so this counts distinct GPUs per host.
     """
     from mgg.backend.mpi import gathered
 
@@ -65,12 +65,12 @@ def _a_gpu_each() -> bool:
 
 
 def enough(found: int, pes: int, shared: bool) -> bool:
-    """Whether so many GPUs are enough for so many PEs of a host; ``shared``: for any number of them."""
+    """Return whether ``found`` GPUs are enough for ``pes`` PEs of a host; if ``shared``, one GPU is enough."""
     return found >= (1 if shared else pes)
 
 
 def _refuse_to_waste(held: int) -> None:
-    """Raise MachineError where a job without a GPU that it can use holds some; every rank of the job calls it alike."""
+    """Raise MachineError if a job that can use no GPU has been allocated ``held`` GPUs; every rank calls it."""
     if held:
         raise MachineError(
             f"backend auto: Slurm has given this job {held} GPUs, and it can use none of them: {lacking()}"
@@ -78,26 +78,26 @@ def _refuse_to_waste(held: int) -> None:
 
 
 def gpus(module: str = "mgg.backend.nvshmem") -> list[str]:
-    """PCI bus ids of the GPUs that this process may use with the packages it has, for a PE each.
+    """Return the PCI bus ids of the GPUs that this process can use with its installed packages.
 
     Args:
-        module: that says what is missing.
+        module: the module whose ``missing`` reports missing packages.
     """
     return [] if lacking(module) else importlib.import_module("mgg.backend.gpu").bus_ids()
 
 
 def lacking(module: str = "mgg.backend.nvshmem") -> str | None:
-    """Why this process can use no GPU, with what to do, in one line; None where it can.
+    """Return one line on why this process can use no GPU and what to do; None if it can use GPUs.
 
     Args:
-        module: that says what is missing.
+        module: the module whose ``missing`` reports missing packages.
     """
     lack: str | None = not_installed(module) or importlib.import_module(module).missing()
     return lack
 
 
 def not_installed(module: str) -> str | None:
-    """What ``module`` of this package cannot be imported for, with what to do, in one line; None where it can."""
+    """Return one line on why ``module`` of this package cannot be imported and what to do; None if it can."""
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi"
     try:

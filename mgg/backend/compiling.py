@@ -1,4 +1,4 @@
-"""Kernels that a job is known to need are compiled before it goes on, so that nothing compiles in what is timed."""
+"""Compiles the kernels that a job will need before the job continues, so that timed sections compile nothing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mgg.kernel.compile import Build
 
 
 def compile_ahead(world: World, builds: Sequence[Build], *, must: bool = True) -> None:
-    """Compile ``builds``, and wait for what was begun at the start of the job; nothing to do on CPUs (collective).
+    """Compile ``builds`` and wait for compilations begun at the start of the job; does nothing on CPUs (collective).
 
     Args:
-        world: the PEs.
-        builds: what they will ask for.
-        must: without it, a build that cannot be compiled is left to whoever asks for it.
+        world: this PE's view of the job.
+        builds: the kernels that the PEs will request.
+        must: raise if a build fails; otherwise the error comes when the kernel is requested.
 
     Raises:
-        MachineError: as ``mgg.kernel.compile.cubin`` (on every PE).
+        MachineError: see ``mgg.kernel.compile.cubin`` (on every PE).
     """
     arch = getattr(world.operators, "arch", "") if world.gpu else ""
     if not arch:

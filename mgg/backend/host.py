@@ -1,4 +1,4 @@
-"""CPU PEs: their arrays are in host memory, and what they are told to do is done when the call returns."""
+"""Base classes for CPU PEs: arrays are in host memory, and every call finishes its work before it returns."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mgg.backend.mapped import MappedFile
 
 
 class HostClock:
-    """The clock of CPU PEs, whose work is done when its call returns."""
+    """A ``Clock`` for CPU PEs."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the clock."""
         self._start = time.perf_counter()
 
     def stop(self) -> float:
-        """Seconds since ``start``."""
+        """Return the seconds since ``start``."""
         return time.perf_counter() - self._start
 
 
 class HostTimeline:
-    """That of CPU PEs, whose work is done when its call returns."""
+    """A ``Timeline`` for CPU PEs."""
 
     def __init__(self) -> None:
         self._stack = ["other"]
@@ -35,17 +35,17 @@ class HostTimeline:
         self._since = time.perf_counter()
 
     def enter(self, phase: str) -> None:
-        """Begin a phase."""
+        """Enter a phase."""
         self._switch()
         self._stack.append(phase)
 
     def leave(self) -> None:
-        """End it."""
+        """Leave the current phase."""
         self._switch()
         self._stack.pop()
 
     def collect(self) -> dict[str, float]:
-        """The sums, which start anew."""
+        """Return the seconds per phase and reset them."""
         self._switch()
         spent, self._spent = self._spent, {}
         return spent
@@ -57,14 +57,14 @@ class HostTimeline:
 
 
 class DoneWork:
-    """The work of CPU PEs, which is done when its block has ended."""
+    """A ``Work`` that was finished when its block ended."""
 
     def wait(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing."""
 
 
 class HostArrays(ABC):
-    """What a World of CPU PEs does with arrays: they are NumPy's, and host and device are one."""
+    """The array methods of a World of CPU PEs: arrays are NumPy's, and host and device memory are the same."""
 
     xp = np
     shmem = False
@@ -74,7 +74,7 @@ class HostArrays(ABC):
 
     @property
     def addressable(self) -> Sequence[int]:
-        """All PEs: where loads do not reach, get_rows does."""
+        """Return all PEs: ``get_rows`` reaches the PEs that loads do not."""
         return range(self.size)
 
     @abstractmethod
@@ -82,61 +82,61 @@ class HostArrays(ABC):
         """Allocate zeros on every PE (collective)."""
 
     def managed(self, elements: int) -> SymmetricArray:
-        """The same: CPUs have one kind of memory."""
+        """Allocate ``symmetric``: CPUs have one kind of memory."""
         return self.symmetric(elements)
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
-        """The same: CPUs have one kind of memory."""
+        """Allocate ``symmetric``: CPUs have one kind of memory."""
         return self.symmetric(elements)
 
     def outside(self, size: int) -> Outside:
-        """A mapped file."""
+        """Return a mapped file."""
         return MappedFile(size)
 
     def transfer(self, target: Array, source: Array) -> None:
-        """A copy."""
+        """Copy ``source`` to ``target``."""
         np.copyto(target, source)
 
     def check_shmem(self) -> None:
-        """Nothing to see to: no kernel calls NVSHMEM."""
+        """Do nothing: no kernel of a CPU PE calls NVSHMEM."""
         return None
 
     def measure_memory(self) -> None:
-        """There is no GPU."""
+        """Do nothing: there is no GPU."""
         return None
 
     def peak_memory(self) -> int | None:
-        """There is no GPU."""
+        """Return None: there is no GPU."""
         return None
 
     def free_memory(self) -> int | None:
-        """Not asked: the system gives out more RAM than there is."""
+        """Return None: the system overcommits RAM, so its free bytes are no limit."""
         return None
 
     def upload(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def download(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated | None:
-        """None: what a CPU PE calls is done, not submitted."""
+        """Return None: CPU PEs work at the call and submit nothing."""
         return None
 
     def clock(self) -> Clock:
-        """A clock of the host."""
+        """Return a clock of the host."""
         return HostClock()
 
     def timeline(self) -> Timeline:
-        """That of the host."""
+        """Return a timeline of the host."""
         return HostTimeline()
 
     def met(self, what: str) -> None:
-        """Nothing to see to: what a CPU PE calls ends by itself."""
+        """Do nothing: launches on CPU PEs do not wait for other PEs."""
         return None
 
     def aside(self) -> AbstractContextManager[Work]:
-        """The enclosed work is done at once."""
+        """Run the enclosed work at once."""
         return nullcontext(DoneWork())

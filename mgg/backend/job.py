@@ -1,4 +1,4 @@
-"""What the launcher of this process (mpiexec, srun) says of its job, and what the user allows it."""
+"""The job of this process, as its launcher (mpiexec, srun) and the user's environment variables describe it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _HOST_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _HOST_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
 
 
-#: What a job is told whose PEs do.
+#: Warning for jobs whose PEs share GPUs.
 SHARED = "PEs share GPUs (MGG_SHARED_GPUS): results are right, times say nothing of a GPU each"
 
 
 def shares_gpus() -> bool:
-    """Whether several PEs may take one GPU: the user has set MGG_SHARED_GPUS=1, to try more PEs than there are GPUs."""
+    """Return whether several PEs may share a GPU (MGG_SHARED_GPUS=1), to try more PEs than there are GPUs."""
     return os.environ.get("MGG_SHARED_GPUS", "0") not in ("", "0")
 
 
 def job_size() -> int:
-    """Number of ranks that the launcher of this process started; 0 without a launcher."""
+    """Return the number of ranks that the launcher of this process started; 0 without a launcher."""
     sizes = [os.environ[name] for name in _LAUNCHERS if name in os.environ]
     return max((int(size) for size in sizes if size.isdigit()), default=0)
 
 
 def job_rank() -> int:
-    """This process's rank in the job, as its launcher says; 0 without a launcher."""
+    """Return this process's rank in the job according to its launcher; 0 without a launcher."""
     ranks = [os.environ[name] for name in _RANKS if name in os.environ]
     return max((int(rank) for rank in ranks if rank.isdigit()), default=0) if job_size() > 1 else 0
 
 
 def host_ranks() -> tuple[int, int]:
-    """This process's rank among those of its host, and how many these are; 0 and 1 where its launcher does not say."""
+    """Return this process's rank on its host and the host's number of ranks; 0 and 1 if the launcher sets neither."""
     rank, size = (
         next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), other)
         for names, other in ((_HOST_RANKS, 0), (_HOST_SIZES, 1))
@@ -45,16 +45,17 @@ def host_ranks() -> tuple[int, int]:
 
 
 def alone() -> dict[str, str]:
-    """The environment without what a launcher says of its job: for a program that is not to be a rank of it."""
+    """Return the environment without the launcher's variables, for a child program that is not a rank of the job."""
     told = {*_LAUNCHERS, *_RANKS, *_HOST_RANKS, *_HOST_SIZES, "PMI_FD"}
     return {name: value for name, value in os.environ.items() if name not in told}
 
 
 def launcher() -> int | None:
-    """The process that has started this rank and ends when its job does; None without a launcher.
+    """Return the id of the process that started this rank and ends with its job; None without a launcher.
 
-    It need not be the parent: scripts and tools around a rank have the same variables of the job as the rank, and may
-    end before it. Environments of others, Slurm's daemon among them, cannot be read: what has one is no such script.
+    It need not be the parent: wrapper scripts and tools have the same job variables as the rank, and may end before it.
+    The search stops at the first ancestor without these variables, or whose environment this user cannot read (Slurm's
+    daemon, for example): it is no wrapper.
     """
     mine = _of_job(os.environ)
     if not mine:
@@ -63,7 +64,7 @@ def launcher() -> int | None:
     with suppress(OSError):
         while process > 1 and _of_job(_environment(process)) == mine:
             process = _parent(process)
-    # Nobody waits for the first process of a host or container; 0 is outside of the container.
+    # Process 1 is the init process of a host or container; 0 is outside the container. Neither ends with the job.
     return process if process > 1 else None
 
 
@@ -77,5 +78,5 @@ def _environment(process: int) -> dict[str, str]:
 
 
 def _parent(process: int) -> int:
-    """See proc(5): the name, in brackets, may hold anything."""
+    """Return the parent of a process, see proc(5); the name in brackets may contain any characters."""
     return int(Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])

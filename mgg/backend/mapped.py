@@ -1,4 +1,4 @@
-"""Files that CPU PEs map in place of memory: where RAM is short, the system writes pages to disk and takes them."""
+"""Files that CPU PEs map instead of allocating RAM: if RAM is short, the system writes their pages to disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import psutil
 
 from mgg.errors import MachineError
 
-#: File systems that are memory.
+#: File systems in RAM.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class MappedFile:
-    """See ``mgg.backend.api.Outside``: a file without a name in the folder for temporary files (``$TMPDIR``).
+    """A ``mgg.backend.api.Outside``: an unnamed file in the folder for temporary files (``$TMPDIR``).
 
     Raises:
         MachineError: the folder has too little room.
@@ -25,7 +25,7 @@ class MappedFile:
     def __init__(self, size: int) -> None:
         try:
             with tempfile.TemporaryFile(prefix="mgg-") as file:
-                # It has all of its blocks from the start: a page without one would end the process when it is written.
+                # Allocate all blocks now: writing to a page without a block on a full disk would kill the process.
                 os.posix_fallocate(file.fileno(), 0, size)
                 self.bytes: np.ndarray = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
         except OSError as error:
@@ -35,12 +35,12 @@ class MappedFile:
             ) from None
 
     def close(self) -> None:
-        """The file goes with the last view of it."""
+        """Drop the file, which is deleted with the last view of it."""
         del self.bytes
 
 
 def room() -> tuple[str, int]:
-    """The folder for temporary files, and the bytes that files may have there: none where they would be memory."""
+    """Return the folder for temporary files and its free bytes; 0 if the folder is in RAM."""
     folder = os.path.realpath(tempfile.gettempdir())
     mounts = [part for part in psutil.disk_partitions(all=True) if _within(folder, part.mountpoint)]
     kind = max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else ""

@@ -1,6 +1,6 @@
-"""Backend ``mpi``: one rank a PE, one-sided windows, plain loads and stores where ranks share a host.
+"""Backend ``mpi``: one rank per PE, one-sided windows, plain loads and stores between ranks of a host.
 
-Every wait polls, with a time limit: a stalled PE ends the job, and more ranks than cores do not spin each other out.
+Every wait polls with a time limit: a stalled PE ends the job, and ranks that outnumber the cores yield to each other.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ T = TypeVar("T")
 
 _SIGNAL_TAG, _SHIFT_TAG = 7, 8
 _ITEM = 4  # bytes of a float32
-_GATHERED = 2**17  # numbers, those of all ranks together, up to which an all-reduce brings all of them to every rank
-#: Seconds that ranks wait for rank 0's own work, whose waits have shorter limits.
+_GATHERED = 2**17  # numbers of all ranks together up to which an all-reduce gathers all of them on every rank
+#: Seconds that ranks wait for work on rank 0 alone; waits inside that work have shorter limits.
 LONGEST_WAIT = 86400.0
-_FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before it is told to end the job
+_FORWARD = 1.0  # seconds that a launcher gets to read a rank's last line before the rank aborts the job
 
 
 @dataclass
 class _Windows:
-    """The MPI windows of one symmetric array: ``shared`` maps this host's copies, ``remote`` reaches other hosts'."""
+    """The MPI windows of a symmetric array: ``shared`` maps the copies of this host, ``remote`` reaches other hosts."""
 
     shared: MPI.Win
     remote: MPI.Win | None
@@ -66,8 +66,8 @@ class MpiWorld(HostArrays):
     Args:
         comm: the communicator of the job.
         timeout: seconds that a wait may last.
-        shared_memory: use plain loads and stores between ranks of one host; without it they use the one-sided
-            operations that ranks of different hosts use.
+        shared_memory: use plain loads and stores between ranks of one host; False: use the one-sided operations that
+            ranks of different hosts use.
     """
 
     name = "mpi"
@@ -84,17 +84,17 @@ class MpiWorld(HostArrays):
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
-        self._puts: list[tuple[MPI.Win, int, np.ndarray]] = []  # on their way, with what is read for them
+        self._puts: list[tuple[MPI.Win, int, np.ndarray]] = []  # unfinished puts: window, target, source array
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
         self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
         self._arrivals: Arrivals | None = None
         self._watch: Watch | None = None
-        self._arrivals = Arrivals(self)  # its barrier comes after MPI's own start on every rank
+        self._arrivals = Arrivals(self)  # its barrier guarantees that MPI has started on every rank
         unlink_mapped()
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
-        """Allocate zeros on every PE (collective); beyond ``reach`` and this host go one-sided operations."""
+        """Allocate zeros on every PE (collective); PEs outside ``reach`` or this host use one-sided operations."""
         size = elements * _ITEM
         together(self, lambda: self._check_room(size))
         with self._told_of_memory(size):
@@ -108,7 +108,7 @@ class MpiWorld(HostArrays):
         }
         remote = None
         if any(self.gather(len(peers) < self.size)):
-            # Counts in bytes: rows of bfloat16 need not begin at a whole float.
+            # The window counts in bytes: a bfloat16 row need not start at a multiple of 4 bytes.
             with self._told_of_memory(size):
                 remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], 1, comm=self.comm)
             remote.Lock_all()
@@ -119,14 +119,14 @@ class MpiWorld(HostArrays):
         return array
 
     def _check_room(self, size: int) -> None:
-        """Refuse what this rank cannot map: MPI's own errors may come on it alone, while others wait."""
+        """Raise an error on memory that this rank cannot map: MPI might fail on this rank alone while others wait."""
         self._check_shared_memory(size)
         if not mappable(size * self._host.Get_size()):
             raise memory_error(f"PE {self.rank}: {self._lacks(size)}")
 
     @contextmanager
     def _told_of_memory(self, size: int) -> Iterator[None]:
-        """What MPI says all the same; as it may be this rank's alone, it ends the job."""
+        """Turn an allocation error of MPI, which may hit this rank alone, into an error that ends the job."""
         try:
             yield
         except MPI.Exception as error:
@@ -139,7 +139,7 @@ class MpiWorld(HostArrays):
         return f"{each} cannot be mapped: raise the limit (ulimit -v, or the job's), use more PEs or fewer columns"
 
     def _check_shared_memory(self, size: int) -> None:
-        """Windows of ranks that share memory live in /dev/shm; writing past its end kills the process."""
+        """Raise MachineError if /dev/shm, which holds shared windows, is too small: a write past its end is fatal."""
         if self._host.Get_size() == 1 or not Path(SHARED_MEMORY).is_dir():
             return
         status = os.statvfs(SHARED_MEMORY)
@@ -198,7 +198,7 @@ class MpiWorld(HostArrays):
             self.counters.add("put", values.nbytes)
 
     def _complete(self) -> None:
-        """Wait until everything put has arrived."""
+        """Wait until all puts have arrived."""
         while self._puts:
             window, pe, _ = self._puts[0]
             with self._asking(pe):
@@ -207,7 +207,7 @@ class MpiWorld(HostArrays):
 
     @contextmanager
     def _asking(self, pe: int) -> Iterator[None]:
-        """What is done inside takes as long as PE ``pe`` makes it."""
+        """Mark a block that depends on PE ``pe``, so that the watch blames that PE for a stall inside."""
         watch = self._watch
         if watch is not None:
             watch.asked = pe
@@ -242,10 +242,10 @@ class MpiWorld(HostArrays):
         MpiTeam(self, tuple(range(self.size)), self.comm).shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> MpiTeam:
-        """A team with a communicator of its own (collective)."""
+        """Return a team with its own communicator (collective)."""
         mine = agreed_team(self.gather(tuple(pes)), self.rank)
         if mine not in self._teams:
-            # MPI makes communicators without a limit of ours, too; everybody has just been here.
+            # This call has no time limit, but every PE has just taken part in the gather above.
             comm = self.comm.Create_group(self.comm.group.Incl(list(mine)), tag=mine[0])
             self._teams[mine] = MpiTeam(self, mine, comm)
         return self._teams[mine]
@@ -263,27 +263,27 @@ class MpiWorld(HostArrays):
         self.sync()
 
     def named(self, pes: list[int]) -> str:
-        """PEs by number, and where they are."""
+        """Return the PEs' numbers and places, for messages."""
         return name_pes(pes, {} if self._arrivals is None else self._arrivals.places())
 
     def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is."""
+        """Set this PE's place."""
         if self._arrivals is not None:
             self._arrivals.at(epoch, phase)
         if self._watch is not None:
             self._watch.at(place_of(epoch, phase))
 
     def limit_waits(self, seconds: float) -> None:
-        """Of this rank."""
+        """Set the limit of this rank's waits."""
         self._timeout = seconds
 
     def limit_work(self, seconds: float) -> None:
-        """Of this rank."""
+        """Set the limit of this rank's work without progress."""
         if self._watch is not None:
             self._watch.work = seconds
 
     def watch(self, seconds: float | None) -> None:
-        """This host's PEs."""
+        """Watch this host's PEs."""
         if self._watch is not None:
             self._watch.close()
         self._watch = (
@@ -305,13 +305,13 @@ class MpiWorld(HostArrays):
         return total.reshape(values.shape)
 
     def _gathered(self, values: np.ndarray) -> np.ndarray:
-        """``values`` [n] of every rank, [P, n]."""
+        """Return the ``values`` [n] of every rank as [P, n]."""
         copies = np.empty((self.size, values.size), values.dtype)
         self.wait(self.comm.Iallgather(values, copies), "the other PEs at an all-reduce")
         return copies
 
     def _reduced_in_parts(self, flat: np.ndarray) -> np.ndarray:
-        """Each rank sums a P-th of ``flat`` and tells the others: memory and bytes do not grow with the ranks."""
+        """Sum 1/P of ``flat`` on each rank and gather the sums: memory and bytes do not grow with the ranks."""
         parts = np.zeros((self.size, -(-flat.size // self.size)), flat.dtype)
         parts.reshape(-1)[: flat.size] = flat
         mine = np.empty_like(parts)
@@ -321,20 +321,20 @@ class MpiWorld(HostArrays):
         return total.reshape(-1)[: flat.size]
 
     def gather(self, value: Any) -> list[Any]:
-        """Every PE's value (collective)."""
+        """Return every PE's value (collective)."""
         if self.size == 1:
             return [value]
         self.barrier()
         mine = _pickled(value)
         counts = np.empty(self.size, np.int64)
-        # Every part has its limit: a PE may stall between any two of them.
+        # Each step has its own limit: a PE may stall between any two of them.
         self.wait(self.comm.Iallgather(np.array([len(mine)]), counts), "the others at a gather")
         found = np.empty(int(counts.sum()), np.uint8)
         self.wait(self.comm.Iallgatherv([mine, MPI.BYTE], [found, counts, MPI.BYTE]), "the others at a gather")
         return _unpickled(found, counts)
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
-        """Give each PE its value, one message a pair (collective)."""
+        """Give each PE its value, with one message per pair of PEs (collective)."""
         self.barrier()
         given = [_pickled(None if pe == self.rank else value) for pe, value in enumerate(values)]
         sizes = np.array([len(each) for each in given], np.int64)
@@ -348,7 +348,7 @@ class MpiWorld(HostArrays):
         return received
 
     def close(self) -> None:
-        """Free what is left (collective)."""
+        """Free the remaining arrays and teams (collective)."""
         self.watch(None)
         self.barrier()
         for team in self._teams.values():
@@ -365,7 +365,7 @@ class MpiWorld(HostArrays):
                 windows.remote.Sync()
 
     def wait(self, request: MPI.Request, what: str, barrier: bool = False) -> None:
-        """Wait for ``request``, ``what`` in words; raises PeError that says whose fault it is after the time limit."""
+        """Wait for ``request`` (``what``, in words); after the time limit raises PeError, which names the late PE."""
 
         def look(waited: float) -> None:
             if waited >= self._timeout + self._own_words():
@@ -379,10 +379,10 @@ class MpiWorld(HostArrays):
         poll(request.Test, look)
 
     def _own_words(self) -> float:
-        """Seconds beyond the limit of a wait in which a PE that is watched says itself that it comes no further."""
+        """Return extra seconds for a wait, in which a watched PE can report itself that it is stalled."""
         if self._watch is None:
             return 0.0
-        # Nobody sees a PE of another host, so the last word is its own.
+        # No other rank sees a PE of another host, so the wait also leaves time for that PE's own last message.
         return OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + OWN_WORD
 
     def _found_still(self, pes: list[int]) -> str:
@@ -391,7 +391,7 @@ class MpiWorld(HostArrays):
         return unmoved(pes, self._arrivals.places(), self._watch.seconds)
 
     def _stalled(self, what: str, barrier: bool) -> str:
-        """Who holds the others up, as far as memory shows it: a one-sided get would wait for a stalled PE."""
+        """Return a message that names the late PE, from shared memory: a one-sided get would wait for a stalled PE."""
         late, suspects = [], []
         if self._arrivals is not None:
             late = self._arrivals.away(self._arrivals.count) if barrier else []
@@ -415,8 +415,8 @@ class MpiTeam:
 
     Args:
         world: this rank's view of the job.
-        pes: the team.
-        comm: the communicator of the same ranks, in the same order.
+        pes: the team's PEs.
+        comm: a communicator of the same ranks, in the same order.
     """
 
     def __init__(self, world: MpiWorld, pes: tuple[int, ...], comm: MPI.Intracomm):
@@ -433,7 +433,7 @@ class MpiTeam:
             self._world.counters.add("broadcast", values.nbytes)
 
     def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
-        """Send to the PE ``step`` places on, receive from the one ``step`` places before (collective)."""
+        """Send to the PE ``step`` places later, receive from the PE ``step`` places earlier (collective)."""
         place = self.pes.index(self._world.rank)
         target, source = (place + step) % len(self.pes), (place - step) % len(self.pes)
         if source == place:
@@ -446,12 +446,12 @@ class MpiTeam:
         self._world.counters.add("shift", receive.nbytes)
 
     def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Collect the values of all (collective)."""
+        """Collect the values of all PEs (collective)."""
         self._world.wait(self.comm.Iallgather(values, out), f"the all-gather of {name_pes(list(self.pes))}")
         self._world.counters.add("all_gather", out.nbytes - values.nbytes)
 
     def reduce_scatter(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Sum in the team's order, which MPI's own reductions do not promise (collective)."""
+        """Sum in the team's order, which MPI's own reductions do not guarantee (collective)."""
         parts = np.empty_like(values)
         self._world.wait(self.comm.Ialltoall(values, parts), f"the reduce-scatter of {name_pes(list(self.pes))}")
         out[...] = parts.sum(axis=0, dtype=np.float64)
@@ -462,10 +462,10 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     """Run ``program`` on this rank and return its result in a list of one.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
+        InputError: the number of ranks differs from ``pes()``.
     """
     comm = MPI.COMM_WORLD
-    # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host talk as ranks of different hosts do.
+    # MGG_MPI_SHARED_MEMORY=0 makes ranks of one host communicate like ranks of different hosts.
     world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
     together(world, lambda: check_size(comm.Get_size(), pes()))
     with threadpool_limits(THREADS_PER_PE):
@@ -475,13 +475,13 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
 
 
 def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
-    """Run ``action`` on rank 0 while the others wait; an MggError is raised on every rank (collective).
+    """Run ``action`` on rank 0 while the other ranks wait; every rank raises its MggError (collective).
 
     Returns:
-        The result on rank 0, None on the others.
+        The result on rank 0, None on the other ranks.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
+        InputError: the number of ranks differs from ``pes()``.
     """
     control = MpiWorld(MPI.COMM_WORLD, LONGEST_WAIT)
     together(control, lambda: check_size(control.size, pes()))
@@ -491,7 +491,7 @@ def on_first_rank(pes: Callable[[], int], action: Callable[[], T]) -> T | None:
 
 
 def gathered(value: Any) -> list[Any]:
-    """``value`` of every rank of the job, before there is a world (collective)."""
+    """Return the ``value`` of every rank of the job, before a world exists (collective)."""
     control = MpiWorld(MPI.COMM_WORLD)
     values = control.gather(value)
     control.close()
@@ -499,7 +499,7 @@ def gathered(value: Any) -> list[Any]:
 
 
 def _mpi_type(values: np.ndarray) -> MPI.Datatype:
-    """What MPI calls the type of embeddings: float32, float64, or bfloat16 held as uint16."""
+    """Return the MPI type of embeddings: float32, float64, or bfloat16 stored as uint16."""
     return {4: MPI.FLOAT, 8: MPI.DOUBLE, 2: MPI.UINT16_T}[values.itemsize]
 
 
@@ -508,7 +508,7 @@ def _pickled(value: Any) -> np.ndarray:
 
 
 def _unpickled(data: np.ndarray, counts: np.ndarray) -> list[Any]:
-    """The values that lie one after the other in ``data``, as MPI's own calls for objects send them."""
+    """Return the values pickled one after another in ``data``; ``counts`` are their bytes."""
     ends = np.cumsum(counts)
     return [MPI.pickle.loads(data[end - count : end].data) for end, count in zip(ends, counts, strict=True)]
 
@@ -523,21 +523,21 @@ def check_size(ranks: int, pes: int) -> None:
 
 
 def end(line: str) -> None:
-    """Say ``line`` on standard error and end every rank of the job as a PeError does."""
-    # The end of the line in the same write: without a buffer print makes two, and other ranks write between them.
+    """Print ``line`` to standard error and end every rank of the job with the exit code of a PeError."""
+    # The newline is part of the string: unbuffered, print would write it separately, and other ranks write in between.
     print(f"mgg: {line}\n", end="", file=sys.stderr, flush=True)
     abort(PeError.exit_code)
 
 
 def abort(exit_code: int) -> None:
-    """End every rank of the job with ``exit_code``: a rank that failed alone must not leave the others waiting."""
+    """End every rank of the job with ``exit_code``, so that no rank waits for one that failed alone."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A launcher that is told to end the job drops what it has not read yet: the line that says why.
+    # An aborting launcher drops output that it has not read yet, such as the line with the reason.
     time.sleep(_FORWARD)
     MPI.COMM_WORLD.Abort(exit_code)
 
 
 def library() -> str:
-    """Name and version of the MPI library in use."""
+    """Return the name and version of the MPI library."""
     return MPI.Get_library_version().split("\n")[0].strip(" \0")

@@ -1,7 +1,7 @@
-"""MPI, which starts when this module is imported: a native call waits for every rank of the job.
+"""Starts MPI at import, in a native call that waits for every rank of the job.
 
-From then on a rank ends with its launcher. MPI notices little of that: ranks of a host go on without it, in the start
-of MPI as in a training, and would keep the next ones out.
+From then on a watchdog ends this rank when its launcher ends. MPI itself does not: while MPI starts and later, the
+ranks of a host go on without their launcher and would block the next job's ranks.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from mgg.errors import MachineError, PeError
 __all__ = ["MPI", "SHARED_MEMORY"]
 
 SHARED_MEMORY = "/dev/shm"
-#: Bytes there for each rank of a host with which MPICH 5.0.2 starts, without asking whether there are so many.
+#: Bytes of that memory that MPICH 5.0.2 uses per rank of a host to start, without a check that they are free.
 _TO_START = 1_061_440
 
-#: Seconds for all ranks to come: on clusters some of them may load their files long after the others.
+#: Seconds for all ranks to start: on clusters some ranks may load their files long after the others.
 LIMIT = DEFAULT_TIMEOUT
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Ends this process where what is inside takes longer than LIMIT, in a job of several ranks.
+    """End this process, in a job of several ranks, if the block takes longer than LIMIT.
 
-    Where one never comes, or the launcher loses one of its messages, the others would wait until the job's time is
-    over. Nobody can tell which rank it is, so each says where it waits itself.
+    If one rank never starts, or the launcher loses one of its messages, the others would wait until the job's time
+    limit. No rank knows which one is missing, so each reports its own number and host.
     """
     if not job_size():
         yield
@@ -52,9 +52,9 @@ def _limited() -> Iterator[None]:
 
 
 def check_shared_memory() -> None:
-    """Raise MachineError where MPI could not start: what writes past the end of that memory dies of a bus error.
+    """Raise MachineError if shared memory is too small to start MPI, which would die of a bus error past its end.
 
-    The first rank of a host looks at what is free, the others at all there is, of which MPI may have taken its part.
+    The first rank of a host checks the free memory. The others check the total, as MPI may already use its part.
     """
     try:
         status = os.statvfs(SHARED_MEMORY)

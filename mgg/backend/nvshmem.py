@@ -1,17 +1,18 @@
-"""Backend ``nvshmem``: an MPI rank and a GPU a PE; symmetric memory of NVSHMEM, addressed directly over NVLink.
+"""Backend ``nvshmem``: one MPI rank and one GPU per PE, with NVSHMEM's symmetric memory addressed over NVLink.
 
-Data moves on the PE's streams: gets and puts are loads and stores of peers' memory, where an array's reach includes the
-peer; beyond it, and so between hosts, puts are NVSHMEM's. Barriers and signals are NVSHMEM's, broadcasts, shifts and
-the collectives of teams NCCL's (nccl.py); all-reduces meet in symmetric memory, between hosts by NCCL. All of these are
-ordered by the streams. MPI starts the PEs and carries control data: what is in host memory.
+Data moves on the PE's streams. Within an array's reach, gets and puts are loads and stores of peers' memory; outside
+it, and so between hosts, puts use NVSHMEM. Barriers and signals use NVSHMEM. Broadcasts, shifts and team collectives
+use NCCL (nccl.py). All-reduces go through symmetric memory on one host and through NCCL between hosts. The streams
+order all of these. MPI starts the PEs and carries control data, which is in host memory.
 
-Nothing waits for ever. The host polls instead of blocking in CUDA, and gives up with a PeError. A thread watches the
-stream meanwhile and ends the job if the host is blocked after all (a full launch queue, a call that synchronizes).
-nvshmem4py holds Python while NVSHMEM allocates, frees and ends, which wait for all PEs: a native thread watches these.
+Every wait ends. The host polls instead of blocking in CUDA, and raises a PeError after the time limit. A thread also
+watches the stream and ends the job if the host blocks after all (full launch queue, synchronizing call). nvshmem4py
+holds the interpreter while NVSHMEM allocates, frees and finalizes. These calls wait for all PEs, so a native thread
+watches them.
 
-Where the user allows it (``shares_gpus``), PEs share the GPUs of their host, as anybody tries several PEs who has one:
-all is as with a GPU each, but for times, and for what NCCL moves, which goes over the network. The processes take
-turns on it, so kernels may wait for each other; under CUDA MPS they run side by side, and NVSHMEM waits for signals.
+If the user allows it (``shares_gpus``), PEs share the GPUs of their host, for example to try several PEs on one GPU.
+Results do not change, but times do, and NCCL then moves data over the network. The processes take turns on the GPU,
+so kernels may wait for each other. Under CUDA MPS the processes run concurrently, and NVSHMEM can wait for signals.
 """
 
 from __future__ import annotations
@@ -54,29 +55,29 @@ from mgg.kernel.operators import Operators
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-#: Set before NVSHMEM starts, unless the user has set them: no NVLink multicast; NCCL connects the PEs when a team is
-#: made, not in the first collective, where a late PE would block the others' hosts.
+#: Environment set before NVSHMEM starts, unless the user has set it: no NVLink multicast; NCCL connects the PEs when a
+#: team is made, not in the first collective, where a late PE would block the other PEs' hosts.
 SETTINGS = {
     "NVSHMEM_DISABLE_NVLS": "1",
     "NCCL_NVLS_ENABLE": "0",
     "NCCL_RUNTIME_CONNECT": "0",
 }
-#: Likewise where all PEs share a host: no network is looked for, and no thread spins to serve one.
+#: More of it if all PEs share a host: NVSHMEM looks for no network and starts no thread that serves one.
 ONE_HOST_SETTINGS = {"NVSHMEM_REMOTE_TRANSPORT": "none", "NVSHMEM_DISABLE_LOCAL_ONLY_PROXY": "1"}
 
 _ITEM = 4  # bytes of a float32
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _MIB = 2**20
-#: MiB of the symmetric heap that our advice leaves NVSHMEM, which takes some of it and says nowhere how much.
+#: MiB that our advice on the heap size adds for NVSHMEM itself, which does not document how much it uses.
 _OWN = 16
-_LEAST = 60.0  # seconds that NVSHMEM has to start, map memory or end, however short other waits are to be
+_LEAST = 60.0  # minimum limit, in seconds, for NVSHMEM to start, map memory or finalize
 
 
 class NvshmemWorld(GpuArrays):
     """This rank's view of the job; see ``World`` for the methods.
 
     Args:
-        control: the same ranks over MPI.
+        control: a World of the same ranks over MPI.
         timeout: seconds that a wait may last.
 
     Attributes:
@@ -84,7 +85,7 @@ class NvshmemWorld(GpuArrays):
         stream: the CuPy stream that the PE's program runs on.
 
     Raises:
-        MachineError: something is missing or switched off (on every PE).
+        MachineError: a package, GPU or feature is missing or disabled (on every PE).
     """
 
     name = "nvshmem"
@@ -101,7 +102,7 @@ class NvshmemWorld(GpuArrays):
         together(control, _check_machine)
         cores.spread(control, hosts[self.rank])  # before CUDA, NVSHMEM, NCCL and compilers make threads and processes
         self.device, self.sharing = _choose_device(control, hosts)
-        # Said here, what compilation lacks is one line; each PE comes to its first kernel alone.
+        # Checked here on all PEs, a missing compiler gives one line; later each PE would report it alone.
         free = control.gather(os.sched_getaffinity(0))
         ahead.share(self._host.index(self.rank), len(self._host), len(set().union(*(free[pe] for pe in self._host))))
         together(control, lambda: _check_compiler(gpu.architecture(self.device)))
@@ -114,10 +115,10 @@ class NvshmemWorld(GpuArrays):
         self._core = _start(control, self.device, self._watch)
         start_times.done("NVSHMEM")
         self.operators: Operators = _operators(self._core)
-        self._arrays: dict[int, Array] = {}  # by address, in the order in which they were made
-        self._sums: dict[bool, SymmetricArray] = {}  # where all-reduces meet: those of CUDA graphs, and the others
+        self._arrays: dict[int, Array] = {}  # by address, in order of allocation
+        self._sums: dict[bool, SymmetricArray] = {}  # all-reduce buffers: True: for CUDA graphs, False: for the others
         self._turn = 0
-        self._peak = 0  # bytes of symmetric memory that were in use at most so far
+        self._peak = 0  # peak bytes of symmetric memory in use
         self._regions: list[pinned.Region] = []
         if self.sharing > 1:  # NCCL refuses a second rank on a GPU of the same host
             os.environ.setdefault("NCCL_HOSTID", f"{platform.node()}-{self.rank}")
@@ -127,57 +128,57 @@ class NvshmemWorld(GpuArrays):
             self.barrier()
         start_times.done("signals")
         self._sent, self._awaited = [0] * self.size, [0] * self.size
-        self._under_way = False  # rows that NVSHMEM has been told to put, and perhaps not delivered yet
+        self._under_way = False  # whether NVSHMEM may not have delivered all puts yet
 
     def _come(self) -> int:
-        """This PE has come to what waits for all."""
+        """Record that this PE has reached a rendezvous of all PEs; return its number."""
         self.recorder.refuse("what waits for all PEs")
         return self._arrivals.come()
 
     def wait(self, event: Any) -> None:
-        """Wait for the GPU, and name the PE that it waits for after the time limit."""
+        """Wait for the GPU; after the time limit raise PeError, which names the late PE."""
         self._watch.wait(event)
 
     @property
     def addressable(self) -> Sequence[int]:
-        """The PEs of this host."""
+        """Return the PEs of this host."""
         return self._host
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective).
 
         Raises:
-            MachineError: a GPU has too little memory left, the symmetric heap is too small, or a GPU of ``reach``
-                cannot be addressed.
+            MachineError: a GPU has too little free memory, the symmetric heap is too small, or this PE cannot address
+                a GPU in ``reach``.
         """
         size = max(elements, 1) * _ITEM
         self._check_memory(size)
         base = self._allocate((max(elements, 1),), "float32")
         near = range(self.size) if reach is None else reach
         peers = together(self._control, lambda: {pe: base if pe == self.rank else self._peer(base, pe) for pe in near})
-        self.barrier()  # the zeros are there before another PE writes
+        self.barrier()  # no PE may write before the zeros are set
         return SymmetricArray(self.rank, {pe: copy[:elements] for pe, copy in peers.items()}, base)
 
     def check_shmem(self) -> None:
-        """Raise MachineError on every PE where NVSHMEM's device library cannot be linked with kernels (collective)."""
+        """Raise MachineError on every PE if kernels cannot be linked with NVSHMEM's device library (collective)."""
         together(self._control, lambda: kernels.device_library(library_version()))
 
     def _check_memory(self, size: int) -> None:
-        """Say, before anything is allocated, that an array does not fit (collective)."""
-        # What the heap once grew to it keeps; only growth beyond that takes more of the GPU.
+        """Raise MachineError before the allocation of an array that does not fit (collective)."""
+        # The heap never shrinks, so only growth beyond its peak takes more GPU memory.
         growth = max(0, self.symmetric_bytes + size - self._peak)
         if growth > self._nobodys() or self.sharing > 1:
             self.give_back()
-        if self.sharing > 1:  # what the others have given back is free for this PE, too
+        if self.sharing > 1:  # this PE can use memory that the others have released
             self._control.barrier()
         gpu.check_symmetric(self._control, size, growth, self._nobodys())
 
     def managed(self, elements: int) -> SymmetricArray:
-        """Allocate zeros in unified memory, on one PE.
+        """Allocate zeros in unified memory, in a job of one PE.
 
         Raises:
-            InputError: several PEs, which are processes.
-            MachineError: the GPU has too little memory left.
+            InputError: the job has several PEs, which are processes.
+            MachineError: the GPU has too little free memory.
         """
         if self.size > 1:
             raise InputError(
@@ -201,18 +202,18 @@ class NvshmemWorld(GpuArrays):
         self._regions.append(region)
         memory = cupy.cuda.UnownedMemory(region.address(), size, region, self.device)
         array = gpu.parts(self.rank, self.size, cupy.cuda.MemoryPointer(memory, 0), elements, self.device, region)
-        self.barrier()  # all of them have mapped it
+        self.barrier()  # all ranks have mapped the region
         return array
 
     def free_memory(self) -> int:
-        """Bytes of its GPU's memory that this PE may still allocate; what the symmetric heap holds unused is free."""
+        """Return the bytes of GPU memory that this PE may still allocate, including the heap's unused part."""
         return super().free_memory() + self._peak - self.symmetric_bytes
 
     def _allocate(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Zeros in symmetric memory (collective)."""
+        """Allocate zeros in symmetric memory (collective)."""
 
         def check() -> None:
-            # NVSHMEM dies by a signal where a heap that grows comes to its limit.
+            # A signal kills NVSHMEM when a growing heap reaches its limit.
             if self.symmetric_bytes + nbytes > heap_limit():
                 raise self._too_small(nbytes)
 
@@ -224,10 +225,10 @@ class NvshmemWorld(GpuArrays):
                 raise self._too_small(nbytes) from None
 
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        # NVSHMEM's call has a barrier on a stream of its own. Its barriers share one counter: beside one that this PE's
-        # stream has not got past, either would count for the other, and one of them would never end.
+        # NVSHMEM's call runs a barrier on its own stream. All its barriers share one counter: if a barrier were still
+        # pending on this PE's stream, the two would count for each other, and one would never end.
         self.finish()
-        # Limits are each PE's own, and whoever is in NVSHMEM's call waits for all.
+        # Each PE may have another limit, and NVSHMEM's call waits for all PEs.
         together(self._control, check)
         array = together(self._control, attempt)
         array.fill(0)
@@ -255,35 +256,35 @@ class NvshmemWorld(GpuArrays):
             ) from None
 
     def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
-        """A put of NVSHMEM: the next signal or barrier waits until it has arrived.
+        """Put rows with NVSHMEM; the next signal or barrier waits until they have arrived.
 
-        One that is alone is a copy on the current stream itself; the others go beside it, on streams of NVSHMEM's,
-        which cost more than they gain where there is but one. An address here names the same place of PE ``pe``'s copy.
+        If ``alone``, the put is a copy on the current stream. Otherwise it runs on NVSHMEM's own streams, whose cost
+        does not pay off for a single put. A local symmetric address names the same place in PE ``pe``'s copy.
         """
         self.recorder.refuse("a put of NVSHMEM")
         place, pitch = target.local[first : first + len(values)], values.strides[0]
         if (len(values) > 1 and place.strides[0] != pitch) or not values[0].flags.c_contiguous:
             raise ValueError(f"rows for PE {pe} do not lie as there")
-        size = (len(values) - 1) * pitch + values[0].nbytes  # with what pads the rows between
+        size = (len(values) - 1) * pitch + values[0].nbytes  # includes the padding between rows
         ends = [_buffer(array.data.ptr, size) for array in (place, values)]
         (self._core.put if alone else self._core.put_nbi)(*ends, pe, stream=cupy.cuda.get_current_stream())
-        self._under_way = True  # a put that returns, too, has not arrived by NVSHMEM's rules
+        self._under_way = True  # NVSHMEM does not guarantee arrival even after a blocking put returns
 
     @contextmanager
     def aside(self) -> Iterator[Work]:
-        """As on every GPU; what is put there has arrived when the work is waited for."""
+        """Submit the block to a side stream; its puts have arrived once a wait for the work ends."""
         with super().aside() as work:
             yield work
             self._arrived()
 
     def _arrived(self) -> None:
-        """Let the stream wait until all that it was given to put has arrived."""
+        """Make the stream wait until all its puts have arrived."""
         if self._under_way:
             self._core.quiet(stream=cupy.cuda.get_current_stream())
             self._under_way = False
 
     def _slot(self) -> Any:
-        """A symmetric counter of signals, as NVSHMEM wants it (collective)."""
+        """Allocate a symmetric counter of signals in NVSHMEM's format (collective)."""
         return self._core.interop.cupy.array_get_buffer(self._allocate((1,), "uint64"))[0]
 
     def free(self, array: SymmetricArray) -> None:
@@ -304,18 +305,18 @@ class NvshmemWorld(GpuArrays):
             self._core.interop.cupy.free_array(base)
 
     def signal(self, pe: int) -> None:
-        """Signal PE ``pe``, behind the stream's work so far."""
+        """Signal PE ``pe`` after the stream's work so far."""
         self.recorder.refuse("a signal")
-        self._arrived()  # NVSHMEM orders signals with nothing that was put before
+        self._arrived()  # NVSHMEM does not order signals after earlier puts
         self._sent[pe] += 1
         set_to, slot = self._core.SignalOp.SIGNAL_SET, self._slots[self.rank]
         self._core.signal_op(slot, self._sent[pe], set_to, pe, stream=cupy.cuda.get_current_stream())
 
     def wait_signal(self, pe: int) -> None:
-        """Let the stream wait for PE ``pe``'s signal.
+        """Make the stream wait for PE ``pe``'s signal.
 
         Raises:
-            MachineError: PEs share a GPU without CUDA MPS, where NVSHMEM refuses waits such as this one.
+            MachineError: PEs share a GPU without CUDA MPS, where NVSHMEM does not support waits for signals.
         """
         self.recorder.refuse("a signal")
         if self._in_turns:
@@ -330,11 +331,11 @@ class NvshmemWorld(GpuArrays):
 
     @property
     def _in_turns(self) -> bool:
-        """Whether PEs share a GPU without CUDA MPS."""
+        """Return whether PEs share a GPU without CUDA MPS."""
         return self.sharing > 1 and self.sharing * _percentage() > 100
 
     def _reduced(self, values: Array) -> Array:
-        """Every PE reads those of all where it addresses them, else by NCCL, whose buffers take memory of their own."""
+        """Return the sum over PEs: on one host each PE reads all copies; otherwise NCCL, which needs buffers, sums."""
         if self.size == 1 or not values.size:
             return values.copy()
         if len(self._host) < self.size:
@@ -346,10 +347,10 @@ class NvshmemWorld(GpuArrays):
         return in_rank_order(copies)
 
     def _shared(self, values: Array) -> list[Array]:
-        """Room like ``values`` on every PE, in two places by turns (collective).
+        """Return every PE's buffer of the shape of ``values``, alternating between two buffers (collective).
 
-        Whoever writes to one of them has got past the barrier of the sum before, so all have read what was there. The
-        sums of a CUDA graph have the same places at every launch, and so two of their own.
+        A PE that writes to a buffer has passed the barrier of the sum before, so all PEs have read the buffer's last
+        contents. The sums of a CUDA graph use the same addresses at every launch, so graphs have two own buffers.
         """
         floats = -(-values.nbytes // (2 * _ITEM)) * 2  # no half of a double
         recorded = self.recorder.active
@@ -358,7 +359,7 @@ class NvshmemWorld(GpuArrays):
             self.recorder.sums += 1
         else:
             turn = self._turn = 1 - self._turn
-            for each in (False, True):  # a capture allocates nothing; it is of what has run before
+            for each in (False, True):  # a capture cannot allocate; the same work has run before, without one
                 self._make_room(each, floats)
         room = self._sums[recorded]
         half = room.local.size // 2
@@ -366,17 +367,17 @@ class NvshmemWorld(GpuArrays):
         return [place[: values.size].reshape(values.shape) for place in places]
 
     def _make_room(self, recorded: bool, floats: int) -> None:
-        """See that two places of ``floats`` are there (collective)."""
+        """Make sure that two buffers of ``floats`` elements exist (collective)."""
         room = self._sums.get(recorded)
         if room is not None and room.local.size >= 2 * floats:
             return
-        # What graphs have stays until the end; sizes that double take no more than twice the last.
+        # Graphs keep their buffers until the end; since sizes double, old ones take no more than the last.
         if room is not None and not recorded:
             self.free(room)
         self._sums[recorded] = self.symmetric(2 * max(2, 1 << (floats - 1).bit_length()) if recorded else 2 * floats)
 
     def broadcast(self, values: Array, root: int) -> None:
-        """Copy PE ``root``'s values everywhere: with NCCL, or through MPI where they are the hosts' (collective)."""
+        """Copy PE ``root``'s values everywhere: with NCCL, or with MPI if they are in host memory (collective)."""
         if self.size > 1:
             self.recorder.refuse("a broadcast")
         if isinstance(values, np.ndarray):
@@ -391,17 +392,17 @@ class NvshmemWorld(GpuArrays):
         self._teams.everyone().shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> NcclTeam:
-        """A team with a communicator of its own (collective)."""
+        """Return a team with its own communicator (collective)."""
         return self._teams.team(pes)
 
     def end_recording(self) -> None:
-        """The first sum of the next launch has the place of the last one of this launch, where their number is odd."""
+        """Add a barrier if the number of sums is odd: the next launch's first sum reuses this launch's last buffer."""
         if self.recorder.sums % 2:
             self.barrier()
 
     def barrier(self) -> None:
-        """Let the stream wait until every PE's stream is here."""
-        # PEs that take turns meet on the hosts inside NVSHMEM's barrier, which a graph cannot have.
+        """Make the stream wait until every PE's stream is here."""
+        # PEs that take turns synchronize on the hosts inside NVSHMEM's barrier, which a graph cannot record.
         if self.size > 1 and not self._in_turns and self.recorder.meets("a barrier"):
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
         elif self.size > 1:
@@ -410,23 +411,23 @@ class NvshmemWorld(GpuArrays):
             self._watch.mark("a barrier", number)
 
     def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is."""
+        """Set this PE's place."""
         self._arrivals.at(epoch, phase)
         self._control.at(epoch, phase)
 
     def limit_waits(self, seconds: float) -> None:
-        """Of the host and of the GPU."""
+        """Set the limit of the host's and the GPU's waits."""
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
 
     def met(self, what: str) -> None:
-        """See that the launch comes to an end, or each of them where it is part of a CUDA graph."""
+        """Watch the launch, or every launch of the CUDA graph that contains it."""
         if self.recorder.meets(what):
             return
         self._watch.mark(what, self._arrivals.come())
 
     def close(self) -> None:
-        """Free what is left, in the order in which it was made, and end NVSHMEM (collective)."""
+        """Free the remaining memory in order of allocation, and finalize NVSHMEM (collective)."""
         self.finish()
         self._control.barrier()
         self._teams.close()
@@ -435,14 +436,14 @@ class NvshmemWorld(GpuArrays):
         for base in list(self._arrays.values()):
             self._release(base)
         cublas.release()
-        self._control.barrier()  # names who is late, as NVSHMEM does not
+        self._control.barrier()  # names a late PE, which NVSHMEM does not
         with self._watch.blocked("NVSHMEM to end", _LEAST):
             self._core.finalize()
         self._watch.close()
 
 
 def _check_compiler(arch: str) -> None:
-    """Compile what is expected in the background, and wait for a kernel that every job needs."""
+    """Start compiling the expected kernels in the background, and wait for one that every job needs."""
     ahead.start(arch)
     kernels.check_compiler(arch)
 
@@ -454,7 +455,7 @@ def _check_machine() -> None:
 
 
 def missing() -> str | None:
-    """What this process lacks to be a PE with a GPU, in one line; None where nothing is missing."""
+    """Return one line on what this process lacks to be a GPU PE; None if nothing is missing."""
     lack = gpu.missing()
     if lack:
         return lack
@@ -469,7 +470,7 @@ def missing() -> str | None:
 
 
 def _percentage() -> float:
-    """Of a GPU's multiprocessors, what CUDA MPS lets this process have; all where nobody has said."""
+    """Return the percentage of a GPU's multiprocessors that CUDA MPS gives this process; 100 if not set."""
     try:
         return float(os.environ.get(_PERCENTAGE, ""))
     except ValueError:
@@ -477,13 +478,13 @@ def _percentage() -> float:
 
 
 def heap_variable() -> str:
-    """The variable that limits the symmetric heap: with CUDA's virtual memory management, the default, it grows."""
+    """Return the variable that limits the symmetric heap, which grows with CUDA's virtual memory (the default)."""
     fixed = os.environ.get("NVSHMEM_DISABLE_CUDA_VMM", "0").lower() not in ("", "0", "false", "no", "n")
     return "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
 
 
 def heap_limit() -> float:
-    """Bytes to which a symmetric heap that grows can grow; infinite where NVSHMEM itself says what does not fit."""
+    """Return the maximum bytes of a growing symmetric heap; infinite if NVSHMEM itself reports what does not fit."""
     if heap_variable() != "NVSHMEM_MAX_MEMORY_PER_GPU":
         return math.inf
     given = re.fullmatch(r"(\d+(?:\.\d*)?)\s*([kmgt]?)b?", os.environ.get(heap_variable(), "128G").strip().lower())
@@ -491,15 +492,16 @@ def heap_limit() -> float:
 
 
 def library_version() -> str:
-    """Version of the NVSHMEM library that nvshmem4py finds."""
+    """Return the version of the NVSHMEM library that nvshmem4py finds."""
     return str(_core().get_version().libnvshmem_version)
 
 
 def _choose_device(control: MpiWorld, hosts: list[str]) -> tuple[int, int]:
-    """A GPU for each rank of a host, and the ranks that it has; ``hosts`` names that of each rank (collective).
+    """Choose this rank's GPU and return it with its number of ranks; ``hosts`` has each rank's host (collective).
 
     Raises:
-        MachineError: fewer GPUs on a host than ranks, or GPUs of a host that cannot address each other.
+        MachineError: a host has fewer GPUs than ranks, its GPUs cannot address each other, or GPUs have unequal
+            numbers of PEs.
     """
     host = hosts[control.rank]
     buses = gpu.bus_ids()
@@ -534,21 +536,21 @@ def _choose_device(control: MpiWorld, hosts: list[str]) -> tuple[int, int]:
 
 
 def _operators(core: ModuleType) -> Operators:
-    """The operators of the current GPU; NVSHMEM learns of the kernels that call it."""
+    """Return the operators of the current GPU, which register kernels that call NVSHMEM with it."""
     from mgg.kernel.cuda import CudaOperators
 
     def ready(module: Any) -> None:
-        with redirect_stdout(sys.stderr):  # where nvshmem4py prints the status of every module
+        with redirect_stdout(sys.stderr):  # nvshmem4py prints the status of every module
             core.module_init(core.NvshmemKernelObject.from_handle(module.module.ptr))
 
     return CudaOperators(nvshmem_ready=ready)
 
 
 def _core() -> ModuleType:
-    """nvshmem4py, without the PyTorch that it imports where there is one: that takes 4 s, and nothing here needs it."""
+    """Import nvshmem4py without PyTorch, which it would import if installed: that takes 4 s and is not needed."""
     if "torch" in sys.modules:
         return importlib.import_module("nvshmem.core")
-    sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError for whoever asks
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes "import torch" raise ImportError
     try:
         return importlib.import_module("nvshmem.core")
     finally:
@@ -556,7 +558,7 @@ def _core() -> ModuleType:
 
 
 def _buffer(address: int, size: int) -> Any:
-    """Memory as NVSHMEM takes it."""
+    """Return memory as a buffer for NVSHMEM's calls."""
     return importlib.import_module("cuda.core").Buffer.from_handle(int(address), int(size))
 
 
@@ -567,7 +569,7 @@ def _start(control: MpiWorld, device: int, watch: StreamWatch) -> ModuleType:
     chosen.set_current()
     control.barrier()
     try:
-        # nvshmem4py says on every rank that it has found mpi4py.
+        # On every rank, nvshmem4py prints that it has found mpi4py.
         with watch.blocked("NVSHMEM to start", _LEAST), redirect_stderr(io.StringIO()):
             core.init(device=chosen, mpi_comm=control.comm, initializer_method="emulated_mpi")
     except Exception as error:
@@ -581,8 +583,8 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     """Run ``program`` on this rank's GPU and return its result in a list of one.
 
     Raises:
-        InputError: the job has another number of ranks than ``pes()``.
-        MachineError: something is missing or switched off.
+        InputError: the number of ranks differs from ``pes()``.
+        MachineError: a package, GPU or feature is missing or disabled.
     """
     control = MpiWorld(MPI.COMM_WORLD, timeout)
     together(control, lambda: check_size(control.size, pes()))

@@ -1,4 +1,4 @@
-"""Backend ``simulated``: N PEs as threads of one process, so that everything runs and is debugged without MPI."""
+"""Backend ``simulated``: PEs as threads of one process, to run and debug everything without MPI."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mgg.kernel.operators import Operators
 
 T = TypeVar("T")
 
-_POLL = 0.1  # seconds between looks at the time, and at whether a PE has failed
+_POLL = 0.1  # seconds between checks of the time limit and of failed PEs
 _GRACE = 2.0  # seconds that the other PEs get to end after a failure
 
 
@@ -41,17 +41,17 @@ class _PeerFailedError(Exception):
 
 
 class _Meeting:
-    """PEs that wait for one another and show one another values."""
+    """A barrier for some PEs, through which they also exchange values."""
 
     def __init__(self, pes: Sequence[int], shared: _Shared):
         self.slots: dict[int, Any] = dict.fromkeys(pes)
         self._shared = shared
         self._changed = threading.Condition()
-        self._arrivals = dict.fromkeys(pes, 0)  # how often each PE has come
+        self._arrivals = dict.fromkeys(pes, 0)  # arrivals per PE
         shared.meetings.append(self)
 
     def wait(self, pe: int) -> None:
-        """Wait until every PE is here; ``pe`` is the one that waits."""
+        """Make PE ``pe`` wait until every PE has arrived."""
         shared = self._shared
         with self._changed:
             self._arrivals[pe] += 1
@@ -70,27 +70,27 @@ class _Meeting:
         raise PeError(f"{name_pes(away, shared.places)} did not reach a barrier within {shared.timeout:g} s")
 
     def _complete(self, number: int) -> bool:
-        """Whether every PE has come ``number`` times."""
+        """Return whether every PE has arrived ``number`` times."""
         return min(self._arrivals.values()) >= number
 
     def show(self, pe: int, value: Any) -> dict[int, Any]:
-        """Everybody's value, by PE, until the next ``wait``."""
+        """Return every PE's value by PE; the values stay valid until the next ``wait``."""
         self.slots[pe] = value
         self.wait(pe)
         return self.slots
 
     def abort(self) -> None:
-        """Have those that wait see that a PE has failed."""
+        """Wake the waiting PEs, so that they see that a PE has failed."""
         with self._changed:
             self._changed.notify_all()
 
     def came(self, pe: int) -> int:
-        """How often PE ``pe`` has come."""
+        """Return how often PE ``pe`` has arrived."""
         return self._arrivals.get(pe, 0)
 
 
 class _Shared:
-    """What the PEs of one job have in common."""
+    """State that the PEs of one job share."""
 
     def __init__(self, size: int, timeout: float):
         self.size = size
@@ -100,10 +100,10 @@ class _Shared:
         self.signals: dict[tuple[int, int], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
         self.signals_lock = threading.Lock()
         self.failed = threading.Event()
-        self.places: dict[int, str] = {}  # where each PE says it is
+        self.places: dict[int, str] = {}  # epoch and phase of each PE, in words
         self.waiting: set[int] = set()
-        self.longest: float | None = None  # seconds that a PE may stand still; None: nobody looks
-        self.work: float | None = None  # seconds that it may work without coming further; None: as long as it likes
+        self.longest: float | None = None  # seconds that a PE may stand still; None: not watched
+        self.work: float | None = None  # seconds that a PE may work without progress; None: no limit
 
     def fail(self) -> None:
         self.failed.set()
@@ -111,11 +111,11 @@ class _Shared:
             meeting.abort()
 
     def wait(self, pe: int, come: Callable[[float], bool]) -> bool:
-        """Have PE ``pe`` wait; returns whether what it waits for was there in time.
+        """Make PE ``pe`` wait; return whether the wait ended within the time limit.
 
         Args:
             pe: the PE.
-            come: waits for so many seconds at most, and says whether what is awaited is there.
+            come: waits for at most the given seconds, and returns whether the wait is over.
 
         Raises:
             _PeerFailedError: another PE has failed.
@@ -145,7 +145,7 @@ class SimulatedTeam:
         self._rank, self._meeting, self._counters = rank, meeting, counters
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each PE of the team (collective)."""
+        """Return the value of each PE of the team (collective)."""
         values = list(self._meeting.show(self._rank, value).values())
         self._meeting.wait(self._rank)
         return values
@@ -159,7 +159,7 @@ class SimulatedTeam:
         self._meeting.wait(self._rank)
 
     def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
-        """Take the values of the PE ``step`` places before (collective)."""
+        """Receive from the PE ``step`` places earlier in the team (collective)."""
         source = self.pes[(self.pes.index(self._rank) - step) % len(self.pes)]
         receive[...] = self._meeting.show(self._rank, send)[source]
         if source != self._rank:
@@ -167,7 +167,7 @@ class SimulatedTeam:
         self._meeting.wait(self._rank)
 
     def all_gather(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Collect the values of all (collective)."""
+        """Collect the values of all PEs (collective)."""
         shown = self._meeting.show(self._rank, values)
         for place, pe in enumerate(self.pes):
             out[place] = shown[pe]
@@ -249,11 +249,11 @@ class SimulatedWorld(HostArrays):
         self._everyone.broadcast(values, root)
 
     def shift(self, send: np.ndarray, receive: np.ndarray, step: int) -> None:
-        """Take the values of PE ``rank - step`` (collective)."""
+        """Receive the values of PE ``rank - step`` (collective)."""
         self._everyone.shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> SimulatedTeam:
-        """A team; its first PE makes what its PEs share (collective)."""
+        """Return a team; its first PE makes the shared state (collective)."""
         mine = agreed_team(self.gather(tuple(pes)), self.rank)
         made = self.gather(_Meeting(mine, self._shared) if self.rank == mine[0] else None)
         return SimulatedTeam(self.rank, made[mine[0]], self.counters)
@@ -263,27 +263,27 @@ class SimulatedWorld(HostArrays):
         self._shared.everyone.wait(self.rank)
 
     def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is."""
+        """Set this PE's place."""
         self._shared.places[self.rank] = place_of(epoch, phase)
 
     def named(self, pes: list[int]) -> str:
-        """PEs by number, and where they are."""
+        """Return the PEs' numbers and places, for messages."""
         return name_pes(pes, self._shared.places)
 
     def limit_waits(self, seconds: float) -> None:
-        """For the PEs together."""
+        """Set the limit of all PEs' waits."""
         self._shared.timeout = seconds
 
     def limit_work(self, seconds: float) -> None:
-        """For the PEs together."""
+        """Set the limit of all PEs' work without progress."""
         self._shared.work = seconds
 
     def watch(self, seconds: float | None) -> None:
-        """For the PEs together; the thread that started them looks."""
+        """Set the limit for all PEs; the thread that started them watches."""
         self._shared.longest, self._shared.work = seconds, None
 
     def check_others(self) -> None:
-        """End this PE if another one has failed: for waits that threads do not see."""
+        """End this PE if another PE has failed; called in waits outside ``_Shared.wait``."""
         if self._shared.failed.is_set():
             raise _PeerFailedError
 
@@ -292,11 +292,11 @@ class SimulatedWorld(HostArrays):
         total = in_rank_order(self.gather(values))
         if self.size > 1:
             self.counters.add("all_reduce", values.nbytes * (self.size - 1))
-        self.barrier()  # nobody overwrites its values before all have read them
+        self.barrier()  # nobody overwrites its values before all PEs have read them
         return total
 
     def gather(self, value: Any) -> list[Any]:
-        """Every PE's value (collective)."""
+        """Return every PE's value (collective)."""
         return self._everyone.gather(value)
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
@@ -304,7 +304,7 @@ class SimulatedWorld(HostArrays):
         return [theirs[self.rank] for theirs in self.gather(values)]
 
     def close(self) -> None:
-        """Wait for every PE; memory goes with the last reference (collective)."""
+        """Wait for every PE; the last reference frees the memory (collective)."""
         self.barrier()
 
 
@@ -342,9 +342,9 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
                         failures.append(PeError(found))
                         shared.fail()
                     if shared.failed.is_set():
-                        thread.join(_GRACE)  # one that never comes back is a daemon: it does not keep the process
+                        thread.join(_GRACE)  # threads are daemons: one that never returns does not keep the process
                         break
-        except BaseException:  # Ctrl-C, say, after which the caller may go on
+        except BaseException:  # for example Ctrl-C, after which the caller may continue
             shared.fail()
             raise
         finally:
@@ -355,22 +355,22 @@ def run(size: int, program: Callable[[World], T], timeout: float = DEFAULT_TIMEO
 
 
 class _Watch:
-    """Looks for PEs that stand still, or work without coming further.
+    """Finds PEs that stand still or work without progress.
 
     Args:
-        shared: what they have in common.
-        threads: theirs.
+        shared: the PEs' shared state.
+        threads: the PEs' threads.
     """
 
     def __init__(self, shared: _Shared, threads: Sequence[threading.Thread]) -> None:
         self._shared, self._threads = shared, threads
         self._stalls, self._progress = Stalls(), Stalls()
-        self._deadman: tuple[float, Deadman] | None = None  # and the limit that it was made for
+        self._deadman: tuple[float, Deadman] | None = None  # with the limit that it was made for
 
     def look(self) -> str | None:
-        """What is wrong, in words."""
+        """Return a message if a PE stands still or makes no progress, else None."""
         shared = self._shared
-        # No sign is like another: who waits or is done counts as moving.
+        # A new object differs from every earlier sign, so a PE that waits or is done counts as moving.
         signs: dict[int, Any] = {pe: object() for pe in range(shared.size)}
         came = dict(signs)
         for pe, thread in enumerate(self._threads):
@@ -378,7 +378,7 @@ class _Watch:
                 try:
                     signs[pe] = ticks_of(thread.native_id), shared.places.get(pe)
                 except OSError:
-                    continue  # it has just ended
+                    continue  # the thread has just ended
                 came[pe] = shared.places.get(pe), sum(each.came(pe) for each in list(shared.meetings))
         self._stalls.look(signs, _POLL)
         self._progress.look(came, _POLL)
@@ -390,7 +390,7 @@ class _Watch:
         return None
 
     def _live(self) -> None:
-        """Tell the native thread that Python runs."""
+        """Tell the native thread that the interpreter runs."""
         longest = self._shared.longest
         if self._deadman is not None and self._deadman[0] != longest:
             self.close()
@@ -403,7 +403,7 @@ class _Watch:
         self._deadman[1].alive()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._deadman is not None:
             self._deadman[1].close()
         self._deadman = None

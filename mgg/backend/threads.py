@@ -1,8 +1,8 @@
-"""PEs with GPUs as threads of one process: a GPU a thread, or several PEs on one GPU, each with memory of its own.
+"""GPU PEs as threads of one process: one GPU per thread, or several PEs on one GPU, each with its own memory.
 
-What unified memory needs, which belongs to one process; and how any machine with one GPU tests several PEs. The PEs
-address each other's memory directly. Data moves on each PE's stream; hosts meet first and then let their streams wait
-for each other's events, so no stream ever waits for what nobody has submitted.
+Unified memory needs this, because it belongs to one process; it also lets a machine with one GPU test several PEs. The
+PEs address each other's memory directly. Data moves on each PE's stream. The host threads meet first and then make
+their streams wait for each other's events, so no stream waits for work that has not been submitted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ThreadsTeam:
         self._place = self.pes.index(world.rank)
 
     def meet(self) -> None:
-        """Let the stream wait until the streams of all PEs are here (collective)."""
+        """Make the stream wait until the streams of all PEs are here (collective)."""
         if len(self.pes) == 1:
             return
         self._world.recorder.refuse("a meeting of threads")
@@ -47,7 +47,7 @@ class ThreadsTeam:
             stream.wait_event(event)
 
     def show(self, values: Array) -> list[Array]:
-        """Everybody's ``values``, once they are made; they stay until the next ``meet`` (collective)."""
+        """Return every PE's ``values`` once computed; they stay valid until the next ``meet`` (collective)."""
         self._world.recorder.refuse("a meeting of threads")
         stream = cupy.cuda.get_current_stream()
         shown = self._control.gather((values, _recorded()))
@@ -64,7 +64,7 @@ class ThreadsTeam:
         self.meet()
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
-        """Take the values of the PE ``step`` places before (collective)."""
+        """Receive from the PE ``step`` places earlier in the team (collective)."""
         source = (self._place - step) % len(self.pes)
         receive[...] = self.show(send)[source]
         if source != self._place:
@@ -72,7 +72,7 @@ class ThreadsTeam:
         self.meet()
 
     def all_gather(self, values: Array, out: Array) -> None:
-        """Collect the values of all (collective)."""
+        """Collect the values of all PEs (collective)."""
         for place, theirs in enumerate(self.show(values)):
             out[place] = theirs
         self._world.counters.add("all_gather", out.nbytes - values.nbytes)
@@ -93,7 +93,7 @@ class ThreadsWorld(GpuArrays):
     """One thread's view of the job; see ``World`` for the methods.
 
     Args:
-        control: the same threads, as the backend ``simulated`` has them.
+        control: a World of the same threads from the backend ``simulated``.
         devices: numbers of GPUs; PE q takes ``devices[q % len(devices)]``.
         timeout: seconds that a wait may last.
 
@@ -118,12 +118,12 @@ class ThreadsWorld(GpuArrays):
         together(control, self._reach)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.operators: Operators = _operators()
-        self._regions: list[pinned.Region] = []  # those that this PE has made
+        self._regions: list[pinned.Region] = []  # the regions that this PE has allocated
         self._inboxes: list[list[deque[Any]]] = control.gather([deque() for _ in range(control.size)])
         self._everyone = ThreadsTeam(control.team(range(control.size)), self)
 
     def _reach(self) -> None:
-        """Make the memory of the others' GPUs addressable from this one."""
+        """Make the memory of the other PEs' GPUs addressable from this GPU."""
         for other in sorted({*self._devices} - {self.device}):
             if not gpu.can_address(self.device, other):
                 raise MachineError(f"GPU {self.device} cannot address GPU {other}: P2P is off (nvidia-smi topo -p2p r)")
@@ -134,12 +134,12 @@ class ThreadsWorld(GpuArrays):
                     raise
 
     def here(self, array: Array) -> Array:
-        """``array`` of any PE as one of this PE's GPU, at the same address; CuPy must not see another device's."""
+        """Return any PE's ``array`` as an array of this PE's GPU: CuPy must not see arrays of another device."""
         memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, array, self.device)
         return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0), array.strides)
 
     def wait(self, event: Any) -> None:
-        """Wait for the GPU; ends when another PE fails."""
+        """Wait for the GPU; also ends when another PE fails."""
 
         def look(waited: float) -> None:
             self._control.check_others()
@@ -149,30 +149,30 @@ class ThreadsWorld(GpuArrays):
         poll(lambda: event.done, look)
 
     def free_memory(self) -> int:
-        """Bytes of its GPU's memory that this PE may still allocate: those that are free, shared among its PEs."""
+        """Return the bytes of GPU memory that this PE may still allocate: its share of the GPU's free memory."""
         return super().free_memory() // self._devices.count(self.device)
 
     @property
     def addressable(self) -> Sequence[int]:
-        """All PEs."""
+        """Return all PEs."""
         return range(self.size)
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective); ``handle`` has the copies beyond ``reach``.
 
         Raises:
-            MachineError: a GPU has too little memory left.
+            MachineError: a GPU has too little free memory.
         """
         self._check_memory(elements * _ITEM)
         made = cupy.zeros(elements, np.float32)
         copies = self._control.gather(made)
-        self.barrier()  # the zeros are there before another PE writes
+        self.barrier()  # no PE may write before the zeros are set
         seen = {pe: made if pe == self.rank else self.here(copy) for pe, copy in enumerate(copies)}
         beyond = {} if reach is None else {pe: seen.pop(pe) for pe in range(self.size) if pe not in reach}
         return SymmetricArray(self.rank, seen, beyond)
 
     def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
-        """A copy, too: threads have one kind of way."""
+        """Copy the rows: threads address all memory of the process."""
         shaped_as(target.local, target.handle[pe])[first : first + len(values)] = values
 
     def _check_memory(self, size: int) -> None:
@@ -184,7 +184,7 @@ class ThreadsWorld(GpuArrays):
         """Allocate zeros for every PE in one piece of unified memory (collective).
 
         Raises:
-            MachineError: a GPU has less memory left than the whole piece takes: all of its pages may move there.
+            MachineError: a GPU has less free memory than the whole piece takes, as all pages may move there.
         """
         size = self.size * elements * _ITEM
         together(self._control, lambda: gpu.check_managed(self.rank, size))
@@ -192,7 +192,7 @@ class ThreadsWorld(GpuArrays):
         memory = self._control.gather(made)[0]
         array = gpu.parts(self.rank, self.size, memory, elements, self.device)
         array.local.fill(0)
-        self.barrier()  # the zeros are there before another PE writes
+        self.barrier()  # no PE may write before the zeros are set
         return array
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
@@ -218,13 +218,13 @@ class ThreadsWorld(GpuArrays):
             array.handle.close()
 
     def signal(self, pe: int) -> None:
-        """Signal PE ``pe``, behind the stream's work so far."""
+        """Signal PE ``pe`` after the stream's work so far."""
         self.recorder.refuse("a signal")
         self._inboxes[pe][self.rank].append(_recorded())
         self._control.signal(pe)
 
     def wait_signal(self, pe: int) -> None:
-        """Let the stream wait for PE ``pe``'s signal."""
+        """Make the stream wait for PE ``pe``'s signal."""
         self.recorder.refuse("a signal")
         self._control.wait_signal(pe)
         cupy.cuda.get_current_stream().wait_event(self._inboxes[self.rank][pe].popleft())
@@ -234,35 +234,35 @@ class ThreadsWorld(GpuArrays):
         self._of(values).broadcast(values, root)
 
     def _of(self, values: Array) -> SimulatedWorld | ThreadsTeam:
-        """Who carries ``values``: the hosts what is in host memory."""
+        """Return who moves ``values``: the host threads for host memory, else the streams."""
         return self._control if isinstance(values, np.ndarray) else self._everyone
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
-        """Take the values of PE ``rank - step`` (collective)."""
+        """Receive the values of PE ``rank - step`` (collective)."""
         self._everyone.shift(send, receive, step)
 
     def team(self, pes: Sequence[int]) -> ThreadsTeam:
-        """A team (collective)."""
+        """Return a team (collective)."""
         return ThreadsTeam(self._control.team(pes), self)
 
     def barrier(self) -> None:
-        """Let the stream wait until every PE's stream is here."""
+        """Make the stream wait until every PE's stream is here."""
         self._everyone.meet()
 
     def at(self, epoch: int, phase: str) -> None:
-        """Say where this PE is."""
+        """Set this PE's place."""
         self._control.at(epoch, phase)
 
     def limit_waits(self, seconds: float) -> None:
-        """For the hosts and the GPU."""
+        """Set the limit of the host threads' and the GPU's waits."""
         self._timeout = seconds
         self._control.limit_waits(seconds)
 
     def met(self, what: str) -> None:
-        """Launches of threads do not wait for each other: they may share a GPU."""
+        """Do nothing: launches of threads, which may share a GPU, do not wait for each other."""
 
     def close(self) -> None:
-        """Wait for every PE's stream and free what is left (collective)."""
+        """Wait for every PE's stream and free the remaining memory (collective)."""
         self.finish()
         self._control.barrier()
         for region in self._regions:
@@ -272,14 +272,14 @@ class ThreadsWorld(GpuArrays):
 
 
 def _recorded() -> Any:
-    """An event behind what the current stream has so far."""
+    """Return an event recorded after the current stream's work so far."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record(cupy.cuda.get_current_stream())
     return event
 
 
 def _operators() -> Operators:
-    """The operators of the current GPU."""
+    """Return the operators of the current GPU."""
     from mgg.kernel.cuda import CudaOperators
 
     return CudaOperators()
@@ -293,7 +293,7 @@ def run(
     Args:
         size: number of PEs.
         program: what each PE runs.
-        devices: numbers of GPUs, by default all; PE q takes ``devices[q % len(devices)]``.
+        devices: numbers of GPUs, by default all GPUs; PE q takes ``devices[q % len(devices)]``.
         timeout: seconds that a wait may last.
 
     Raises:

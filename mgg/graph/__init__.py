@@ -1,1 +1,1 @@
-"""Stages retrieve and graph: raw files or a generator -> Parquet CSR shards (docs/format.md)."""
+"""Stages retrieve and graph: turn raw files or a generator into Parquet CSR shards (docs/format.md)."""

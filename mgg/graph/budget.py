@@ -1,4 +1,4 @@
-"""Amounts of memory as users write them; every start of the workflow reads one, so what computes is not imported."""
+"""Memory budgets of stage graph, and their notation; imports stay light, as every start of the workflow needs it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from mgg.errors import InputError, MachineError
 
 MIB = 2**20
-#: Bytes that a process of stage graph may hold unless it is told otherwise.
+#: Default limit of a process of stage graph, in bytes.
 DEFAULT = 4 * 2**30
 _LIMIT = ContextVar("limit", default=DEFAULT)
 
 
 @contextmanager
 def limited(limit: int) -> Iterator[None]:
-    """Let loaders that hold things whole ask :func:`fit` whether they stay below ``limit`` bytes of this process."""
+    """Set the limit that :func:`fit` checks for loaders that keep whole files in memory: bytes of this process."""
     token = _LIMIT.set(limit)
     try:
         yield
@@ -29,7 +29,7 @@ def limited(limit: int) -> Iterator[None]:
 
 
 def fit(need: int, what: str) -> None:
-    """Raise MachineError unless ``need`` bytes more leave this process within its budget; ``what`` takes them."""
+    """Raise MachineError if ``need`` more bytes for ``what`` take this process over its budget."""
     limit, used = _LIMIT.get(), resident()
     if used + need > limit:
         raise MachineError(
@@ -39,13 +39,13 @@ def fit(need: int, what: str) -> None:
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds now."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGESIZE")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``1GiB``, ``800MB`` or ``1073741824``; InputError for anything else."""
+    """Return the bytes of ``1GiB``, ``800MB`` or ``1073741824``; raises InputError for anything else."""
     try:
         return int(TypeAdapter(ByteSize).validate_python(text[:40]))
     except (ValidationError, OverflowError):

@@ -1,4 +1,4 @@
-"""Stage graph: SOURCE -> a graph folder, within a memory budget, in one go or in steps that a cluster shares."""
+"""Stage graph: build a graph folder from a source within a memory budget, in one call or in steps for a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mgg.graph.source import NONE, Source, opened, stored
 from mgg.graph.store import Graph
 from mgg.graph.user_files import check_name
 
-#: Where the steps of a single call work, inside the folder that is being made.
+#: Working folder of the steps, inside the new folder.
 SCRATCH = ".scratch"
 
 
@@ -41,26 +41,25 @@ def build(
     memory: Memory | None = None,
     name: str | None = None,
 ) -> Manifest:
-    """Make the graph folder ``out``; the same input gives the same bytes, whatever the memory and the threads.
+    """Build the graph folder ``out``; the same input gives the same bytes for any memory limit and number of threads.
 
     Args:
-        source: the name of a data set, files of one, a graph folder (see :func:`mgg.graph.source.opened`), or what has
-            been opened already.
-        out: the graph folder; one that exists is replaced when the new one is whole.
-        loader: which reader to use.
-        columns: what the user says of a table's columns.
-        symmetrize: add the reverse of every arc; a self-loop has none.
-        repeats: what arcs that join the same nodes (by the same type), added reverses among them, weigh: as the
-            ``first``, their ``sum`` or their ``max``; None: as the loader says, of data sets the first.
-        loops: ``drop`` or ``keep`` arcs from a node to itself; None: as the loader says, of data sets drop.
+        source: a data set's name, its files, a graph folder (see :func:`mgg.graph.source.opened`), or an opened source.
+        out: the graph folder; the finished folder replaces an existing one.
+        loader: which reader to use; None: find it from the source.
+        columns: the user's choice of a table's columns.
+        symmetrize: add the reverse of every arc that is no self-loop.
+        repeats: the weight of arcs that join the same nodes (with the same type), added reverses included: the
+            ``first``, their ``sum`` or their ``max``; None: the loader's default, for data sets ``first``.
+        loops: ``drop`` or ``keep`` arcs from a node to itself; None: the loader's default, for data sets ``drop``.
         labels: refuse a source whose nodes have no labels.
-        order: how nodes are numbered: one of mgg/graph/reorder, or ``auto``.
-        memory: how much of it, and how many threads, this may take.
-        name: what the graph is called; None: as the data set, or as the file or folder.
+        order: the numbering of nodes: an order of mgg/graph/reorder, or ``auto``.
+        memory: the limit of memory and threads.
+        name: the graph's name; None: the name of the data set, file or folder.
 
     Raises:
-        InputError: unknown name (with the nearest ones), files that are not what the loader expects or lack labels, or
-            a name that is that of a data set or generator, and not of this one.
+        InputError: the source's name is unknown (the message has the nearest ones), files do not match the loader or
+            lack labels, or ``name`` belongs to another data set or generator.
         MachineError: the memory does not suffice, or the disk is full.
     """
     memory = memory or Memory.beside()
@@ -97,7 +96,7 @@ def scatter(
     memory: Memory | None = None,
     name: str | None = None,
 ) -> scattering.Buckets:
-    """Step 1 of :func:`build` alone: read ``source`` and spool its arcs by row range into the folder ``out``."""
+    """Run step 1 of :func:`build`: read ``source`` and spool its arcs by row range into the folder ``out``."""
     memory = memory or Memory.beside()
     refuse_foreign(Path(out), scattering.KIND)
     with (
@@ -113,14 +112,14 @@ def scatter(
 
 
 def shard(buckets: str | Path, out: str | Path, *, number: int, of: int, memory: Memory | None = None) -> Shards:
-    """Step 2 alone: sort range ``number`` (from 1) of ``of`` of a scattered graph into the folder ``out``."""
+    """Run step 2: sort range ``number`` (from 1) of the ``of`` ranges of a scattered graph into the folder ``out``."""
     scattered = scattering.Scattered.open(buckets)
     with replace_folder(out, sharding.KIND) as folder:
         return external.shard(scattered, folder, memory or Memory.beside(), number=number, of=of)
 
 
 def gather(buckets: str | Path, shards: Sequence[str | Path], out: str | Path) -> Manifest:
-    """Step 3 alone: put the sorted ranges of a scattered graph together as the graph folder ``out``."""
+    """Run step 3: join the sorted ranges of a scattered graph into the graph folder ``out``."""
     scattered = scattering.Scattered.open(buckets)
     with replace_folder(out, KIND) as folder:
         return external.gather(scattered, [Path(one) for one in shards], folder)
@@ -134,7 +133,7 @@ def _named(given: Source, name: str | None) -> Source:
 
 
 def _check_labels(given: Source, source: str | Path | Source, wanted: bool) -> None:
-    """Raise InputError where labels are wanted and there are none: without them, training alone would notice."""
+    """Raise InputError if labels are wanted but missing, which otherwise only training would notice."""
     if wanted and given.graph.labels is None and given.graph.tasks is None:
         where = given.name if isinstance(source, Source) else source
         raise InputError(
@@ -166,7 +165,7 @@ def _scatter(
 
 
 def _check_left(made: Manifest, repeats: Repeats | None, loops: Loops | None) -> None:
-    """Raise InputError where a graph folder no longer has what an option asks for."""
+    """Raise InputError if an option needs arcs that were dropped or merged when the graph folder was made."""
     gone = {
         f"--loops {loops}": made.dropped_loops if loops == "keep" and made.loops != "keep" else 0,
         f"--repeats {repeats}": made.dropped_repeats if repeats not in (None, made.repeats) else 0,
@@ -184,7 +183,7 @@ def _counted(made: Manifest) -> Counted:
 
 
 def _steps(folder: Path, scatter: Callable[[Path], scattering.Scattered], memory: Memory) -> Manifest:
-    """All three steps, with their own files in a scratch folder that is removed."""
+    """Run all three steps, with intermediate files in a scratch folder that is removed."""
     scratch = folder / SCRATCH / "steps"
     scattered = scatter(_subfolder(scratch, "buckets"))
     sorted_rows = _subfolder(scratch, "shards")

@@ -1,4 +1,4 @@
-"""What every graph must satisfy before it is written."""
+"""Checks that every graph must pass before it is written."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 
-#: A yes-or-no label of a node that nobody knows.
+#: An unknown yes-or-no label of a node.
 UNKNOWN = 255
 #: Values of a node's split; 0: none.
 SPLITS = {"train": 1, "validation": 2, "test": 3}
 #: float32 holds all whole numbers up to this one.
 _EXACT_FLOAT32 = 2**24
-#: What is said of a weight that is not 0 and would become it.
+#: Error for a nonzero weight that would become 0.
 TOO_SMALL = "too small for a float32, which would hold 0"
 _NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 #: Labels are stored as int32.
@@ -51,10 +51,10 @@ def check_csr(csr: Csr, name: str) -> None:
 
 
 def check_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
-    """``values``, numbers [arcs], which become float32 when they are spooled.
+    """Check and return ``values``, numbers [arcs], which become float32 when they are spooled.
 
     Raises:
-        InputError: ``error(arc, problem)`` of the first that is not finite as float32, or is 0 there alone.
+        InputError: ``error(arc, problem)`` for the first that is not finite as float32, or nonzero but 0 as float32.
     """
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32, copy=False)
@@ -68,25 +68,25 @@ def check_weights(values: np.ndarray, error: Callable[[int, str], InputError]) -
 
 
 class Narrowed:
-    """Makes weights float32, and counts the whole numbers among them that float32 does not hold: ids, by mistake?
+    """Converts weights to float32, and counts whole numbers that float32 rounds: they may be ids by mistake.
 
     Attributes:
-        count: how many of them there were.
-        error: the largest difference to one of them, divided by it.
+        count: number of rounded whole numbers.
+        error: their largest relative error.
     """
 
     def __init__(self) -> None:
         self.count, self.error = 0, 0.0
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """float32 [arcs]: the same, rounded."""
+        """Return the rounded values, float32 [arcs]."""
         narrow = values.astype(np.float32, copy=False)
         if (
             values.size
             and values.dtype != np.float32
             and (values.max() > _EXACT_FLOAT32 or values.min() < -_EXACT_FLOAT32)
         ):
-            exact, rounded = (each.astype(np.longdouble) for each in (values, narrow))  # which holds all int64
+            exact, rounded = (each.astype(np.longdouble) for each in (values, narrow))  # longdouble holds all int64
             lost = (exact != rounded) & (exact == np.floor(exact))
             if lost.any():
                 self.count += int(lost.sum())
@@ -95,7 +95,7 @@ class Narrowed:
 
 
 def underflows(text: str) -> bool:
-    """Whether the decimal number ``text`` that float64 holds as 0 is another one: 1e-400, but not 0e5."""
+    """Return whether a decimal number that float64 reads as 0 is not zero: 1e-400 is not, 0e5 is."""
     return _NOT_ZERO.match(text) is not None
 
 
@@ -124,7 +124,7 @@ def check_labels(labels: np.ndarray, nodes: int, classes: int | None, name: str)
     """Raise InputError unless ``labels`` is [nodes] of -1 (unlabeled) or 0..classes-1.
 
     Returns:
-        the number of classes, which is the largest label + 1 where ``classes`` is None.
+        The number of classes; the largest label + 1 if ``classes`` is None.
     """
     _check_vector(labels, nodes, "labels", name)
     classes = min(int(labels.max()) + 1, MOST_CLASSES) if classes is None else classes
@@ -155,7 +155,7 @@ def check_splits(splits: np.ndarray, nodes: int, name: str) -> None:
 
 
 def split_vector(nodes: int, name: str, **members: np.ndarray) -> np.ndarray:
-    """uint8 [nodes] from lists of node ids: ``split_vector(n, name, train=..., validation=..., test=...)``.
+    """Make a split, uint8 [nodes], from lists of ids: ``split_vector(n, name, train=..., validation=..., test=...)``.
 
     Raises:
         InputError: a list names a node that does not exist, or a node is in two lists or twice in one.

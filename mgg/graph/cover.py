@@ -1,4 +1,4 @@
-"""Least vertex covers of bipartite graphs: what has to cross where a row may go itself or in a sum (SHIRO)."""
+"""Minimum vertex covers of bipartite graphs: the fewest rows to send if a row can go itself or in a sum (SHIRO)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 
 def least_cover(indptr: np.ndarray, indices: np.ndarray, targets: int) -> np.ndarray:
-    """The targets of a least vertex cover; with them, the sources that have an arc to another target cover all arcs.
+    """Return the targets in a minimum vertex cover; its sources are those with an arc to any other target.
 
-    A greatest matching (Hopcroft and Karp) has as many arcs as a least cover has vertices; what alternating paths reach
-    from the sources that it leaves alone says which these are (Koenig). That does not depend on which greatest matching
-    was found (Dulmage and Mendelsohn), so the cover is the same everywhere: of all least ones the one with the fewest
-    targets.
+    A maximum matching (Hopcroft and Karp) has as many arcs as a minimum cover has vertices. The targets are those that
+    alternating paths reach from the unmatched sources (Koenig). They do not depend on which maximum matching was found
+    (Dulmage and Mendelsohn), so the cover is the same everywhere: the minimum cover with the fewest targets.
 
     Args:
         indptr: int64 [sources + 1]; source s has the arcs ``indptr[s] .. indptr[s + 1]``.
@@ -22,7 +21,7 @@ def least_cover(indptr: np.ndarray, indices: np.ndarray, targets: int) -> np.nda
         targets: number of targets.
 
     Returns:
-        bool [targets], which of them the cover has.
+        bool [targets], True for targets in the cover.
     """
     matched = _matching(indptr, indices, targets)
     partner = np.full(targets, -1, np.int64)
@@ -32,7 +31,7 @@ def least_cover(indptr: np.ndarray, indices: np.ndarray, targets: int) -> np.nda
 
 
 def cover_size(sources: np.ndarray, targets: np.ndarray) -> int:
-    """Vertices of a least cover of the arcs ``sources[k]`` to ``targets[k]``, integers of any range: of each side."""
+    """Return the size of a minimum cover of the arcs ``sources[k]`` to ``targets[k]``, integers of any range."""
     if not len(sources):
         return 0
     order = np.argsort(sources, kind="stable")
@@ -42,11 +41,11 @@ def cover_size(sources: np.ndarray, targets: np.ndarray) -> int:
 
 
 def _matching(indptr: np.ndarray, indices: np.ndarray, targets: int) -> np.ndarray:
-    """The target of each source in a greatest matching, -1 without one: int64 [sources]."""
+    """Return each source's target in a maximum matching, -1 without one: int64 [sources]."""
     sources = len(indptr) - 1
     if not len(indices):
         return np.full(sources, -1, np.int64)
-    # SciPy's search writes beyond its memory where an arc is there twice. The copy: what is given may be mapped.
+    # SciPy's search writes outside its memory if arcs repeat. A copy, because the given arrays may be mapped files.
     graph = csr_array((np.ones(len(indices), np.bool_), indices, indptr), (sources, targets), copy=True)
     graph.sum_duplicates()
     return np.asarray(maximum_bipartite_matching(graph, perm_type="column"), np.int64)
@@ -54,7 +53,7 @@ def _matching(indptr: np.ndarray, indices: np.ndarray, targets: int) -> np.ndarr
 
 @numba.njit(cache=True, nogil=True)
 def _reached(indptr, indices, matched, partner):  # type: ignore[no-untyped-def]
-    """Targets on alternating paths from sources without a partner; each of these has one, or the matching could grow"""
+    """Find targets on alternating paths from unmatched sources; all are matched, or the matching could grow."""
     found = np.zeros(partner.size, np.bool_)
     stack = np.empty(matched.size, np.int64)
     height = 0

@@ -1,4 +1,4 @@
-"""Compressed sparse rows in memory: what a range of an adjacency matrix looks like to every later stage."""
+"""Compressed sparse rows (CSR) in memory: a range of rows of an adjacency matrix, as every later stage reads it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mgg.errors import InputError
 NARROW_NODES = 2**31
 #: ``row * n + column`` fits a signed 64-bit integer up to this many nodes.
 KEY_NODES = 3_037_000_499
-#: Rows that are looked at together.
+#: Rows per block in ``has_loops``.
 _ROWS = 2**16
 
 
 @dataclass(frozen=True)
 class Csr:
-    """Rows of an adjacency matrix; row v holds the in-neighbours of v, ascending and without repeats.
+    """Rows of an adjacency matrix; row v has the in-neighbours of v, ascending and without repeats.
 
     Attributes:
         indptr: int64 [rows + 1], ``indptr[0] == 0``.
         indices: int32 (int64 from 2^31 nodes on) [arcs], column ids.
-        weights: float32 [arcs], or None where every arc counts 1.
+        weights: float32 [arcs], or None if every arc weighs 1.
         columns: number of columns.
-        types: int32 [arcs], or None where arcs have no types; arcs of different types may join the same two nodes,
-            the lower type first.
+        types: int32 [arcs], or None if arcs have no types. Arcs of different types may join the same two nodes; the
+            lower type comes first.
     """
 
     indptr: np.ndarray
@@ -39,22 +39,22 @@ class Csr:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.indptr) - 1
 
     @property
     def arcs(self) -> int:
-        """Number of stored arcs."""
+        """Return the number of stored arcs."""
         return len(self.indices)
 
     def to_scipy(self, dtype: DTypeLike = np.float32) -> scipy.sparse.csr_matrix:
-        """A SciPy matrix [rows, columns] of ``dtype``; arcs without weights become ones."""
+        """Return a SciPy matrix [rows, columns] of ``dtype``; arcs without weights become ones."""
         values = np.ones(self.arcs, dtype) if self.weights is None else self.weights.astype(dtype)
         return scipy.sparse.csr_matrix((values, self.indices, self.indptr), shape=(self.rows, self.columns))
 
 
 def index_dtype(nodes: int) -> np.dtype:
-    """The type of node ids: int32 below 2^31 nodes, else int64."""
+    """Return the dtype of node ids: int32 below 2^31 nodes, else int64."""
     return np.dtype(np.int32 if nodes < NARROW_NODES else np.int64)
 
 
@@ -67,19 +67,20 @@ def from_arcs(
     symmetrize: bool = False,
     drop_loops: bool = False,
 ) -> Csr:
-    """Sort arcs into a square matrix and drop repeats.
+    """Sort arcs into a square matrix [n, n] and drop repeats.
 
     Args:
         rows: integers [arcs], the arcs' targets.
         columns: integers [arcs], the arcs' sources.
         n: number of nodes.
-        weights: float [arcs]; of repeated arcs the first one's weight is kept.
-        symmetrize: add the reverse of every arc; of all arcs that join two nodes, in either direction, the first
-            one's weight counts for both directions.
+        weights: float [arcs]; the first of several repeated arcs decides their weight.
+        symmetrize: add the reverse of every arc; the first of all arcs that join two nodes, in either direction,
+            decides the weight of both directions.
         drop_loops: leave out arcs from a node to itself.
 
     Raises:
-        InputError: an id is negative, not below ``n`` or not an integer, or the arrays differ in length.
+        InputError: an id is negative, not below ``n`` or not an integer; the arrays differ in length; or ``n`` is
+            above KEY_NODES.
     """
     rows, columns = _ids(rows, n), _ids(columns, n)
     if len(rows) != len(columns) or (weights is not None and len(weights) != len(rows)):
@@ -96,7 +97,7 @@ def from_arcs(
 
 
 def is_symmetric(csr: Csr) -> bool:
-    """Whether the square matrix equals its transpose, weights included."""
+    """Return whether the square matrix equals its transpose, weights included."""
     matrix = csr.to_scipy(np.int8 if csr.weights is None else np.float32)
     other = matrix.T.tocsr()
     return bool(
@@ -107,7 +108,7 @@ def is_symmetric(csr: Csr) -> bool:
 
 
 def has_loops(csr: Csr) -> bool:
-    """Whether an arc joins a node to itself."""
+    """Return whether an arc joins a node to itself."""
     for lo in range(0, csr.rows, _ROWS):
         ends = csr.indptr[lo : lo + _ROWS + 1]
         rows = np.repeat(np.arange(lo, lo + len(ends) - 1), np.diff(ends))
@@ -117,7 +118,7 @@ def has_loops(csr: Csr) -> bool:
 
 
 def row_ids(csr: Csr) -> np.ndarray:
-    """The row of every arc, of the type of the column ids [arcs]."""
+    """Return the row of every arc: [arcs], with the dtype of the column ids."""
     return np.repeat(np.arange(csr.rows, dtype=csr.indices.dtype), np.diff(csr.indptr))
 
 
@@ -132,7 +133,7 @@ def _ids(ids: np.ndarray, n: int) -> np.ndarray:
 
 
 def _keys(rows: np.ndarray, columns: np.ndarray, n: int, symmetrize: bool) -> np.ndarray:
-    """``row * n + column`` of every arc and, where asked, of its reverse, in one array (the only copy of the arcs)."""
+    """Return ``row * n + column`` of every arc and, if asked, its reverse, in one array: the only copy of the arcs."""
     count = len(rows)
     keys = np.empty(count * (2 if symmetrize else 1), np.int64)
     forward, reverse = keys[:count], keys[count:]
@@ -164,7 +165,7 @@ def _weighted(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, n: int
 
 
 def _split_keys(keys: np.ndarray, weights: np.ndarray | None, n: int) -> Csr:
-    """Sorted unique keys -> Csr; the row pointers come from n + 1 searches, so no row id per arc is stored."""
+    """Turn sorted unique keys into a Csr; n + 1 searches give the row pointers, so no row id per arc is stored."""
     indptr = np.searchsorted(keys, np.arange(n + 1, dtype=np.int64) * n).astype(np.int64)
     np.remainder(keys, max(n, 1), out=keys)
     return Csr(indptr, keys.astype(index_dtype(n)), weights, n)

@@ -1,4 +1,4 @@
-"""``config/datasets.yaml``: where every data set's files are, their hashes and what the graph must look like."""
+"""The catalogue ``config/datasets.yaml``: each data set's files, their hashes and the expected counts of its graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _inside(name: str) -> str:
     return name
 
 
-#: A file of a raw folder, relative to it; may lie in sub-folders.
+#: A file's path relative to its raw folder; may have sub-folders.
 FileName = Annotated[str, AfterValidator(_inside)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -86,11 +86,11 @@ class Dataset(Fixed):
     files: dict[FileName, RawFile] = Field(min_length=1, description="its published files")
 
     def expected(self, symmetrized: bool, loops: Loops = "drop") -> dict[str, int]:
-        """Fields of the manifest that the graph must have, as far as its publisher states them.
+        """Return the manifest fields that the graph must have, as far as its publisher states them.
 
         Args:
-            symmetrized: the reverse of every arc was asked for.
-            loops: whether self-loops were asked for, which ``arcs`` leaves out.
+            symmetrized: whether the user asked for the reverse of every arc.
+            loops: whether the user keeps self-loops, which ``arcs`` does not count.
         """
         stated = {
             "nodes": self.nodes,
@@ -108,7 +108,7 @@ class _File(Closed):
 
 
 def find(name: str) -> Dataset:
-    """The data set ``name``; InputError with the nearest names if there is none, or if ``name`` is a generator."""
+    """Return the data set ``name``; raises InputError with the nearest names, or if ``name`` is a generator."""
     known = catalog()
     if name in known:
         return known[name]
@@ -121,7 +121,7 @@ def find(name: str) -> Dataset:
 
 @cache
 def catalog() -> dict[str, Dataset]:
-    """Every data set by name; InputError names the wrong field of the file."""
+    """Return every data set by name; raises InputError that names a wrong field of the file."""
     path = _path()
     refuse_repeats(path)
     try:
@@ -130,12 +130,12 @@ def catalog() -> dict[str, Dataset]:
         raise InputError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
     datasets = parsed(_File, values, f"{path}: ").datasets
     for name, dataset in datasets.items():
-        if dataset.loader not in {*loaders(), *LOADERS.broken}:  # a broken one is told to who asks for its data
+        if dataset.loader not in {*loaders(), *LOADERS.broken}:  # a broken loader fails when its data are used
             raise InputError(f"{path}: {name}: unknown loader {dataset.loader!r}; {nearest(dataset.loader, loaders())}")
     return datasets
 
 
 def _path() -> Path:
-    """In a wheel the file lies beside this module; in a checkout it is under config/."""
+    """Return the file's path: next to this module in a wheel, under config/ in a checkout."""
     packaged = Path(str(resources.files("mgg.graph"))) / "datasets.yaml"
     return packaged if packaged.is_file() else Path(__file__).parents[2] / "config" / "datasets.yaml"

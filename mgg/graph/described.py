@@ -1,4 +1,4 @@
-"""``source.yaml``: what a folder that ``mgg retrieve`` made says of itself, and whether its files are still those."""
+"""``source.yaml``: the description that ``mgg retrieve`` writes into a raw folder, and the check of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE_FILE = "source.yaml"
 
 
 class Described(Closed):
-    """What ``source.yaml`` holds; ``files`` are all others of the folder."""
+    """The contents of ``source.yaml``; ``files`` are all other files of the folder."""
 
     name: str
     loader: str
@@ -24,7 +24,7 @@ class Described(Closed):
 
 
 def description(folder: Path) -> Described:
-    """Read ``source.yaml`` of a folder; raises InputError that names the file and what is wrong with it."""
+    """Read ``source.yaml`` of a folder; raises InputError that names the file and the error."""
     path = folder / SOURCE_FILE
     values, _ = hashed.load(path, "raw data", "mgg retrieve")
     return parsed(Described, values, f"{path}: ", "; run mgg retrieve again")
@@ -52,6 +52,6 @@ def check_sha256(path: Path, expected: str) -> None:
 
 
 def expect_sha256(path: Path, found: str, expected: str) -> None:
-    """Raise InputError unless the sha256 of ``path`` that was found is the one expected."""
+    """Raise InputError unless the sha256 ``found`` for ``path`` is the expected one."""
     if found != expected:
         raise InputError(f"{path}: truncated or altered: its sha256 is not {expected}")

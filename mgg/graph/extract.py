@@ -1,4 +1,4 @@
-"""What a graph is like: degrees, averaged edge span, communities (the extractor of GNNAdvisor, OSDI'21, section 3)."""
+"""Properties of a graph: degrees, averaged edge span, communities (the extractor of GNNAdvisor, OSDI'21, section 3)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mgg.graph.store import Graph
 
 
 def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Facts of a graph by name, numbers of Python.
+    """Return properties of a graph by name, as Python numbers.
 
-    Counts as the manifest has them; arcs of a row (``degree_*``; deviations are those of a population); the averaged
-    edge span as the nodes are numbered (``span``), and whether the paper's test would reorder (``reorder_pays``);
-    of communities, which are those that rabbit order finds at resolution 1, their number and sizes, the span in rabbit
-    order (``span_rabbit``), and the seconds that finding both took (``rabbit_seconds``).
+    They are: the manifest's counts; arcs per row (``degree_*``, with population deviations); the averaged edge span in
+    the current numbering (``span``) and whether the paper's test would reorder (``reorder_pays``); the number and sizes
+    of the communities that rabbit order finds at resolution 1, the span in rabbit order (``span_rabbit``), and the
+    seconds that finding both took (``rabbit_seconds``).
 
     Args:
         graph: an opened graph folder.
-        limit: bytes that the process may take; None: communities, which need the graph in memory, are left out.
-        told: is told what takes long before it begins.
+        limit: bytes that the process may take; None: leave out communities, which need the graph in memory.
+        told: called with a message before each slow step.
 
     Raises:
         InputError: a part of the graph is damaged.
@@ -62,7 +62,7 @@ def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambd
         return found
     told("finding communities")
     offsets, indices = adjacency(graph)
-    cluster(np.array([0, 1, 2]), np.array([1, 0], indices.dtype))  # loads what is compiled, which is no graph's time
+    cluster(np.array([0, 1, 2]), np.array([1, 0], indices.dtype))  # load compiled code first, so that it is not timed
     began = time.perf_counter()
     rank, community = cluster(*((offsets, indices) if facts.symmetric else both_directions(offsets, indices)))
     seconds, sizes = time.perf_counter() - began, np.bincount(community)

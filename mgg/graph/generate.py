@@ -1,4 +1,4 @@
-"""Stage graph, generated: a seeded random graph -> a graph folder."""
+"""Stage graph for generators: make a graph folder from a seeded random graph."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def generate(
     classes: int | None = None,
     memory: Memory | None = None,
 ) -> Manifest:
-    """Make the graph folder ``out`` with a generator: in memory, or within a budget where the generator streams.
+    """Make the graph folder ``out`` with a generator: in memory, or within a memory budget if the generator streams.
 
     Args:
         generator: planted, or a stand-in for a real graph: reddit-like, products-like and so on.
-        out: the graph folder; one that exists is replaced when the new one is whole.
-        name: what the graph is called, by default as its generator; not as a real data set or another generator.
+        out: the graph folder; the finished folder replaces an existing one.
+        name: the graph's name, by default the generator's; not that of a data set or another generator.
         scale: size as a share of the full graph, 1 by default.
-        seed: of the random draws; the generator's own by default.
+        seed: seed of the random draws; the generator's own by default.
         shuffle: permute the node ids, which hides the communities.
-        features, classes: for a graph that has neither, so many columns of random features and random labels of so
-            many classes; both or none. Training on them takes its time and learns nothing.
-        memory: of a generator that streams: how much of it, and how many threads, this may take.
+        features, classes: numbers of columns of random features and of classes of random labels, for a graph that has
+            neither; both or none. Training on them takes realistic time but learns nothing.
+        memory: limit of memory and threads, for generators that stream.
 
     Raises:
-        InputError: unknown generator (with the nearest ones), a name that is taken, a scale or seed that cannot be, one
-            of features and classes without the other, both for a graph that has its own, or memory for one that is
-            made in memory.
+        InputError: the generator is unknown (the message has the nearest names), the name is taken, the scale or seed
+            is invalid, only one of features and classes is given, the graph already has them, or memory is given for a
+            generator that works in memory.
         MachineError: the graph does not fit into memory.
     """
     known = generators()
@@ -95,10 +95,10 @@ def generate(
 
 
 def name_of(generator: str, name: str | None) -> str:
-    """What a graph of ``generator`` is called: ``name``, else as the generator.
+    """Return the name of a graph of ``generator``: ``name``, else the generator's.
 
     Raises:
-        InputError: there is no such generator (names the nearest), or as ``check_name``.
+        InputError: there is no such generator (names the nearest); or see ``check_name``.
     """
     GENERATORS.find(generator)
     if name is None or name == generator:
@@ -108,9 +108,9 @@ def name_of(generator: str, name: str | None) -> str:
 
 
 def _with_noise(data: GraphData, name: str, seed: int, features: int, classes: int) -> GraphData:
-    """``data`` with normal noise for features, labels drawn evenly, and half the nodes to train on.
+    """Add normal noise as features, uniformly drawn labels, and a split with half the nodes for training.
 
-    Where chance leaves a class without training nodes, the first of them get one of each class.
+    If chance leaves a class without training nodes, the first training nodes get one label of each class.
     """
     n = data.csr.rows
     rng = np.random.Generator(np.random.PCG64([seed, 1]))

@@ -1,4 +1,4 @@
-"""``manifest.yaml``: what a graph folder holds, with a hash of every shard and of itself."""
+"""``manifest.yaml``: the contents of a graph folder, with a hash of every shard and of itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgg.files import Kind
 from mgg.schema import Fixed, parsed
 
 MANIFEST_FILE = "manifest.yaml"
-#: Kinds of parts, each a folder; those of arcs are cut alike.
+#: Kinds of parts with one value per arc, each a folder; all are cut at the same arcs.
 ARC_KINDS = ("adjacency", "weights", "arc_types")
 KINDS = ("offsets", *ARC_KINDS, "features", "labels", "tasks", "splits", "ids")
 KIND = Kind(MANIFEST_FILE, KINDS)
@@ -63,7 +63,7 @@ class Manifest(Fixed):
     shards: dict[ShardName, Shard] = Field(description="every part, by its path relative to the folder")
 
     def parts(self, kind: str) -> list[tuple[str, Shard]]:
-        """Names and entries of the parts of one kind, in the order of their vertices."""
+        """Return names and entries of the parts of one kind, in the order of their vertices."""
         return sorted(
             ((name, shard) for name, shard in self.shards.items() if name.startswith(f"{kind}/")),
             key=lambda part: part[1].first,
@@ -100,12 +100,12 @@ class Manifest(Fixed):
 
 
 def save(folder: Path, manifest: Manifest) -> str:
-    """Write ``manifest.yaml`` into a folder that is being made; returns the graph's hash."""
+    """Write ``manifest.yaml`` into a new folder and return the graph's hash."""
     return hashed.save(folder / MANIFEST_FILE, manifest.model_dump(exclude_none=True))
 
 
 def load(folder: Path) -> tuple[Manifest, str]:
-    """Read and check ``manifest.yaml``: the manifest and the graph's hash.
+    """Read and check ``manifest.yaml``; return the manifest and the graph's hash.
 
     Raises:
         InputError: the file is missing, altered, of another schema version, or a field is wrong; names file and field.

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
-    """The inverse of a permutation, integers [n]: of the position of each node, the node at each; of the same dtype."""
+    """Return the inverse of a permutation, integers [n]: given each node's position, the node at each position."""
     found = np.empty_like(order)
     found[order] = np.arange(len(order), dtype=order.dtype)
     return found

@@ -1,4 +1,4 @@
-"""A graph with its nodes renumbered: arcs, features, labels, tasks and splits follow, the old ids are kept."""
+"""Renumbers a graph's nodes: arcs, features, labels, tasks and splits follow, and the old ids are kept."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mgg.graph.store.nodes import feature_rows
 
 
 def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> StreamedGraph:
-    """The same graph with node v called ``rank[v]``.
+    """Return the graph with node v renumbered to ``rank[v]``.
 
     Args:
-        graph: of a known number of nodes.
+        graph: a graph with a known number of nodes.
         rank: integers [nodes], a permutation.
-        scratch: folder that is given space for the features, which are needed in another order than they come.
+        scratch: folder for a copy of the features, which are needed in another order than they come.
     """
     old = inverse(rank)
 
@@ -44,7 +44,7 @@ def _renamed(read: Callable[[], Iterator[Arcs]], rank: np.ndarray) -> Iterator[A
 
 
 def _gathered(features: FeatureStream, old: np.ndarray, path: Path) -> FeatureStream:
-    """Feature rows in the order ``old``, through a plain file of all rows."""
+    """Return the feature rows in the order ``old``, through a plain file of all rows."""
     width = features.width
 
     def read() -> Iterator[np.ndarray]:
@@ -60,7 +60,7 @@ def _gathered(features: FeatureStream, old: np.ndarray, path: Path) -> FeatureSt
 
 
 def _rows_of(file: int, nodes: np.ndarray, width: int) -> np.ndarray:
-    """float32 [nodes, width]: rows of a plain file; read one by one, because mapped pages would count as memory."""
+    """Read rows of a plain file, float32 [nodes, width], one by one: mapped pages would count as memory."""
     block = np.empty((len(nodes), width), np.float32)
     views = block.data.cast("B")
     size = 4 * width

@@ -1,4 +1,4 @@
-"""Stage retrieve: the raw files of a data set, verified, archives unpacked."""
+"""Stage retrieve: get and verify the raw files of a data set, and unpack archives."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
     A file bundled with an installed package is copied from there. Others come from the mirror
     ``$MGG_DATA_DIR`` (its folder for the data set, or the mirror itself), else the cache (``cache``, by default
     ``$XDG_CACHE_HOME/mgg`` or ``~/.cache/mgg``), else the network, which fills the cache. Archives are unpacked.
-    Files are copied, not linked: whoever edits ``out`` must not alter the cache or the mirror. Nothing is held in
-    memory whole. An ``out`` that has them already, unaltered, is left as it is where a file would have to come from
-    the cache or the network, which may be out of reach; files of this machine are copied again.
+    Files are copied, not linked, so that edits in ``out`` never alter the cache or the mirror. No file is in memory as
+    a whole. If ``out`` already has the unaltered files and one of them would come from the cache or the network, which
+    may be unavailable, ``out`` stays as it is; otherwise the files are copied again.
 
     Raises:
-        InputError: unknown data set, a file that does not match its sha256 or size, an archive that is unsafe, or an
-            ``out`` that cannot be replaced.
+        InputError: the data set is unknown, a file does not match its sha256 or size, an archive is unsafe, or ``out``
+            cannot be replaced.
         MachineError: no mirror has the file and it cannot be downloaded, or a disk is full.
     """
     dataset = find(name)
@@ -62,7 +62,7 @@ def retrieve(name: str, out: str | Path, *, cache: Path | None = None) -> None:
 
 
 def _kind(out: Path, dataset: Dataset) -> Kind:
-    """What may be in a raw folder that is replaced: what its own description lists, or the files of the data set."""
+    """Return the kind of a replaceable raw folder: it has the files of its own description, or of the data set."""
     try:
         listed = list(yaml.safe_load((out / SOURCE_FILE).read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
@@ -71,9 +71,9 @@ def _kind(out: Path, dataset: Dataset) -> Kind:
 
 
 def _whole(out: Path, name: str, dataset: Dataset) -> bool:
-    """Whether ``out`` holds the files of the catalogue's data set, no more, no less, every byte as it came.
+    """Return whether ``out`` has exactly the files of the catalogue's data set, all unaltered.
 
-    Of what an archive unpacks to the catalogue says names at most: whether it has another one since, nothing tells.
+    The catalogue knows at most the names of an archive's members, so a changed archive in it goes unnoticed.
     """
     try:
         made = description(out)
@@ -91,7 +91,7 @@ def _whole(out: Path, name: str, dataset: Dataset) -> bool:
 
 
 def _as_stated(out: Path, hashes: dict[str, str], file: str, raw: RawFile) -> bool:
-    """Whether files of these hashes may be what the catalogue describes: for an archive that is what it unpacks to."""
+    """Return whether files with these hashes can be the file in the catalogue or, for an archive, its members."""
     if raw.stand_in and raw.stand_in.items() <= hashes.items():
         return True
     if raw.unpack:
@@ -101,12 +101,12 @@ def _as_stated(out: Path, hashes: dict[str, str], file: str, raw: RawFile) -> bo
     return file in hashes and raw.bytes in (None, (out / file).stat().st_size)
 
 
-#: Where a file lies on this machine, or what stands in for it, by name.
+#: The paths of a file on this machine, or of its stand-ins, by name.
 _Place = dict[str, tuple[Path, RawFile]]
 
 
 def _local(dataset: Dataset, file: str, raw: RawFile) -> _Place | None:
-    """Where a file lies without a cache or a network."""
+    """Return a file's place on this machine outside the cache, or None."""
     if raw.package is not None:
         return {file: (Path(str(resources.files(raw.package))) / file, raw)}
     for folder in _mirrors(dataset):
@@ -121,12 +121,12 @@ def _local(dataset: Dataset, file: str, raw: RawFile) -> _Place | None:
 
 
 def _fetched(name: str, file: str, raw: RawFile, cache: Path | None) -> _Place:
-    """Where a file lies in the cache; downloads it if it must."""
-    assert raw.url is not None  # what is in no package has one
+    """Return a file's place in the cache; downloads it if needed."""
+    assert raw.url is not None  # a file that is in no package has a URL
     path = (cache or cache_folder()) / name / file
     from mgg.graph.io.download import (
         fetch,
-    )  # what it needs of HTTP and displays takes 20 MB: only where there is a download
+    )  # its HTTP and display libraries take 20 MB, so it is imported only for a download
 
     try:
         fetch(raw.url, path, sha256=raw.sha256, size=raw.bytes)
@@ -146,7 +146,7 @@ def _mirrors(dataset: Dataset) -> list[Path]:
 
 
 def _place(path: Path, file: str, raw: RawFile, folder: Path) -> dict[str, str]:
-    """Copy or unpack one published file into ``folder``; sha256 of each file made, by its name there."""
+    """Copy or unpack one published file into ``folder``; return the sha256 of each new file by its name there."""
     if not raw.unpack:
         hashes = {file: _copy(path, folder / file)}
         if raw.sha256 is not None:
@@ -166,13 +166,13 @@ def _unpack(path: Path, raw: RawFile, folder: Path) -> dict[str, str]:
     try:
         return unpack_hashed(path, folder, None if raw.unpack is True else raw.unpack, raw.members)
     except InputError as error:
-        if raw.sha256 is not None:  # then it is as it was published
+        if raw.sha256 is not None:  # then this verifies the published file
             raise
         raise InputError(f"{error}; remove it to have it downloaded again") from None
 
 
 def _copy(path: Path, target: Path) -> str:
-    """Copy a file; the sha256 of what was copied."""
+    """Copy a file and return its sha256."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     try:

@@ -1,4 +1,4 @@
-"""How large the graph of a data set will be, before it is made: what jobs ask a cluster for follows from it."""
+"""Predicts the size of a data set's graph before it is made, for the resources that cluster jobs request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mgg.graph import user_files
 from mgg.graph.datasets import find
 from mgg.graph.generators import generators
 
-#: Compressed text, Parquet and pairs of small ids take about so much, plain text twice as much; graphs have more arcs a
-#: node than this, as a rule.
+#: Compressed text, Parquet and pairs of small ids take about this many bytes per arc, plain text twice as many; graphs
+#: usually have more arcs per node than this.
 BYTES_AN_ARC, ARCS_A_NODE = 6, 8
 
 
 @dataclass(frozen=True)
 class Size:
-    """Nodes, arcs and feature columns; no count is below the graph's own, apart from what a source does not state."""
+    """Nodes, arcs and feature columns; counts are upper bounds, except where a source does not state them."""
 
     nodes: int
     arcs: int
@@ -25,17 +25,17 @@ class Size:
 
 
 def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size:
-    """The size of data set or generator ``name``, as stated by its publisher or meant by its generator.
+    """Return the size of data set or generator ``name``, as its publisher or generator states it.
 
-    Files of one's own are taken for arcs of ``BYTES_AN_ARC``, ``ARCS_A_NODE`` of them to a node.
+    For the user's own files it assumes ``BYTES_AN_ARC`` bytes per arc and ``ARCS_A_NODE`` arcs per node.
 
     Args:
-        name: a data set of ``config/datasets.yaml`` or a generator, or the name that its graph gets.
-        options: how it is made.
+        name: a data set of ``config/datasets.yaml`` or a generator, or the name of its graph.
+        options: the data set's options in the config.
         scale: ``graph.scale`` of the config, a factor on the scale of generators.
 
     Raises:
-        InputError: unknown name, or a source that is not there.
+        InputError: the name is unknown, or the source does not exist.
     """
     if options.source is not None:
         return _own_size(options.source, options.symmetrize)
@@ -52,7 +52,7 @@ def expected_size(name: str, options: DatasetConfig, scale: float = 1.0) -> Size
 
 
 def _own_size(source: str, symmetrize: bool) -> Size:
-    """That of files of one's own: what a graph folder says, else a guess by their bytes."""
+    """Return the size of the user's own files: from a graph folder's manifest, else a guess from their bytes."""
     made = user_files.made(source)
     if made is not None:
         return Size(made.nodes, made.arcs * (2 if symmetrize and not made.symmetric else 1), made.features)

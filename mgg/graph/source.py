@@ -1,4 +1,4 @@
-"""SOURCE of ``mgg graph``: the name of a data set, raw files or a graph folder, opened for reading."""
+"""Opens the SOURCE of ``mgg graph`` for reading: the name of a data set, raw files or a graph folder."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from mgg.graph.store import Graph
 from mgg.graph.user_files import needs_loader
 
 _log = logging.getLogger(__name__)
-#: Nothing is said of columns.
+#: No choice of columns by the user.
 NONE = Columns()
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a graph is made of.
+    """An opened source of a graph.
 
     Attributes:
         name: name of the graph.
         graph: its arcs and node data.
-        facts: where it comes from, for the manifest.
-        dataset: what the catalogue says it must look like; None for files of the user's own.
+        facts: its origin, for the manifest.
+        dataset: its entry in the catalogue; None for the user's own files.
         made: the opened graph folder, if SOURCE is one.
     """
 
@@ -57,7 +57,7 @@ class Source:
 
     @property
     def undirected(self) -> bool:
-        """Whether the catalogue says that each arc stands for both directions."""
+        """Return whether each arc stands for both directions according to the catalogue."""
         return self.dataset is not None and self.dataset.undirected
 
 
@@ -68,15 +68,15 @@ def opened(
     """Open SOURCE for reading.
 
     Args:
-        source: what is open already, the name of a data set (a string), or a file or folder; a folder that
-            ``mgg retrieve`` or ``mgg graph`` made says itself how it is read, and so does a file with a well-known
-            suffix; anything else needs ``loader``. Write ``./NAME`` for a folder called like a data set.
-        scratch: a folder that does not exist; gets the raw files of a data set that is named, and goes in the end.
+        source: an opened source, the name of a data set (a string), or a file or folder. Folders of ``mgg retrieve``
+            and ``mgg graph`` and files with a well-known suffix determine their loader; anything else needs
+            ``loader``. Write ``./NAME`` for a folder with the name of a data set.
+        scratch: a folder that does not exist; gets the raw files of a named data set, and is removed at the end.
         loader: which reader to use.
-        columns: what the user says of a table's columns.
+        columns: the user's choice of a table's columns.
 
     Raises:
-        InputError: unknown name (with the nearest ones), or files that are not what the loader expects.
+        InputError: the name is unknown (the message has the nearest ones), or files do not match the loader.
     """
     if isinstance(source, Source):
         yield source
@@ -125,7 +125,7 @@ def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
 
 
 def told(name: str, graph: StreamedGraph) -> dict[str, Any]:
-    """Say what was read as what, and what was not; gives the same for the manifest."""
+    """Log what was read, by role, and what was ignored; return the same for the manifest."""
     if not graph.columns:
         return {}
     _log.warning("%s: columns: %s", name, sentence(graph.columns))
@@ -143,7 +143,7 @@ def _unknown(source: str) -> InputError:
 
 
 def stored_arcs(graph: Graph) -> ArcStream:
-    """The arcs of a graph folder."""
+    """Return the arcs of a graph folder."""
     manifest = graph.manifest
 
     def read() -> Iterator[Arcs]:
@@ -165,7 +165,7 @@ def stored_arcs(graph: Graph) -> ArcStream:
 
 
 def stored(graph: Graph) -> StreamedGraph:
-    """The content of a graph folder."""
+    """Return the contents of a graph folder."""
     manifest = graph.manifest
 
     def features() -> Iterator[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Files of the user's own: the names that their graphs may have, where they are, how large the graph will be."""
+"""The user's own files: the allowed names of their graphs, their paths and the hashes of their contents."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mgg.graph.sources import loader_of, loaders
 
 
 def check_name(name: str) -> None:
-    """Raise InputError unless a graph of one's own may be called ``name``.
+    """Raise InputError unless a graph of the user's own files may have ``name``.
 
-    It may not if it is no name, or that of a data set or generator, whose graphs it would be taken for.
+    It must be a valid name, and no data set's or generator's, whose graphs it would be confused with.
     """
     if not re.fullmatch(NAME, name):
         raise InputError(
@@ -36,10 +36,10 @@ def check_name(name: str) -> None:
 
 
 def path_of(source: str) -> Path:
-    """The file or folder that ``source`` of a data set means, a path or a file:// address.
+    """Return the file or folder of a data set's ``source``, a path or a file:// address.
 
     Raises:
-        InputError: it is an address of another kind, there is nothing, or the working folder lies in it, whose files
+        InputError: it is another kind of address, it does not exist, or it contains the working folder, whose files
             change with every run.
     """
     if "://" in source:
@@ -60,7 +60,7 @@ def path_of(source: str) -> Path:
 
 
 def files_of(source: str) -> list[str]:
-    """The files that a graph is made of: whoever changes one wants it made anew; raises InputError as ``path_of``."""
+    """Return the files of a source, whose changes make its graph outdated; raises InputError, see ``path_of``."""
     path = path_of(source)
     if not path.is_dir():
         return [str(path)]
@@ -71,17 +71,17 @@ def files_of(source: str) -> list[str]:
 
 
 def made(source: str) -> Manifest | None:
-    """What a graph folder says of itself, None for files of any other kind; raises InputError as ``path_of``."""
+    """Return the manifest if ``source`` is a graph folder, else None; raises InputError, see ``path_of``."""
     path = path_of(source)
     return load(path)[0] if (path / MANIFEST_FILE).is_file() else None
 
 
 class Contents:
-    """What is in files of one's own, as hashes. A file is read again only where its size, times or place have changed.
+    """Hashes of the user's own files; a file is read again only if its size, times or place have changed.
 
     Args:
-        known: what ``known`` of an earlier one was; anything else counts as nothing.
-        trust: take what is known without a look at the files: for parts of a run that has looked at them.
+        known: the value of ``known`` of an earlier object; anything else counts as empty.
+        trust: use known hashes without checking the files, for parts of a run that has checked them.
     """
 
     def __init__(self, known: Any = None, *, trust: bool = False):
@@ -93,11 +93,11 @@ class Contents:
 
     @property
     def known(self) -> dict[str, dict[str, Any]]:
-        """By source its hash; by file its size, times and place, and its hash."""
+        """Return source -> its hash, and file -> its size, times, place and hash."""
         return {"sources": self._sources, "files": self._files}
 
     def of(self, source: str) -> str:
-        """A hash of the names and contents of the files of ``source``; raises InputError as ``path_of``."""
+        """Return a hash of the names and contents of a source's files; raises InputError, see ``path_of``."""
         if self._trust and source in self._sources:
             return self._sources[source]
         root = path_of(source)
@@ -110,7 +110,7 @@ class Contents:
         return self._sources[source]
 
     def of_file(self, file: str) -> str:
-        """The sha256 of one file; raises InputError where it cannot be read."""
+        """Return the sha256 of one file; raises InputError if it cannot be read."""
         path = str(Path(file).expanduser())
         return str(self._files[path][-1]) if self._trust and path in self._files else self._file(path)
 
@@ -130,7 +130,7 @@ class Contents:
 
 
 def _seen(file: str) -> list[int]:
-    """What changes with a file: whoever moves another one here, with an older time too, changes one of them."""
+    """Return numbers that change with a file, even if another file with an older time replaces it."""
     with _readable(file):
         facts = Path(file).stat()
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
@@ -145,19 +145,19 @@ def _readable(file: str) -> Iterator[None]:
 
 
 def says_loader(path: Path) -> bool:
-    """Whether a file, by its ending, or a folder, by what was put into it, says how it is read."""
+    """Return whether a file's suffix or a folder's contents determine its loader."""
     folder = any((path / name).is_file() for name in (MANIFEST_FILE, SOURCE_FILE))
     return folder or loader_of(path) is not None
 
 
-#: Endings of files that only their library reads.
+#: Suffixes of files that only their own library reads -> advice.
 _OF_LIBRARIES = dict.fromkeys((".pt", ".pth"), "load it with torch.load, and") | {
     ".bin": "if DGL wrote it, load it with dgl.load_graphs, and"
 }
 
 
 def needs_loader(path: Path, field: str) -> str:
-    """What to say of ``path``, which does not say how it is read, where ``field`` must."""
+    """Return the message for ``path``, whose loader is not known and must be given in ``field``."""
     if (ending := path.suffix.lower()) in _OF_LIBRARIES:
         return f"{path}: {_OF_LIBRARIES[ending]} mgg.interop.shards(...) makes a graph folder of it (docs/interop.md)"
     kind = "a folder that neither mgg retrieve nor mgg graph made" if path.is_dir() else "its ending says nothing"

@@ -1,11 +1,11 @@
-"""A World whose transfers between workgroups take as long as in a slower network: what helps there can be measured.
+"""A World that emulates a slower network between workgroups, to measure what helps in such networks.
 
-The workgroups stand for hosts. What is put, fetched, shifted, broadcast or summed across them has the port of a PE for
-bytes / bandwidth, one message after another, and arrives ``latency`` later; a barrier takes log2 W latencies. Nothing
-is faster than it is without. Control data (``gather``, ``exchange``) is not held up.
+The workgroups stand for hosts. A message between workgroups (put, get, shift, broadcast or sum) occupies a PE's port
+for bytes / bandwidth, one message after another, and arrives ``latency`` later; a barrier takes log2 W latencies.
+Nothing is faster than without emulation. Control data (``gather``, ``exchange``) is not delayed.
 
-GPUs address the memory of their workgroup alone, as between hosts. The stream waits there, by the GPU's timer, in
-the place where it waits for the transfer itself; of CPU PEs it is the host.
+GPUs address only the memory of their workgroup, as between hosts. On GPUs the stream waits by the GPU's timer, at the
+point where it waits for the transfer itself; on CPUs the host waits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mgg.network import Network
 
 
 def emulating(world: World, network: Network | None, members: int) -> World:
-    """``world``, held to ``network`` between workgroups of ``members`` PEs; as it is without one (collective).
+    """Return ``world`` with ``network`` emulated between workgroups of ``members`` PEs; None: ``world`` (collective).
 
     Raises:
         InputError: all PEs are one workgroup.
-        MachineError: GPUs, and the kernels cannot be compiled.
+        MachineError: on GPUs, if the kernels cannot be compiled.
     """
     if network is None:
         return world
@@ -47,18 +47,18 @@ def emulating(world: World, network: Network | None, members: int) -> World:
 
 
 def bare(world: World) -> World:
-    """``world`` as it is, held to nothing."""
+    """Return the World without emulation."""
     found: World = getattr(world, "bare", world)
     return found
 
 
 class EmulatedWorld:
-    """One PE's view of the job; see ``World`` for the methods, and for those that are not here, which are as they were.
+    """One PE's view of the job; see ``World`` for the methods. Methods that are not here are the bare world's.
 
     Args:
-        world: the PEs.
-        emulated: what they are held to.
-        clock: what CPU PEs go by.
+        world: the World without emulation.
+        emulated: the emulated network.
+        clock: the clock of CPU PEs.
 
     Attributes:
         bare: ``world``.
@@ -69,7 +69,7 @@ class EmulatedWorld:
         self._on_gpu = bool(world.gpu)
         self._clock = clock or HostTime()
         self._sends, self._fetches, self._meets = together(world, lambda: [self._port() for _ in range(3)])
-        self._aside = False  # what is submitted goes beside other work
+        self._aside = False  # whether submitted work goes to the side stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.bare, name)
@@ -87,20 +87,20 @@ class EmulatedWorld:
 
     @property
     def addressable(self) -> Sequence[int]:
-        """On GPUs those of the workgroup; on CPUs all, which fetch over the network, too."""
+        """Return the workgroup's PEs on GPUs; all PEs on CPUs, which can also fetch over the network."""
         return [pe for pe in self.bare.addressable if pe in self._mates] if self._on_gpu else self.bare.addressable
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
-        """Allocate zeros on every PE (collective); beyond the workgroup nothing is addressed."""
+        """Allocate zeros on every PE (collective); no PE addresses memory outside its workgroup."""
         near = [pe for pe in self._mates if reach is None or pe in reach]
         return self.bare.symmetric(elements, near)
 
     def managed(self, elements: int) -> SymmetricArray:
-        """Of CPU PEs ``symmetric``; techniques of GPUs that need it address all PEs, and are refused."""
+        """Allocate ``symmetric`` on CPUs; GPU techniques that need unified memory address all PEs and are refused."""
         return self.bare.managed(elements) if self._on_gpu else self.symmetric(elements)
 
     def host_symmetric(self, elements: int) -> SymmetricArray:
-        """As ``managed``."""
+        """Allocate like ``managed``."""
         return self.bare.host_symmetric(elements) if self._on_gpu else self.symmetric(elements)
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
@@ -112,8 +112,8 @@ class EmulatedWorld:
             self._settle(self._fetches)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
-        """Write rows of PE ``pe``: they have arrived where this PE signals or meets others; of those that go aside
-        where it waits for the work.
+        """Write rows of PE ``pe``; they have arrived at this PE's next signal or barrier, or, if submitted aside, once
+        it has waited for that work.
         """
         if pe not in self._mates:
             self._take(self._sends, values.nbytes)
@@ -128,7 +128,7 @@ class EmulatedWorld:
 
     @contextmanager
     def aside(self) -> Iterator[Work]:
-        """On CPUs the host goes on, and waits for what is on its way together with the work."""
+        """Submit work aside; on CPUs the host continues, and ``work.wait`` also waits for the emulated messages."""
         with self.bare.aside() as work:
             self._aside, arriving = True, _Arriving(self._clock)
             try:
@@ -152,11 +152,11 @@ class EmulatedWorld:
         self.across(lambda: self.bare.shift(send, receive, step), receive, receive.nbytes * (source not in self._mates))
 
     def team(self, pes: Sequence[int]) -> _EmulatedTeam:
-        """A team (collective)."""
+        """Return a team (collective)."""
         return _EmulatedTeam(self, self.bare.team(pes), self._mates)
 
     def barrier(self) -> None:
-        """Wait until every PE is here, and what it has put has arrived, but for what goes aside."""
+        """Wait until every PE is here and its puts have arrived, except those submitted aside."""
         self._sends.settle()
         self.bare.barrier()
         rounds = math.ceil(math.log2(-(-self.bare.size // self.emulated.members)))
@@ -164,7 +164,7 @@ class EmulatedWorld:
         self._meets.settle()
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order (collective): of the bytes that arrive those of other workgroups are held up."""
+        """Sum in rank order (collective); the bytes that arrive from other workgroups are delayed."""
         before = self.bare.counters.bytes.get("all_reduce", 0)
         total = self.bare.all_reduce(values)
         moved = self.bare.counters.bytes.get("all_reduce", 0) - before
@@ -172,16 +172,16 @@ class EmulatedWorld:
         return total
 
     def _meet(self) -> None:
-        """Have CPU PEs come together before a collective: its messages leave when all are there.
+        """Make CPU PEs meet before a collective, so that its messages leave once all PEs are there.
 
-        GPUs do so inside, which takes the time of the real transfer besides: two barriers of NVSHMEM must not be on
-        their way at once, and collectives go on both streams.
+        GPUs meet inside the collective, which adds the time of the real transfer: two of NVSHMEM's barriers must not be
+        pending at once, and collectives run on both streams.
         """
         if not self._on_gpu:
             self.bare.barrier()
 
     def across(self, move: Callable[[], None], values: Array, size: int) -> None:
-        """Submit ``move``, which brings ``size`` bytes of other workgroups; ``values``: what it moves, or like it."""
+        """Submit ``move``, which takes ``size`` bytes from other workgroups; ``values`` is like the moved array."""
         if not self._on_gpu:
             self._take(self._fetches, size)
             move()
@@ -202,7 +202,7 @@ class EmulatedWorld:
             port.settle(self._aside)
 
     def come_together(self, team: Team) -> None:
-        """``_meet`` of a team (collective over it); it counts no bytes."""
+        """Make a team's CPU PEs meet like ``_meet`` (collective over the team); counts no bytes."""
         if not self._on_gpu:
             counters = self.bare.counters
             before = dict(counters.bytes)
@@ -211,7 +211,7 @@ class EmulatedWorld:
 
 
 class _Arriving:
-    """Transfers of a CPU PE that the host has gone on from.
+    """Transfers of a CPU PE that the host has submitted aside.
 
     Attributes:
         due: when the last of them arrives.
@@ -239,12 +239,12 @@ class _EmulatedTeam:
         self._do(lambda: self._team.broadcast(values, root), values, values.nbytes * (root not in self._mates))
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
-        """Send to the PE ``step`` places on, receive from the one ``step`` places before (collective)."""
+        """Send to the PE ``step`` places later, receive from the PE ``step`` places earlier (collective)."""
         source = self.pes[(self._place - step) % len(self.pes)]
         self._do(lambda: self._team.shift(send, receive, step), receive, receive.nbytes * (source not in self._mates))
 
     def all_gather(self, values: Array, out: Array) -> None:
-        """Collect the values of all (collective)."""
+        """Collect the values of all PEs (collective)."""
         self._do(lambda: self._team.all_gather(values, out), values, values.nbytes * self._outside)
 
     def reduce_scatter(self, values: Array, out: Array) -> None:

@@ -1,37 +1,36 @@
-"""The port of a PE in a network that is emulated: when what it moves has arrived."""
+"""The port of a PE in an emulated network, which tells when messages arrive."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
-#: Seconds that the host sleeps at a time, and that it does not trust a sleep with.
+#: Seconds of one sleep, and the last seconds of a wait, for which a sleep is too inexact.
 _NAP, _SHORT = 1e-3, 1e-4
 
 
 class Port(Protocol):
-    """A queue: what a PE moves in one direction, one message after another, in the order of its work."""
+    """The queue of a PE's messages in one direction, in the order of its work."""
 
     def take(self, seconds: float, latency: float, aside: bool = False) -> None:
-        """A message leaves: it has the port for ``seconds``, as soon as those before it are through, and arrives
-        ``latency`` seconds later; ``aside``: it goes beside other work.
+        """Send a message: it occupies the port for ``seconds`` after earlier messages, and arrives ``latency`` later.
+
+        ``aside``: it is submitted aside.
         """
 
     def settle(self, aside: bool = False) -> None:
-        """Wait until all messages so far have arrived, of those that go aside or of the others."""
+        """Wait until all messages so far have arrived: those submitted ``aside``, or the others."""
 
 
 class HostTime:
     """The time of this host, the same for all of its processes."""
 
     def now(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return time.monotonic()
 
     def wait_until(self, when: float) -> None:
-        """Come back when ``now`` has reached ``when``. Naps are short, so that a PE that waits is not taken for one
-        that stands still.
-        """
+        """Return when ``now`` has reached ``when``; short sleeps keep the watchdog from seeing a stalled PE."""
         while (left := when - self.now()) > 0:
             time.sleep(min(left - _SHORT, _NAP) if left > _SHORT else 0)
 
@@ -40,7 +39,7 @@ class HostPort:
     """The port of a CPU PE.
 
     Args:
-        clock: what it goes by.
+        clock: the host's clock.
     """
 
     def __init__(self, clock: HostTime) -> None:
@@ -48,12 +47,12 @@ class HostPort:
         self._free, self._due = 0.0, [0.0, 0.0]
 
     def take(self, seconds: float, latency: float, aside: bool = False) -> None:
-        """A message leaves."""
+        """Send a message."""
         self._free = max(self._clock.now(), self._free) + seconds
         self._due[aside] = max(self._due[aside], self._free + latency)
 
     def due(self, aside: bool = False) -> float:
-        """When the last message arrives."""
+        """Return when the last message arrives."""
         return self._due[aside]
 
     def settle(self, aside: bool = False) -> None:

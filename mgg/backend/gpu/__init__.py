@@ -1,4 +1,4 @@
-"""What Worlds of PEs with GPUs have in common: CuPy's arrays, clocks of CUDA events, facts about the devices."""
+"""Common code of Worlds of GPU PEs: CuPy arrays, clocks of CUDA events, facts about the devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mgg.kernel.operators import Operators
 
 
 class GpuArrays(ABC):
-    """What such a World does with arrays, on the PE's current stream; peers' memory is addressed directly."""
+    """The array methods of a World of GPU PEs, on the PE's current stream; it addresses peers' memory directly."""
 
     xp = cupy
     rank: int
@@ -39,39 +39,39 @@ class GpuArrays(ABC):
     emulated: Emulated | None = None
     operators: Operators
     sharing = 1  # processes that have a PE on this PE's GPU
-    symmetric_bytes = 0  # of symmetric memory in use that is not CuPy's
+    symmetric_bytes = 0  # bytes of symmetric memory in use outside CuPy's pools
     _most = 0
-    _control: Any  # the same PEs as CPU ranks or threads: carries what is in host memory
+    _control: Any  # a World of the same PEs as CPU ranks or threads, which carries data in host memory
 
     @abstractmethod
     def met(self, what: str) -> None:
-        """See ``World``; told of what a CUDA graph has at each of its launches."""
+        """See ``World``; also called for the captured launches of a CUDA graph at each of its launches."""
 
     @abstractmethod
     def wait(self, event: Any) -> None:
-        """Wait until the GPU has come to ``event``; raises PeError after the time limit."""
+        """Wait until the GPU has reached ``event``; raises PeError after the time limit."""
 
     def check_shmem(self) -> None:
-        """Nothing to see to, unless a backend has ``shmem``."""
+        """Do nothing, unless a backend has ``shmem``."""
         return None
 
     def upload(self, array: np.ndarray) -> Array:
-        """A copy in this PE's GPU."""
+        """Return a copy on this PE's GPU."""
         self.recorder.refuse("an upload")
         return cupy.asarray(array)
 
     def download(self, array: Array) -> np.ndarray:
-        """A copy in host memory, once the stream has made the array."""
+        """Wait for the stream and return a copy in host memory."""
         self.finish()
         return cupy.asnumpy(array)
 
     def outside(self, size: int) -> Outside:
-        """Page-locked host memory."""
+        """Allocate page-locked host memory."""
         self.recorder.refuse("page-locked memory")
         return pinned.anonymous(size)
 
     def transfer(self, target: Array, source: Array) -> None:
-        """A copy in the order of the current stream."""
+        """Copy in the order of the current stream."""
         runtime = cupy.cuda.runtime
         if isinstance(target, np.ndarray):
             copied(target.ctypes.data, source.data.ptr, target.nbytes, runtime.memcpyDeviceToHost)
@@ -79,32 +79,32 @@ class GpuArrays(ABC):
             copied(target.data.ptr, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
 
     def clock(self) -> Clock:
-        """A clock of CUDA events."""
+        """Return a clock of CUDA events."""
         return _EventClock(self)
 
     def timeline(self) -> Timeline:
-        """That of the current stream, by CUDA events; phases are NVTX ranges, too."""
+        """Return a timeline of the current stream from CUDA events; phases are also NVTX ranges."""
         return _EventTimeline(self)
 
     def limit_work(self, seconds: float) -> None:
-        """Of the PE's host, which waits for the GPU as well."""
+        """Limit the work of the PE's host thread, which includes its waits for the GPU."""
         self._control.limit_work(seconds)
 
     def watch(self, seconds: float | None) -> None:
-        """The hosts; of a GPU the limit of waits is one."""
+        """Watch the host threads; the limit of waits applies to the GPU."""
         self._control.watch(seconds)
 
     @cached_property
     def recorder(self) -> Recorder:
-        """What is known of this PE's CUDA graphs."""
+        """Return the state of this PE's CUDA graph captures."""
         return Recorder()
 
     def end_recording(self) -> None:
-        """Called while a CUDA graph is being captured, after all that it has."""
+        """Add to a CUDA graph at the end of its capture; nothing by default."""
         return None
 
     def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
-        """``work`` as a CUDA graph, where it can be one."""
+        """Return ``work`` as a CUDA graph, if it can be one."""
         return Repeated(self, work, entries)
 
     @cached_property
@@ -112,11 +112,11 @@ class GpuArrays(ABC):
         return SideStream()
 
     def aside(self) -> AbstractContextManager[Work]:
-        """The enclosed work goes to a second, more urgent stream."""
+        """Submit the enclosed work to a side stream of higher priority."""
         return self._side.aside()
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
-        """Fetch rows of PE ``pe`` with loads of its memory."""
+        """Fetch rows of PE ``pe`` with loads from its memory."""
         copy = source.copy_of(pe)
         if len(rows):
             self.operators.gather_rows(copy, rows, out)
@@ -124,7 +124,7 @@ class GpuArrays(ABC):
             self.counters.add(operation, out.nbytes)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool = False) -> None:
-        """Write rows of PE ``pe`` with a copy into its memory, or send them where that has no address here."""
+        """Write rows of PE ``pe`` with a copy into its memory, or send them if its memory has no address here."""
         if len(values) and pe in target.peers:
             target.peers[pe][first : first + len(values)] = values
         elif len(values):
@@ -134,61 +134,61 @@ class GpuArrays(ABC):
 
     @abstractmethod
     def _send_rows(self, target: SymmetricArray, pe: int, first: int, values: Array, alone: bool) -> None:
-        """Write rows of a PE beyond the reach of ``target``."""
+        """Write rows of a PE outside the reach of ``target``."""
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, where ``values`` are: the same bits as on CPU ranks (collective)."""
+        """Sum in rank order, in the memory of ``values``, with the same bits as on CPU ranks (collective)."""
         if not isinstance(values, np.ndarray):
             return self._reduced(values)
         self.recorder.refuse("an all-reduce")
         return self._control.all_reduce(values)
 
     def _reduced(self, values: Array) -> Array:
-        """``all_reduce`` of what is on the GPU; through the hosts, unless a backend has a better way."""
+        """Sum arrays on the GPU: through the hosts, unless a backend overrides this."""
         return self.upload(self._control.all_reduce(self.download(values)))
 
     def gather(self, value: Any) -> list[Any]:
-        """Every PE's value; the streams go on (collective)."""
+        """Return every PE's value without waiting for the streams (collective)."""
         self.recorder.refuse("a gather")
         found: list[Any] = self._control.gather(value)
         return found
 
     def exchange(self, values: Sequence[Any]) -> list[Any]:
-        """Give each PE its value; the streams go on (collective)."""
+        """Give each PE its value without waiting for the streams (collective)."""
         self.recorder.refuse("an exchange")
         received: list[Any] = self._control.exchange(values)
         return received
 
     def free_memory(self) -> int:
-        """Bytes of its GPU's memory that this PE may still allocate; what CuPy keeps for later use counts as free."""
+        """Return the bytes of GPU memory that this PE may still allocate, including memory that CuPy has cached."""
         return self._nobodys() + int(cupy.get_default_memory_pool().free_bytes())
 
     def measure_memory(self) -> None:
-        """Give back what allocators keep, and begin to look for the most."""
+        """Free the allocators' cached memory and restart the measurement of the peak."""
         self.give_back()
         self._most = 0
 
     def peak_memory(self) -> int:
-        """The most that the pools and the symmetric arrays have had at a time."""
+        """Return the peak bytes of the pools and the symmetric arrays together."""
         self.note_memory()
         return self._most
 
     def note_memory(self) -> None:
-        """Look at the memory before some of it is given back: until then pools only grow."""
+        """Update the peak; called before memory is freed, as pools only grow until then."""
         pools = int(cupy.get_default_memory_pool().total_bytes()) + sum(each.bytes for each in self.recorder.memories)
         self._most = max(self._most, self.symmetric_bytes + pools)
 
     def give_back(self) -> None:
-        """Free the GPU memory that CuPy keeps for later use in this process."""
+        """Free the GPU memory that CuPy has cached in this process."""
         self.note_memory()
         give_back()
 
     def _nobodys(self) -> int:
-        """This PE's share of the bytes of its GPU's memory that no process has."""
+        """Return this PE's share of its GPU's free bytes."""
         return int(cupy.cuda.runtime.memGetInfo()[0]) // self.sharing
 
     def finish(self) -> None:
-        """Wait until the current stream has done its work; raises PeError after the time limit."""
+        """Wait until the current stream has finished its work; raises PeError after the time limit."""
         self.recorder.refuse("a wait for the GPU")
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
@@ -203,39 +203,39 @@ class _EventClock:
         self._first, self._last = cupy.cuda.Event(), cupy.cuda.Event()
 
     def start(self) -> None:
-        """Begin, in the order of the stream."""
+        """Start the clock, in the order of the stream."""
         self._first.record(cupy.cuda.get_current_stream())
 
     def stop(self) -> float:
-        """Wait for the stream; seconds since ``start``."""
+        """Wait for the stream and return the seconds since ``start``."""
         self._last.record(cupy.cuda.get_current_stream())
         self._world.wait(self._last)
         return float(cupy.cuda.get_elapsed_time(self._first, self._last)) * 1e-3
 
 
 class _EventTimeline:
-    """Phases of the current stream: an event at each change, read when ``collect`` has waited for the last one."""
+    """Phases of the current stream, with an event at each change; ``collect`` waits for the last and reads them."""
 
     def __init__(self, world: GpuArrays):
         self._world = world
         self._stack = ["other"]
-        self._marks: list[tuple[str, Any]] = []  # what begins at each event
+        self._marks: list[tuple[str, Any]] = []  # the phase that begins at each event
         self._mark()
 
     def enter(self, phase: str) -> None:
-        """Begin a phase, in the order of the stream."""
+        """Enter a phase, in the order of the stream."""
         cupy.cuda.nvtx.RangePush(phase)
         self._stack.append(phase)
         self._mark()
 
     def leave(self) -> None:
-        """End it."""
+        """Leave the current phase."""
         cupy.cuda.nvtx.RangePop()
         self._stack.pop()
         self._mark()
 
     def collect(self) -> dict[str, float]:
-        """The sums, which start anew."""
+        """Return the seconds per phase and reset them."""
         self._mark()
         self._world.wait(self._marks[-1][1])
         spent: dict[str, float] = {}
@@ -251,17 +251,17 @@ class _EventTimeline:
 
 
 def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
-    """Say, before a symmetric array is allocated, that it does not fit (collective).
+    """Check that a symmetric array fits before it is allocated (collective).
 
     Args:
-        control: the PEs, for control data.
+        control: a World of the PEs, for control data.
         size: bytes of the array on this PE.
-        needed: bytes that it takes of the GPU.
-        free: bytes that the GPU has left for this PE.
+        needed: bytes that it takes from the GPU.
+        free: bytes of the GPU that are free for this PE.
 
     Raises:
         InputError: the PEs ask for different sizes.
-        MachineError: a GPU has too little memory left.
+        MachineError: a GPU has too little free memory.
     """
     everywhere = control.gather((size, needed, free))
     sizes = {asked for asked, _, _ in everywhere}
@@ -276,7 +276,7 @@ def check_symmetric(control: World, size: int, needed: int, free: int) -> None:
 
 
 def check_managed(pe: int, size: int) -> None:
-    """Raise MachineError where unified memory of ``size`` bytes would not fit the GPU of PE ``pe``, the current one."""
+    """Raise MachineError if ``size`` bytes of unified memory do not fit on the current GPU, which is PE ``pe``'s."""
     if size > cupy.cuda.runtime.memGetInfo()[0]:
         give_back()
     free = int(cupy.cuda.runtime.memGetInfo()[0])
@@ -288,18 +288,18 @@ def check_managed(pe: int, size: int) -> None:
 
 
 def managed_memory(size: int) -> Any:
-    """A pointer to ``size`` bytes of unified memory, plain: where its pages are follows from who touches them."""
+    """Return a pointer to ``size`` bytes of unified memory without hints: pages migrate on access."""
     return cupy.cuda.malloc_managed(max(size, 1))
 
 
 def parts(rank: int, size: int, memory: Any, elements: int, device: int, handle: Any = None) -> SymmetricArray:
-    """A piece of memory that ``device`` addresses, cut into the copies of ``size`` PEs, one after another.
+    """Return a symmetric array in one piece of memory that ``device`` addresses, with the copies in PE order.
 
     Args:
         rank: this PE.
         size: number of PEs.
         memory: a ``cupy.cuda.MemoryPointer`` to the piece.
-        elements: floats of a copy.
+        elements: floats per copy.
         device: number of this PE's GPU.
         handle: what the backend needs to free the piece.
     """
@@ -310,12 +310,12 @@ def parts(rank: int, size: int, memory: Any, elements: int, device: int, handle:
 
 
 def wheel(library: str) -> str:
-    """The name of NVIDIA's Python package of a library, for the CUDA that CuPy is built for."""
+    """Return the name of NVIDIA's Python package of a library, for the CUDA version that CuPy is built for."""
     return f"{library}-cu{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
 
 
 def missing() -> str | None:
-    """What this process lacks to use a GPU, in one line; None where nothing is missing."""
+    """Return one line on what this process lacks to use a GPU; None if nothing is missing."""
     runtime = cupy.cuda.runtime
     try:
         supported, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
@@ -333,27 +333,27 @@ def missing() -> str | None:
 
 
 def device_count() -> int:
-    """GPUs that this process may use."""
+    """Return the number of GPUs that this process may use."""
     return int(cupy.cuda.runtime.getDeviceCount())
 
 
 def bus_ids() -> list[str]:
-    """PCI bus id of each GPU that this process may use: what tells the GPUs of a host apart."""
+    """Return the PCI bus id of each GPU that this process may use, which identifies the GPU on its host."""
     return [cupy.cuda.runtime.deviceGetPCIBusId(number) for number in range(device_count())]
 
 
 def named(device: int) -> tuple[str, str]:
-    """Model and PCI bus id of a GPU."""
+    """Return the model and PCI bus id of a GPU."""
     return properties(device)["name"].decode(), bus_ids()[device]
 
 
 def give_back() -> None:
-    """Free the GPU memory that CuPy keeps for later use in this process: another one is to have it."""
+    """Free the GPU memory that CuPy has cached in this process, so that other processes can use it."""
     cupy.get_default_memory_pool().free_all_blocks()
 
 
 def describe() -> list[str]:
-    """A line a GPU: name, memory, architecture, and the GPUs whose memory it can address."""
+    """Return one line per GPU: name, memory, architecture, and the GPUs whose memory it can address."""
     count = device_count()
     lines = []
     for device in range(count):
@@ -366,17 +366,17 @@ def describe() -> list[str]:
 
 
 def start_profiler() -> None:
-    """Tell a profiler that was started with this process to look from here on; nothing without one."""
+    """Start recording in a profiler that runs this process; does nothing without one."""
     cupy.cuda.runtime.profilerStart()
 
 
 def stop_profiler() -> None:
-    """The end of what it is to look at."""
+    """Stop the profiler's recording."""
     cupy.cuda.runtime.profilerStop()
 
 
 def driver() -> str:
-    """The newest CUDA that the driver supports, and CuPy's."""
+    """Return the newest CUDA version that the driver supports, and CuPy's version."""
     runtime = cupy.cuda.runtime
     return f"CUDA {_version(runtime.driverGetVersion())}; CuPy uses {_version(runtime.runtimeGetVersion())}"
 
@@ -386,17 +386,17 @@ def _version(number: int) -> str:
 
 
 def properties(device: int) -> dict[str, Any]:
-    """CUDA's facts about a GPU."""
+    """Return CUDA's properties of a GPU."""
     facts: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(device)
     return facts
 
 
 def architecture(device: int) -> str:
-    """What nvcc calls the architecture of a GPU, for example ``sm_90``."""
+    """Return nvcc's name of a GPU's architecture, for example ``sm_90``."""
     facts = properties(device)
     return f"sm_{facts['major']}{facts['minor']}"
 
 
 def can_address(device: int, other: int) -> bool:
-    """Whether GPU ``device`` can address the memory of another one, ``other``."""
+    """Return whether GPU ``device`` can address the memory of GPU ``other``."""
     return device != other and bool(cupy.cuda.runtime.deviceCanAccessPeer(device, other))

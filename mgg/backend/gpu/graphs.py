@@ -1,13 +1,13 @@
-"""Work that a PE with a GPU submits again and again, as one CUDA graph: what each launch takes of the host is saved.
+"""Runs a GPU PE's repeated work as one CUDA graph, which saves the host's time per launch.
 
-The first submission runs as it is written: it compiles, allocates what stays, and finds what never changes. The second
-is captured from the stream into a graph, and from then on the graph is launched. Work that cannot be captured (it meets
-other PEs on the hosts, downloads, waits) runs as it is written every time; that shows while it is being captured, when
-nothing of it has been done yet.
+The first submission runs step by step: it compiles, allocates what stays, and finds what never changes. The second is
+captured from the stream into a graph, which later submissions launch. Work that cannot be captured (it meets other PEs
+on the hosts, downloads or waits) runs step by step every time. The capture finds this out before any of the work has
+run.
 
-A graph has addresses. Its temporary arrays come from a memory pool that serves nothing else, so that they stay where
-they are; what goes in and out lies at fixed places, and comes and goes through page-locked memory, inside the graph.
-PEs launch graphs of the same work, or none of them does: where one's sums meet others', a graph has places of its own.
+A graph contains addresses. Its temporary arrays come from a separate memory pool, so they never move. Its input and
+output have fixed addresses, and are copied from and to page-locked memory inside the graph. Either all PEs launch
+graphs of the same work, or none does: all-reduces inside graphs use separate buffers.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _log = logging.getLogger(__name__)
 
 
 class NotRecordedError(Exception):
-    """A graph cannot have this: it needs the host, or other PEs' hosts."""
+    """A CUDA graph cannot contain this operation: it needs the host, or other PEs' hosts."""
 
 
 class Recorder:
-    """What a PE's world knows of the graph that is being captured."""
+    """The state of a PE's CUDA graph capture."""
 
     def __init__(self) -> None:
         self._met: list[str] | None = None  # None: nothing is being captured
-        self.sums = 0  # over PEs, in the graph that is being captured
-        self.memories: WeakSet[_Memory] = WeakSet()  # that works have for themselves
+        self.sums = 0  # all-reduces in the graph that is being captured
+        self.memories: WeakSet[_Memory] = WeakSet()  # the separate pools of repeated works
 
     @property
     def active(self) -> bool:
-        """Whether a graph is being captured."""
+        """Return whether a graph is being captured."""
         return self._met is not None
 
     def refuse(self, what: str) -> None:
-        """Raise NotRecordedError while a graph is being captured: ``what`` is nothing for a graph."""
+        """Raise NotRecordedError while a graph is being captured: a graph cannot contain ``what``."""
         if self._met is not None:
             raise NotRecordedError(what)
 
     def meets(self, what: str) -> bool:
-        """Whether a launch that waits for all PEs is part of a graph: each launch of the graph tells of it."""
+        """Return whether a launch that waits for all PEs is being captured; each launch of the graph reports it."""
         if self._met is None:
             return False
         self._met.append(what)
@@ -61,7 +61,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[list[str]]:
-        """A graph is being captured; gives the launches in it that wait for all PEs."""
+        """Record the block as a capture; yields the list of its launches that wait for all PEs."""
         self._met, self.sums = [], 0
         try:
             yield self._met
@@ -70,9 +70,9 @@ class Recorder:
 
 
 class _Memory:
-    """What a work takes for its arrays; nothing else must have a part in it.
+    """The memory pool of one repeated work, which nothing else may use.
 
-    A graph writes to all that it has been captured with, also where another's arrays lie by now.
+    A graph writes to all memory that it was captured with, even if other arrays were there by now.
     """
 
     def __init__(self, world: GpuArrays) -> None:
@@ -81,9 +81,9 @@ class _Memory:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Arrays that are made inside come from here."""
+        """Allocate the block's arrays from this pool."""
         if self._pool is None:
-            # What earlier passes left is to serve these.
+            # Free the memory that earlier work has cached, so that this pool can use it.
             self._world.give_back()
             self._pool = cupy.cuda.MemoryPool(self._allocate)
             self._recorder.memories.add(self)
@@ -94,45 +94,45 @@ class _Memory:
         try:
             return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
         except cupy.cuda.runtime.CUDARuntimeError:
-            # The pool would free what no array has any more: the graph that is being captured has it.
+            # The pool would free unused blocks to make room, but the graph that is being captured uses them.
             self._recorder.refuse("more memory than there is")
             raise
 
     @property
     def bytes(self) -> int:
-        """That the pool has of the GPU."""
+        """Return the bytes of GPU memory that the pool has."""
         return 0 if self._pool is None else int(self._pool.total_bytes())
 
     def give_back(self) -> None:
-        """Free what no array is in; there must be no graph."""
+        """Free unused blocks; there must be no graph."""
         if self._pool is not None:
             self._world.note_memory()
             self._pool.free_all_blocks()
 
 
 class Repeated:
-    """See ``mgg.backend.api.Repeated``.
+    """A ``mgg.backend.api.Repeated``.
 
     Args:
-        world: of the PE.
-        work: what is submitted; it must not depend on the host's numbers that change, and read and write nothing but
-            its argument, arrays that stay, and what it makes.
-        entries: numbers that it is given.
+        world: the PE's World.
+        work: the work; it must not depend on changing numbers of the host, and must read and write only its argument,
+            arrays whose addresses do not change, and arrays that it makes.
+        entries: length of its argument.
     """
 
     def __init__(self, world: GpuArrays, work: Callable[[Array], tuple[Array, Any]], entries: int) -> None:
         self._world, self._memory, self._work = world, _Memory(world), work
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
-        self._others: Any = None  # what came with the result, of the last run or of the graph
+        self._others: Any = None  # second return value of the last run or of the graph
         self._graph: Any = None
         self._met: list[str] = []
-        self._bytes: dict[str, int] = {}  # that the graph moves, by operation
+        self._bytes: dict[str, int] = {}  # bytes that the graph moves, by operation
         self._ran = self._refused = False
 
     def submit(self, numbers: np.ndarray) -> Any:
         """See ``mgg.backend.api.Repeated``."""
-        self._host[:] = numbers  # what was submitted before has been waited for
+        self._host[:] = numbers  # safe: the previous submission has been waited for
         if self._graph is None and self._ran and not self._refused:
             self._capture()
         if self._graph is None:
@@ -159,7 +159,7 @@ class Repeated:
         self._memory.give_back()
 
     def _run(self) -> None:
-        """Submit all of it to the current stream."""
+        """Submit the work step by step to the current stream."""
         copied(self._given.data.ptr, self._host.ctypes.data, self._host.nbytes, cupy.cuda.runtime.memcpyHostToDevice)
         found, others = self._work(self._given)
         if found.dtype != np.float64 or not found.flags.c_contiguous:
@@ -170,7 +170,7 @@ class Repeated:
         self._others = others
 
     def _capture(self) -> None:
-        """Make the graph, or find that a PE has none (collective); nothing is done on the GPU."""
+        """Capture the graph, or find that some PE cannot (collective); the GPU does no work."""
         world, stream = self._world, cupy.cuda.get_current_stream()
         before, graph = dict(world.counters.bytes), None
         try:
@@ -181,7 +181,7 @@ class Repeated:
         except NotRecordedError as error:
             _log.debug("no CUDA graph: %s", error)
             self._refused = True
-        except (RuntimeError, MemoryError) as error:  # CUDA's and its libraries' are RuntimeErrors
+        except (RuntimeError, MemoryError) as error:  # errors of CUDA and its libraries are RuntimeErrors
             _warn_once(f"no CUDA graph, so work is submitted step by step: {' '.join(str(error).split())}")
             self._refused = True
         if not all(world.gather(graph is not None)):
@@ -197,7 +197,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(line: str) -> None:
-    """Nobody has foreseen it, and all goes on without: what takes longer now must say why."""
+    """Warn once about an unexpected failure: the work continues without a graph, but takes longer."""
     if line not in _warned:
         _warned.add(line)
         _log.warning("%s", line)
@@ -205,14 +205,14 @@ def _warn_once(line: str) -> None:
 
 @contextmanager
 def _captured(stream: Any) -> Iterator[Callable[[], Any]]:
-    """What is submitted to ``stream`` inside is captured; gives what returns the graph afterwards."""
+    """Capture the block's work on ``stream``; yields a function that returns the graph afterwards."""
     made: list[Any] = []
     stream.begin_capture()
     try:
         yield lambda: made[0]
     except BaseException:
         try:
-            stream.end_capture()  # the stream must leave its capture whatever has become of that
+            stream.end_capture()  # the stream must leave capture mode even if the capture has failed
         except RuntimeError as error:
             _log.debug("the capture ended with %s", error)
         raise
@@ -220,7 +220,7 @@ def _captured(stream: Any) -> Iterator[Callable[[], Any]]:
 
 
 def _page_locked(entries: int) -> np.ndarray:
-    """float64 [entries] in memory that GPUs copy from and to by themselves."""
+    """Return float64 [entries] in page-locked memory, which GPUs copy without the host."""
     memory = cupy.cuda.alloc_pinned_memory(max(entries, 1) * _DOUBLE)
     return np.frombuffer(memory, np.float64, entries)
 

@@ -1,9 +1,9 @@
 """Collectives between GPUs through NCCL (cupy.cuda.nccl), in the order of the streams; MPI carries the control data.
 
 A team has one communicator for both streams of a PE. Each operation first waits, on the GPU, for the team's last one,
-so all PEs run a team's operations in the order in which they were submitted, whichever streams these went to.
-NVSHMEM's barrier takes one thread block and NCCL at most a few dozen: both fit a GPU side by side with room to spare,
-and products end by themselves, so a barrier on one stream and a transfer on the other let each other start.
+so all PEs run a team's operations in the order of submission, whichever streams they use. NVSHMEM's barrier takes one
+thread block and NCCL at most a few dozen. Both fit on a GPU at once with room to spare, and products end by
+themselves, so a barrier on one stream and a transfer on the other never block each other.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _GATHERED = 2**20
 
 
 class Watch(Protocol):
-    """Sees that nothing waits for ever."""
+    """The parts of ``StreamWatch`` that NCCL's operations use."""
 
     def mark(self, what: str, number: int | None = None) -> Any:
-        """Mark this point of the current stream: an event that must come to pass."""
+        """Mark this point of the current stream, which it must pass within the time limit."""
 
     def blocked(self, what: str) -> AbstractContextManager[None]:
-        """The host may have to wait for other PEs inside."""
+        """Watch a block in which the host may wait for other PEs."""
 
 
 class NcclTeam:
     """This PE's view of a team; see ``Team`` for the methods.
 
     Args:
-        pes: the team.
+        pes: the team's PEs.
         rank: this PE.
-        communicator: NCCL's, of the same PEs in the same order; None for a PE alone.
+        communicator: NCCL's communicator of the same PEs in the same order; None for a team of one PE.
         counters: bytes that this PE moved.
-        watch: is told of everything that waits for other PEs.
-        arrive: counts this PE's calls, for a team of all PEs: the watch then knows who is late.
+        watch: watches everything that waits for other PEs.
+        arrive: counts this PE's calls in a team of all PEs, so that the watch can name late PEs; else None.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NcclTeam:
         self.pes = pes
         self._place = pes.index(rank)
         self._communicator, self._counters, self._watch, self._arrive = communicator, counters, watch, arrive
-        self._last: Any = None  # the event behind the last operation
+        self._last: Any = None  # the event after the last operation
 
     def broadcast(self, values: Array, root: int) -> None:
         """Copy PE ``root``'s values (collective)."""
@@ -68,14 +68,14 @@ class NcclTeam:
             self._counters.add("broadcast", values.nbytes)
 
     def shift(self, send: Array, receive: Array, step: int) -> None:
-        """Send to the PE ``step`` places on, receive from the one ``step`` places before (collective)."""
+        """Send to the PE ``step`` places later, receive from the PE ``step`` places earlier (collective)."""
         target, source = (self._place + step) % len(self.pes), (self._place - step) % len(self.pes)
         if source == self._place:
             receive[...] = send
             return
         nccl = _library()
         with self._operation("a shift") as stream:
-            # A group, because each PE's two halves must be under way together.
+            # A group, because each PE's send and receive must run concurrently.
             nccl.groupStart()
             if send.size:
                 self._communicator.send(_address(send), send.size, nccl.NCCL_FLOAT32, target, stream)
@@ -85,7 +85,7 @@ class NcclTeam:
         self._counters.add("shift", receive.nbytes)
 
     def all_gather(self, values: Array, out: Array) -> None:
-        """Collect the values of all (collective)."""
+        """Collect the values of all PEs (collective)."""
         if self._communicator is None:
             out[0] = values
         elif values.size:
@@ -95,7 +95,7 @@ class NcclTeam:
             self._counters.add("all_gather", out.nbytes - values.nbytes)
 
     def reduce_scatter(self, values: Array, out: Array) -> None:
-        """Sum in float32, in an order that the communicator fixed when it was made (collective)."""
+        """Sum in float32, in an order that the communicator fixes when it is made (collective)."""
         if self._communicator is None:
             out[...] = values[0]
         elif values.size:
@@ -107,7 +107,7 @@ class NcclTeam:
             self._counters.add("reduce_scatter", values.nbytes - out.nbytes)
 
     def all_reduce(self, values: Array) -> Array:
-        """Sum in rank order, of any type: the same bits as on CPU ranks (collective)."""
+        """Sum values of any type in rank order, with the same bits as on CPU ranks (collective)."""
         if self._communicator is None or not values.size:
             return values.copy()
         size = len(self.pes)
@@ -116,7 +116,7 @@ class NcclTeam:
             self._collect(values.reshape(-1), copies)
             self._counters.add("all_reduce", (size - 1) * values.nbytes)
             return in_rank_order([copies[place] for place in range(size)]).reshape(values.shape)
-        # Each PE sums a part and tells the others: memory and bytes do not grow with the PEs.
+        # Each PE sums one part, and all gather the sums: memory and bytes do not grow with the PEs.
         parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
         parts.reshape(-1)[: values.size] = values.reshape(-1)
         theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
@@ -126,7 +126,7 @@ class NcclTeam:
         return total.reshape(-1)[: values.size].reshape(values.shape)
 
     def _collect(self, values: Array, out: Array) -> None:
-        """The bytes of all, whatever their type."""
+        """Collect the bytes of all PEs, whatever their type."""
         with self._operation("an all-reduce") as stream:
             ends = int(values.data.ptr), int(out.data.ptr)
             self._communicator.allGather(*ends, values.nbytes, _library().NCCL_INT8, stream)
@@ -143,7 +143,7 @@ class NcclTeam:
 
     @contextmanager
     def _operation(self, what: str) -> Iterator[int]:
-        """Submit one operation to the current stream, whose pointer this gives, behind the team's last one."""
+        """Submit one operation to the current stream after the team's last one; yields the stream's pointer."""
         stream = cupy.cuda.get_current_stream()
         if self._last is not None:
             stream.wait_event(self._last)
@@ -159,7 +159,7 @@ class NcclTeam:
         self._last = self._watch.mark(what, number)
 
     def close(self) -> None:
-        """Destroy the communicator (collective), once the streams have done its work."""
+        """Destroy the communicator (collective); the streams must have finished its work."""
         if self._communicator is not None:
             with self._watch.blocked("NCCL to end"):
                 self._communicator.destroy()
@@ -169,8 +169,8 @@ class NcclTeams:
     """The teams of a job, each made at its first use.
 
     Args:
-        control: the same PEs over MPI.
-        watch: is told of everything that waits for other PEs.
+        control: a World of the same PEs over MPI.
+        watch: watches everything that waits for other PEs.
         arrive: counts the calls that all PEs make.
     """
 
@@ -179,7 +179,7 @@ class NcclTeams:
         self._teams: dict[tuple[int, ...], NcclTeam] = {}
 
     def everyone(self) -> NcclTeam:
-        """The team of all PEs (collective)."""
+        """Return the team of all PEs (collective)."""
         pes = tuple(range(self._control.size))
         return self._teams.get(pes) or self.team(pes)
 
@@ -191,7 +191,7 @@ class NcclTeams:
         if any(len(team) > 1 for team in teams):
             together(control, _check)
         first = control.rank == mine[0] and len(mine) > 1 and mine not in self._teams
-        # Whoever has come here gets past the gather: NCCL, which waits for the PEs of a team, then finds them there.
+        # NCCL waits for all PEs of a team; after this gather, all of them are about to call it.
         keys = control.gather(_library().get_unique_id() if first else None)
         if mine not in self._teams:
             self._teams[mine] = NcclTeam(
@@ -213,19 +213,19 @@ class NcclTeams:
             ) from None
 
     def close(self) -> None:
-        """Destroy every communicator (collective), once the streams have done their work."""
+        """Destroy every communicator (collective); the streams must have finished their work."""
         for team in self._teams.values():
             team.close()
         self._teams.clear()
 
 
 def missing() -> str | None:
-    """What to do where there is no NCCL, in one line; None where there is."""
+    """Return one line on how to install NCCL; None if it is there."""
     return None if _library().available else f"NCCL is missing: pip install {wheel('nvidia-nccl')}"
 
 
 def version() -> str:
-    """Version of the NCCL library in use, which must not be missing."""
+    """Return the version of the NCCL library, which must not be missing."""
     number = _library().get_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
@@ -237,12 +237,12 @@ def _check() -> None:
 
 
 def _library() -> ModuleType:
-    """CuPy's binding, which CuPy does not import by itself: it loads libnccl.so.2 of the wheel or of the system."""
+    """Import CuPy's binding, which loads libnccl.so.2 of the wheel or the system; CuPy itself does not import it."""
     return importlib.import_module("cupy.cuda.nccl")
 
 
 def _address(values: Array) -> int:
-    """Where the values are; raises ValueError unless they are float32, one after the other."""
+    """Return the address of the values; raises ValueError unless they are contiguous float32."""
     if values.dtype != np.float32 or not values.flags.c_contiguous:
         raise ValueError(f"NCCL needs a contiguous float32 array, found {values.dtype} of shape {values.shape}")
     return int(values.data.ptr)

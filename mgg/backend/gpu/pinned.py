@@ -1,4 +1,4 @@
-"""Host memory that every GPU of a host reads in place: page-locked, mapped, of one process or of several."""
+"""Page-locked, mapped host memory that every GPU of a host reads in place, for one process or several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgg.backend.machine import host_memory
 from mgg.errors import MachineError, MggError, memory_error
 
 SHARED_MEMORY = Path("/dev/shm")
-# cudaHostRegisterPortable: for all GPUs of the process; cudaHostRegisterMapped: addressable by kernels.
+# cudaHostRegisterPortable: for all GPUs of the process; cudaHostRegisterMapped: kernels can address it.
 _PORTABLE_MAPPED = 1 | 2
 
 
@@ -27,7 +27,7 @@ class Region:
         mapping: the memory; page-locked until ``close``.
 
     Attributes:
-        bytes: uint8, all of it.
+        bytes: the whole memory, uint8.
 
     Raises:
         MachineError: CUDA cannot lock the pages.
@@ -48,11 +48,11 @@ class Region:
             ) from None
 
     def address(self) -> int:
-        """Where the current GPU finds the region."""
+        """Return the region's address on the current GPU."""
         return int(cupy.cuda.runtime.pointerGetAttributes(self._host).devicePointer)
 
     def close(self) -> None:
-        """Give the memory back; no GPU may be using it."""
+        """Free the memory; no GPU may be using it."""
         cupy.cuda.runtime.hostUnregister(self._host)
         self._unmap()
 
@@ -62,7 +62,7 @@ class Region:
 
 
 def anonymous(size: int) -> Region:
-    """A region of ``size`` bytes of zeros for this process alone; raises MachineError where RAM is short."""
+    """Return a region of ``size`` zero bytes for this process alone; raises MachineError if RAM is short."""
     free = host_memory.available()
     if size > free:
         raise memory_error(f"{size} bytes of host memory are needed and {free} are free: use fewer columns")
@@ -70,9 +70,9 @@ def anonymous(size: int) -> Region:
 
 
 def shared(control: World, size: int) -> Region:
-    """A region of ``size`` bytes of zeros that all PEs map, on one host (collective); raises MachineError.
+    """Return a region of ``size`` zero bytes that all PEs of one host map (collective); raises MachineError.
 
-    Its file in /dev/shm is gone before anybody uses the memory, so nothing is left behind by PEs that die.
+    Its file in /dev/shm is removed before the memory is used, so PEs that die leave nothing behind.
     """
     made = together(control, lambda: _make(size) if control.rank == 0 else None)
     path = control.gather(made)[0]
@@ -80,7 +80,7 @@ def shared(control: World, size: int) -> Region:
     try:
         together(control, lambda: locked.append(Region(_map(path, size))))
     except MggError:
-        # Another PE could not: what this one has locked would stay locked.
+        # Another PE failed: without this, memory locked here would stay locked.
         for region in locked:
             region.close()
         raise
@@ -91,7 +91,7 @@ def shared(control: World, size: int) -> Region:
 
 
 def _make(size: int) -> Path:
-    """A file of ``size`` bytes in shared memory, which then has them: writing past its end would kill the process."""
+    """Create a file in shared memory with ``size`` allocated bytes: without them, a write would kill the process."""
     try:
         status = os.statvfs(SHARED_MEMORY)
         handle, name = tempfile.mkstemp(prefix="mgg-", dir=SHARED_MEMORY)
@@ -103,7 +103,7 @@ def _make(size: int) -> Path:
         if size <= free:
             os.posix_fallocate(handle, 0, size)
             return Path(name)
-    except OSError as error:  # others have taken the space since, or there is a quota
+    except OSError as error:  # another process has taken the space since, or there is a quota
         refused = f", which it refuses: {error.strerror or error}"
     finally:
         os.close(handle)

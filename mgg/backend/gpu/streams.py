@@ -1,4 +1,4 @@
-"""The second stream of a PE with a GPU: what ``World.aside`` submits to."""
+"""The side stream of a GPU PE, to which ``World.aside`` submits."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mgg.kernel.cuda.dependent_launch import urgent_stream
 
 
 class EventWork:
-    """Work on the second stream up to an event."""
+    """Work on the side stream up to an event."""
 
     def __init__(self) -> None:
         self._event = cupy.cuda.Event(disable_timing=True)
 
     def done_here(self) -> None:
-        """The current stream has been given all of the work."""
+        """Record that the current stream has been given all of the work."""
         self._event.record(cupy.cuda.get_current_stream())
 
     def wait(self) -> None:
-        """Let the current stream wait for the work."""
+        """Make the current stream wait for the work."""
         cupy.cuda.get_current_stream().wait_event(self._event)
 
 
 class SideStream:
-    """A stream beside the current one, made at its first use on the device that is current then.
+    """A second stream, made at its first use on the device that is current then.
 
-    Its blocks come first: transfers are to start before waiting arithmetic.
+    It has a high priority, so that transfers start before waiting arithmetic.
     """
 
     @cached_property
@@ -39,7 +39,7 @@ class SideStream:
 
     @contextmanager
     def aside(self) -> Iterator[EventWork]:
-        """The enclosed work goes to the second stream, behind what the current stream has been given so far."""
+        """Submit the block to the side stream, after the current stream's work so far."""
         before, work = EventWork(), EventWork()
         before.done_here()
         with self._stream:

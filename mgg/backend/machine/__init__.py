@@ -1,1 +1,1 @@
-"""What a machine is and what a job may use of it: probes, facts for records, cores, memory, topology, Slurm."""
+"""Facts about a machine and what a job may use of it: probes, record fields, cores, memory, topology, Slurm."""

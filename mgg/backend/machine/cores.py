@@ -1,9 +1,9 @@
-"""Cores of ranks. Ranks with GPUs that a launcher has bound to very few take their share of the free ones.
+"""CPU cores of ranks: GPU ranks that a launcher has bound to very few cores take a share of the free ones.
 
-Open MPI binds each of two ranks to one core by default. A rank with a GPU has threads of CUDA, NVSHMEM and NCCL beside
-its own, some of which spin, and compilers that inherit its mask. Cores that somebody else may count on are left alone:
-what the launcher itself may not use (``taskset``), what cgroups withhold, and all beyond a job's own where a scheduler
-does not confine it. CPU PEs stay where they are bound, and must have a core for each of their threads.
+Open MPI binds each of two ranks to one core by default. A GPU rank also has threads of CUDA, NVSHMEM and NCCL, some of
+which spin, and compilers that inherit its mask. Ranks never take cores that may belong to others: cores that the
+launcher itself may not use (``taskset``), cores that cgroups withhold, and, if the scheduler does not confine the job,
+any core beyond the rank's own. CPU PEs stay where they are bound, and need one core per thread.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from mgg.backend.api import World, together
 from mgg.backend.job import job_size, launcher
 from mgg.errors import InputError
 
-#: What says whether ranks may leave the cores they are bound to.
+#: Environment variable that decides whether ranks may leave the cores they are bound to.
 VARIABLE = "MGG_BIND"
-#: Cores a rank that are enough: its own thread, and those of CUDA, NVSHMEM and NCCL that may spin beside it.
+#: Cores that are enough for a rank: for its own thread, and those of CUDA, NVSHMEM and NCCL that may spin.
 ENOUGH = 4
 _CHOICES = ("auto", "keep", "spread")
 _SCHEDULERS = {
     "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "SGE_ROOT": "Grid Engine", "FLUX_JOB_ID": "Flux", "OAR_JOB_ID": "OAR",
     "COBALT_JOBID": "Cobalt",
 }  # fmt: skip
-_MOST = 4096  # cores that a host may have
+_MOST = 4096  # maximum number of cores of a host
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a rank may run on.
+    """The cores that a rank is bound to and may use.
 
     Attributes:
-        host: where it is.
-        bound: the cores of its mask.
-        allowed: those that its launcher and the cgroups would let it have.
-        kept: why it must not leave ``bound``; None where it may.
+        host: the rank's host.
+        bound: the cores in its mask.
+        allowed: the cores that its launcher and the cgroups permit.
+        kept: why it must not leave ``bound``; None if it may.
     """
 
     host: str
@@ -50,7 +50,7 @@ class Found:
 
 
 def find(host: str) -> Found:
-    """That of this process.
+    """Return the cores of this process.
 
     Raises:
         InputError: MGG_BIND is none of auto, keep, spread.
@@ -68,16 +68,16 @@ def find(host: str) -> Found:
 
 
 def withheld(allowed: frozenset[int], environment: Mapping[str, str], online: int | None = None) -> str | None:
-    """Why cores of ``allowed`` may be another job's; None where all of them are this one's.
+    """Return why some ``allowed`` cores may belong to another job; None if all of them belong to this one.
 
     Args:
-        allowed: what the kernel would let this job have.
-        environment: variables of the scheduler.
-        online: cores of the host.
+        allowed: the cores that the kernel permits this job.
+        environment: the environment, with the scheduler's variables.
+        online: number of cores of the host; None: ask the system.
     """
     if "SLURM_JOB_ID" in environment:
         count = environment.get("SLURM_CPUS_ON_NODE") or environment.get("SLURM_JOB_CPUS_PER_NODE", "")
-        # As 32(x2),16: of which node is not said.
+        # For example "32(x2),16", which does not say which node has which number.
         given = [int(each) for part in count.split(",") if (each := part.partition("(")[0]).isdigit()]
         if given and len(allowed) <= min(given):
             return None
@@ -88,34 +88,35 @@ def withheld(allowed: frozenset[int], environment: Mapping[str, str], online: in
 
 
 def share(masks: Sequence[frozenset[int]], allowed: frozenset[int], place: int) -> frozenset[int]:
-    """The cores that rank ``place`` of a host takes: its own, and an equal part of those that no rank is bound to.
+    """Return the cores for rank ``place`` of a host: its own, and an equal share of the cores bound to no rank.
 
     Args:
-        masks: what each rank of the host is bound to.
-        allowed: what they might have.
+        masks: the cores that each rank of the host is bound to.
+        allowed: the cores that all of them may use.
+        place: the rank's place among the ranks of its host.
 
     Returns:
-        ``masks[place]`` where the launcher has not bound each rank to cores of its own, or to enough of them.
+        The cores; just ``masks[place]`` if the ranks' masks overlap, or if this rank has enough cores.
     """
     mine, taken = masks[place], frozenset[int]().union(*masks)
     apart = sum(map(len, masks)) == len(taken)
     free = sorted(allowed - taken)
     if not apart or len(mine) >= ENOUGH:
         return mine
-    if len(free) < len(masks):  # too few for a part each
+    if len(free) < len(masks):  # too few for a share each
         return mine | frozenset(free)
-    # In the order of the cores, so that a rank stays near those it was bound to.
+    # Shares follow the order of the cores, so that a rank stays near the cores it was bound to.
     turn = sorted(range(len(masks)), key=lambda each: min(masks[each])).index(place)
     first, last = (len(free) * edge // len(masks) for edge in (turn, turn + 1))
     return mine | frozenset(free[first:last])
 
 
 def spread(world: World, host: str) -> None:
-    """Let all threads of this rank run on its share of the host's cores; rank 0 says what was found (collective).
+    """Let all threads of this rank run on its share of the host's cores; rank 0 reports the binding (collective).
 
     Args:
-        world: the ranks, whose control data is carried by MPI.
-        host: of this rank.
+        world: a World that carries control data between the ranks.
+        host: this rank's host.
 
     Raises:
         InputError: MGG_BIND is none of auto, keep, spread (on every rank).
@@ -134,12 +135,12 @@ def spread(world: World, host: str) -> None:
 
 
 def check_threads(world: World, threads: int, host: str) -> None:
-    """Raise InputError, on every PE, where ``threads`` of each CPU PE outnumber cores (collective).
+    """Raise InputError on every PE if CPU PEs have more threads than cores (collective).
 
     Args:
-        world: the PEs.
-        threads: of each of them.
-        host: where this one is.
+        world: this PE's view of the job.
+        threads: threads per PE.
+        host: this PE's host.
     """
     members: list[tuple[str, frozenset[int], str]] = world.gather((host, frozenset(os.sched_getaffinity(0)), binder()))
     masks: dict[str, list[frozenset[int]]] = {}
@@ -168,7 +169,7 @@ def _counted(cores: frozenset[int]) -> str:
 def said(
     masks: Sequence[frozenset[int]], allowed: frozenset[int], cores: frozenset[int], kept: str | None
 ) -> str | None:
-    """The line about the ranks of a host, of which the first has taken ``cores``; None where none is bound closely."""
+    """Return the line about a host whose first rank has taken ``cores``; None if its ranks have enough cores."""
     mine, every = masks[0], frozenset[int]().union(*masks)
     unbound = mine == allowed and len(mine) >= len(masks)
     if unbound or len(mine) >= ENOUGH * len(masks) or (len(mine) >= ENOUGH and every != mine):
@@ -186,7 +187,7 @@ def said(
 
 
 def binder() -> str:
-    """Who has bound this rank, as far as the environment shows."""
+    """Return the name of the launcher that has bound this rank, according to the environment."""
     if "OMPI_COMM_WORLD_SIZE" in os.environ:
         return "Open MPI"
     if "SLURM_STEP_ID" in os.environ or "SLURM_PROCID" in os.environ:
@@ -195,7 +196,7 @@ def binder() -> str:
 
 
 def described(host: str) -> str:
-    """For ``mgg doctor``: the cores of this process, and those that it might have."""
+    """Return the line of ``mgg doctor`` about the cores of this process and those that it may use."""
     found = find(host)
     if found.bound == found.allowed:
         return f"{len(found.bound)} of the {len(_granted())} that the system would grant"
@@ -205,17 +206,17 @@ def described(host: str) -> str:
 
 
 def widen(bound: Iterable[int], cores: Iterable[int]) -> None:
-    """Let the threads of this process that are bound to ``bound`` run on ``cores``; later ones inherit it."""
+    """Let the threads of this process that are bound to ``bound`` run on ``cores``; later threads inherit the mask."""
     old = set(bound)
     for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the thread has ended
             if os.sched_getaffinity(int(task.name)) == old:
                 os.sched_setaffinity(int(task.name), cores)
     os.sched_setaffinity(0, cores)
 
 
 def _granted() -> frozenset[int]:
-    """What the kernel would grant this process, its cgroups' cpusets and cores that are off counted: a thread asks."""
+    """Return the cores that the kernel grants this process, within cpusets and online cores; a trial thread asks."""
     granted = frozenset[int]()
 
     def ask() -> None:

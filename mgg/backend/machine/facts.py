@@ -1,4 +1,4 @@
-"""What records tell of a job: its machine, its versions, what it used."""
+"""The fields of records that describe a job: its machine, its versions and the resources it used."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mgg.record import Machine
 
 
 def job_machine(world: World) -> Machine:
-    """The machine of the whole job, for records (collective)."""
+    """Return the machine of the whole job, for records (collective)."""
     members = world.gather((my_cores(), platform.node(), world.gpu_bus, world.gpu))
-    # Each once, however many PEs share it.
+    # Each GPU counts once, even if PEs share it.
     gpus = {(host, bus): gpu for _, host, bus, gpu in members if gpu}
     return this_machine(set().union(*(member[0] for member in members)), gpus.values())
 
 
 def job_fields(world: World) -> dict[str, Any]:
-    """The fields of a record that tell of its job, the same for every kind of record (collective).
+    """Return the fields that describe the job, the same for every kind of record (collective).
 
-    To be asked for when all that the record is about is done: what the job has used until then is among them.
+    Call it when the recorded work is done: the fields include the resources that the job has used so far.
     """
     return {
         "backend": world.name,
@@ -41,18 +41,18 @@ def job_fields(world: World) -> dict[str, Any]:
 
 
 def _origin(world: World) -> dict[str, str | None]:
-    """Where the job's records come from, as its first PE says (collective)."""
+    """Return the origin of the job's records, as its first PE sees it (collective)."""
     hosts = world.gather(this_host([world.gpu]))
     return world.gather(origin(hosts) if world.rank == 0 else None)[0]
 
 
 def my_cores() -> set[tuple[str, int]]:
-    """The cores this process may use, as pairs of host name and core number."""
+    """Return the cores this process may use, as pairs of host name and core number."""
     return {(platform.node(), core) for core in os.sched_getaffinity(0)}
 
 
 def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] = ()) -> Machine:
-    """Describe where a job runs: this process's host, and the ``cores`` of all PEs (by default this process's)."""
+    """Describe the job's machine: this process's host, and the ``cores`` of all PEs (default: this process's)."""
     cores = my_cores() if cores is None else cores
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     system = f"{platform.system()} {platform.release()}"
@@ -64,7 +64,7 @@ def this_machine(cores: set[tuple[str, int]] | None = None, gpus: Iterable[str] 
 
 
 def these_versions() -> dict[str, str]:
-    """Versions of MGG, Python and the installed libraries that compute or communicate."""
+    """Return the versions of MGG, Python and the installed libraries that compute or communicate."""
     versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
     libraries = ("mgg", "numpy", "scipy", "numba", "pyarrow", "mpi4py", "mpich")
     of_cuda = (f"{name}{cuda}" for cuda in (12, 13) for name in ("nvshmem4py-cu", "nvidia-nvshmem-cu"))

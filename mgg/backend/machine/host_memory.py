@@ -1,4 +1,4 @@
-"""Memory that this host can still give: what its kernel says, within the limits of the job's or container's cgroups."""
+"""Free memory of this host, within the limits of the job's or container's cgroups."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Version:
-    """How a version of cgroups calls a group's limit, what it uses, and in ``memory.stat`` what it caches of files."""
+    """A cgroup version's names of a group's limit, its usage, and its file cache in ``memory.stat``."""
 
     limit: str
     used: str
     cached: tuple[str, str]
 
 
-# Of version 1 the totals: the others leave out the groups below.
+# Version 1 needs the totals: its other counters leave out the groups below.
 _V1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
 _V2 = _Version("memory.max", "memory.current", ("active_file", "inactive_file"))
-#: Version 1 has no word for no limit: it says the largest number of whole pages, whose size differs.
+#: Version 1 writes "no limit" as the largest number of whole pages, which depends on the page size.
 _NO_LIMIT = 2**62
 
 
 def available(named: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process may still take.
+    """Return the bytes that this process may still allocate.
 
-    A job of Slurm has its limit in a group of its own or in one above, and each group counts what those below use: what
-    the tightest of them leaves is left.
+    A Slurm job has its limit in its own group or in one above, and each group counts the usage of the groups below. So
+    the group with the least memory left decides.
 
     Args:
         named: the file that names the groups of this process.
-        groups: where the groups are.
+        groups: the folder of the groups.
     """
-    # psutil asks the kernel about the host alone.
+    # psutil knows the host's memory, not the groups.
     left = [_left(group, version) for group, version in _groups(named, groups)]
     return min([int(psutil.virtual_memory().available), *(each for each in left if each is not None)])
 
 
 def mappable(size: int) -> bool:
-    """Whether the limits of this process (``ulimit -v``) let it map ``size`` bytes more."""
+    """Return whether the limits of this process (``ulimit -v``) let it map ``size`` more bytes."""
     if not size:
         return True
     try:
-        # Memory that is only read is not reserved, so that limits of the host as a whole do not count.
+        # The system reserves nothing for read-only memory, so only this process's limits count, not the host's.
         mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
     except (OSError, OverflowError):
         return False
@@ -60,7 +60,10 @@ def mappable(size: int) -> bool:
 
 
 def places(world: World, mine: T, *, hosts: bool = False) -> Iterator[tuple[list[int], list[T], int | None]]:
-    """PEs that share memory, what each said, and the bytes that are free there; GPUs share none (collective)."""
+    """Yield the PEs that share a memory, their ``mine`` values, and the free bytes of that memory (collective).
+
+    GPU PEs share no memory, so each is a group of its own unless ``hosts`` asks for the hosts' memory.
+    """
     by_gpu = bool(world.gpu) and not hosts
     everywhere = world.gather((platform.node(), mine, world.free_memory() if by_gpu else available()))
     groups: dict[Hashable, list[int]] = {}
@@ -72,10 +75,9 @@ def places(world: World, mine: T, *, hosts: bool = False) -> Iterator[tuple[list
 
 
 def _groups(named: Path, groups: Path) -> Iterator[tuple[Path, _Version]]:
-    """The groups of this process that may limit its memory, and those above them.
+    """Yield the groups of this process that may limit its memory, and the groups above them.
 
-    A container may name its group as its host does, and see as the root what is that group there: folders that are not
-    there are passed over.
+    A container may name its group as the host does but see that group as its root, so yielded folders may not exist.
     """
     try:
         lines = named.read_text(encoding="utf-8").splitlines()
@@ -89,7 +91,7 @@ def _groups(named: Path, groups: Path) -> Iterator[tuple[Path, _Version]]:
             root, version = groups / "memory", _V1
         else:
             continue
-        # A process outside of its namespace's root has a path that begins with "..".
+        # The path of a process outside its namespace's root begins with "..".
         group = root.joinpath(*(part for part in path.split("/") if part not in ("", "..")))
         for folder in (group, *group.parents):
             if folder.is_relative_to(root):
@@ -97,12 +99,12 @@ def _groups(named: Path, groups: Path) -> Iterator[tuple[Path, _Version]]:
 
 
 def _left(group: Path, version: _Version) -> int | None:
-    """What a group leaves of its limit; None without one."""
+    """Return the bytes left in a group; None without a limit."""
     try:
         limit = int((group / version.limit).read_text(encoding="ascii"))
         used = int((group / version.used).read_text(encoding="ascii"))
         facts = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-        # What is cached of files goes when memory is short.
+        # The system drops cached files if memory is short.
         cached = sum(int(facts.get(name, 0)) for name in version.cached)
     except (OSError, ValueError):
         return None  # no limit ("max"), or no such group

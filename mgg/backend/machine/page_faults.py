@@ -1,7 +1,7 @@
-"""GPU page faults of unified memory, and the bytes that move, as CUDA's driver tells CUPTI (package cupti-python).
+"""Counts GPU page faults of unified memory and the bytes that they move, through CUPTI (package cupti-python).
 
-Of CUPTI's activities only the counters of unified memory: they come from the driver, so that neither root nor a
-permission for hardware counters is needed. They are of the whole process, all of its GPUs and threads together.
+It uses CUPTI's counters of unified memory only. They come from CUDA's driver, so they need neither root nor permission
+for hardware counters. They count all GPUs and threads of the process together.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 
 from mgg.errors import MachineError
 
-_BUFFER = 8 * 2**20  # bytes; as NVIDIA's own samples take
-_PROBED = 2**20  # bytes of managed memory that the self-test faults on: pages of the host's and of the GPU's size
-_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also buffers that are not full
+_BUFFER = 8 * 2**20  # bytes, as in NVIDIA's samples
+_PROBED = 2**20  # bytes of managed memory for the self-test: enough for whole pages of the host and of the GPU
+_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: also flush buffers that are not full
 
 
 class Faults(NamedTuple):
-    """What was counted.
+    """The counts of a ``FaultCounter``.
 
     Attributes:
-        faults: page faults of GPUs. CUPTI counts groups of faults on one page, as Nsight Systems does.
-        seconds: sum over page faults of the time that the driver took for one; they may overlap.
-        migrated: bytes of pages that moved, from host to GPU, back, and between GPUs.
+        faults: page faults of GPUs; like Nsight Systems, CUPTI counts a group of faults on one page once.
+        seconds: sum of the driver's times per page fault; the times may overlap.
+        migrated: bytes of the pages that moved from host to GPU, back, and between GPUs.
     """
 
     faults: int
@@ -34,7 +34,7 @@ class Faults(NamedTuple):
 
 
 class FaultCounter:
-    """Counts from when it is made until ``stop``; one at a time in a process. All GPUs are to be idle at both moments.
+    """Counts from its creation until ``stop``; all GPUs must be idle at both moments. At most one per process.
 
     Raises:
         MachineError: cupti-python is missing, or CUPTI cannot count here; the message says why.
@@ -73,10 +73,10 @@ class FaultCounter:
                 self._migrated += each.value
 
     def stop(self) -> Faults:
-        """End counting.
+        """Stop counting and return the counts.
 
         Raises:
-            MachineError: CUPTI has lost records, so that nothing is known.
+            MachineError: CUPTI fails, or has lost records, so that the counts are unknown.
         """
         dropped = ctypes.c_size_t()
         try:
@@ -91,11 +91,10 @@ class FaultCounter:
 
 
 def begin() -> FaultCounter:
-    """A counter that counts from now on.
+    """Start a counter.
 
     Raises:
-        MachineError: as of ``FaultCounter``; or CUPTI, which refuses nothing, counts nothing either, as in some virtual
-            machines.
+        MachineError: see ``FaultCounter``; or CUPTI starts but counts nothing, as in some virtual machines.
     """
     if not _delivers():
         raise MachineError("CUPTI delivered no records of page faults here")
@@ -104,14 +103,14 @@ def begin() -> FaultCounter:
 
 @cache
 def _delivers() -> bool:
-    """Whether page faults made on purpose are counted; in the order of NVIDIA's samples, once in a process."""
+    """Return whether CUPTI counts deliberate page faults; runs once per process, in the order of NVIDIA's samples."""
     trial = FaultCounter()
     make_faults()
     return trial.stop().faults > 0
 
 
 def make_faults() -> None:
-    """Have the GPU read what the host has written into managed memory."""
+    """Cause page faults: the GPU reads managed memory that the host has written."""
     import cupy
 
     memory = cupy.cuda.malloc_managed(_PROBED)

@@ -1,4 +1,4 @@
-"""What this machine can run, and why not: ``mgg doctor``."""
+"""Probes for ``mgg doctor``: what this machine can run, and what is missing for the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgg.kernel import compile as kernels
 
 
 def report() -> dict[str, Any]:
-    """Facts about the machine and, for each backend, whether it works and what is missing."""
+    """Return facts about the machine and, for each backend, whether it works or what is missing."""
     machine = this_machine()
     return {
         "cpu": f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.1f} GiB",
@@ -69,7 +69,7 @@ def _nccl() -> str:
 
 
 def _gpus() -> dict[str, str]:
-    """The driver, and a line a GPU: what it is, which others it addresses, over what."""
+    """Return the driver and one line per GPU: its model, the GPUs that it addresses, and their links."""
     try:
         gpu = importlib.import_module("mgg.backend.gpu")
         lines = gpu.describe()
@@ -85,7 +85,7 @@ def _gpus() -> dict[str, str]:
 
 
 def _of_the_driver() -> int:
-    """GPUs that the NVIDIA driver lets this process have, asked without CuPy."""
+    """Return the number of GPUs that the NVIDIA driver offers this process, without CuPy."""
     count = ctypes.c_int()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -95,13 +95,13 @@ def _of_the_driver() -> int:
 
 
 def parse_links(matrix: str) -> dict[int, str]:
-    """The rows of GPUs in the matrix that ``nvidia-smi topo -m`` prints, each as a phrase of ``doctor``."""
+    """Return a phrase of ``doctor`` per GPU from the matrix that ``nvidia-smi topo -m`` prints."""
     rows = topology.connections(matrix)
     return {number: f", links {' '.join(words)}" for number, words in rows.items()} if len(rows) > 1 else {}
 
 
 def _kernels() -> dict[str, str]:
-    """What compiles kernels, and where they are kept."""
+    """Return the compiler of kernels and the folder of their cache."""
     try:
         nvcc = kernels.find_nvcc()
         compiler = f"{nvcc}, {kernels.nvcc_version(nvcc)}"
@@ -116,7 +116,7 @@ def _kernels() -> dict[str, str]:
 
 
 def _device_library() -> str:
-    """What kernels that call NVSHMEM are linked with."""
+    """Return the library that kernels that call NVSHMEM are linked with."""
     folder = kernels.nvshmem_folder()
     if folder is None:
         return (
@@ -130,7 +130,7 @@ def _device_library() -> str:
 
 
 def _host_library() -> str | None:
-    """Version of the NVSHMEM that PEs start; None where there is none."""
+    """Return the version of the NVSHMEM that PEs start; None if it is not installed."""
     try:
         version: str = importlib.import_module("mgg.backend.nvshmem").library_version()
     except (ImportError, RuntimeError, OSError):

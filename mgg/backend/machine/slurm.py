@@ -1,4 +1,4 @@
-"""What a Slurm cluster offers, tried out before a long run: ``mgg doctor --slurm``."""
+"""Checks what a Slurm cluster offers before a long run, with trial jobs: ``mgg doctor --slurm``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mgg.errors import InputError, MachineError
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a question to Slurm may take, that the trials wait for nodes, that the ranks of each may take after
-#: that, and that what they have said may take to show up here.
+#: Limits in seconds: for a question to Slurm, for nodes for the trials, for the ranks of each trial, and for their
+#: output to become visible here.
 QUESTION, QUEUE, RANKS, SHOWN = 30, 60, 120, 30
-#: What helps where sbatch says no.
+#: Advice if sbatch refuses a job.
 _CHOICES = "choose another --partition, or name the --account or --qos that your site wants"
-#: What Slurm's commands say where its controller is busy or away, in whatever words: it has not refused anything.
+#: Messages of Slurm's commands if its controller is busy or away, which is not a refusal.
 UNANSWERED = re.compile(
     "Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted"
     "|Connection (refused|timed out|reset)|Unexpected message received"
@@ -36,15 +36,15 @@ UNANSWERED = re.compile(
     "|Slurm backup controller in standby mode|temporarily (disabled|unable|unavailable)|job queue full",
     re.IGNORECASE,
 )
-#: Flavours of ``srun --mpi=list`` that MPI libraries of today speak.
+#: Flavours in ``srun --mpi=list`` that current MPI libraries support.
 _FLAVOURS = re.compile(r"pmi2|pmix|cray_shasta")
-#: GPUs of a node, as ``sinfo -o %G`` has them: gpu:8, gpu:h200:8(S:0-1).
+#: GPUs of a node, as ``sinfo -o %G`` prints them: gpu:8, gpu:h200:8(S:0-1).
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 @dataclass
 class Partition:
-    """One partition: if it is the cluster's default, nodes by state, kinds of nodes in words, nodes by their GPUs."""
+    """One partition: whether it is the default, its time limit, nodes by state, kinds of nodes, nodes by GPUs."""
 
     default: bool
     limit: str
@@ -53,23 +53,23 @@ class Partition:
     gpus: dict[int, int] = field(default_factory=dict)
 
     def spread(self) -> tuple[int, int]:
-        """Over how many nodes two ranks go, and how many GPUs each of these has for its ranks, at most one a rank."""
+        """Return the number of nodes for two ranks, and of GPUs per node for its ranks, at most one per rank."""
         with_gpus = {gpus: nodes for gpus, nodes in self.gpus.items() if gpus}
         nodes = min(2, sum((with_gpus or self.gpus).values()))
         return nodes, min(2 // max(nodes, 1), max(with_gpus, default=0))
 
     def gpus_per_node(self) -> int:
-        """GPUs of the nodes that have most of them; 0: none has any."""
+        """Return the largest number of GPUs of a node, 0 if no node has any."""
         return max(self.gpus, default=0)
 
     def minutes(self) -> float:
-        """The most that a job may take, infinite where the partition has no limit."""
+        """Return the time limit of jobs in minutes, infinite if the partition has none."""
         found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", self.limit)
         days, hours, minutes, seconds = (int(each or 0) for each in found.groups()) if found else (0, 0, 0, 0)
         return (days * 24 + hours) * 60 + minutes + seconds / 60 if found else math.inf
 
     def described(self) -> str:
-        """A line of ``doctor``."""
+        """Return the partition's line of ``mgg doctor``."""
         states = ", ".join(f"{count} {state}" for state, count in self.states.items())
         name = "default, " if self.default else ""
         return f"{name}nodes: {states}; each {' or '.join(self.kinds)}; jobs of at most {self.limit}"
@@ -77,13 +77,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class Trial:
-    """Two ranks that were started in one way.
+    """The result of starting two ranks with one launcher.
 
     Attributes:
-        launcher: what the profile's ``mpi`` would be.
-        works: both ranks were one MPI world and added up a number.
-        said: one phrase about it.
-        nodes: for each node that ran a rank, whether it saw the file in the shared folder.
+        launcher: the value for the profile's ``mpi``.
+        works: whether both ranks were in one MPI world and summed a number.
+        said: the result in one phrase.
+        nodes: node that ran a rank -> whether it saw the file in the shared folder.
     """
 
     launcher: str
@@ -95,19 +95,19 @@ class Trial:
 def report(
     folder: Path, partition: str | None = None, account: str | None = None, qos: str | None = None
 ) -> tuple[dict[str, str], bool]:
-    """Facts about the cluster that this login node belongs to, tried out where they can be; takes a minute or two.
+    """Return facts about this login node's cluster, tested with trial jobs if possible; takes a minute or two.
 
     Args:
-        folder: where the workflow will run, which every node must see; the one or two nodes of the trials are asked.
-        partition: the one whose nodes are tried; the cluster's default without one.
-        account: the one that is charged; the user's default without one.
-        qos: the quality of service of the trials; the user's default without one.
+        folder: the workflow's folder, which every node must see; checked on the one or two nodes of the trials.
+        partition: the partition to try; None: the cluster's default.
+        account: the account to charge; None: the user's default.
+        qos: the quality of service of the trials; None: the user's default.
 
     Returns:
-        The facts, and whether two ranks started in at least one way and every node that ran one saw ``folder``.
+        The facts, and whether two ranks started with at least one launcher and every node that ran one saw ``folder``.
 
     Raises:
-        MachineError: no Slurm here, or its controller does not answer.
+        MachineError: there is no Slurm here, or its controller does not answer.
         InputError: no such partition, or ``folder`` cannot be written.
     """
     for program in ("sinfo", "srun", "sbatch"):
@@ -133,11 +133,11 @@ def report(
 
 
 def cluster(partition: str | None = None) -> tuple[str, Partition, list[str]] | None:
-    """The name of a partition, what it is, and the flavours of MPI that srun has; None: there is no Slurm here.
+    """Return a partition's name, the partition, and srun's flavours of MPI; None if there is no Slurm here.
 
     Raises:
         MachineError: Slurm does not answer.
-        InputError: no such ``partition``, or none is the default and none is named.
+        InputError: ``partition`` does not exist or has no Slurm, or it is None and the cluster has no default.
     """
     if shutil.which("sinfo") is None:
         if partition:
@@ -149,9 +149,9 @@ def cluster(partition: str | None = None) -> tuple[str, Partition, list[str]] | 
 
 
 def time_limits() -> dict[str, int]:
-    """By partition the most whole minutes that a job may take; that of the default one stands under "", too.
+    """Return partition -> time limit of jobs in whole minutes; "" has the limit of the default partition.
 
-    Partitions without a limit are left out. Raises MachineError where Slurm does not answer.
+    Partitions without a limit are left out. Raises MachineError if Slurm does not answer.
     """
     partitions = _partitions()
     named = [*partitions.items(), *(("", each) for each in partitions.values() if each.default)]
@@ -163,7 +163,7 @@ def _partitions() -> dict[str, Partition]:
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """The partitions that ``sinfo -h -o "%P|%D|%c|%m|%G|%l|%T"`` prints, a line a state and kind of node."""
+    """Parse the output of ``sinfo -h -o "%P|%D|%c|%m|%G|%l|%T"``: one line per partition, state and kind of node."""
     found: dict[str, Partition] = {}
     for line in text.splitlines():
         if line.count("|") != 6:
@@ -179,12 +179,12 @@ def parse_partitions(text: str) -> dict[str, Partition]:
 
 
 def parse_flavours(text: str) -> list[str]:
-    """Of what ``srun --mpi=list`` prints, one or many a line, the flavours worth trying."""
+    """Return the flavours worth trying from the output of ``srun --mpi=list``, one or many per line."""
     return list(dict.fromkeys(word for word in re.split(r"[\s,:]+", text) if _FLAVOURS.fullmatch(word)))
 
 
 def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
-    """What the ranks of :mod:`.two_ranks` said: nodes and whether they saw the file; (size, sum) by rank."""
+    """Parse the output of :mod:`.two_ranks`: node -> whether it saw the file; (size, sum) of each rank."""
     nodes: dict[str, bool] = {}
     for node, said in _of_nodes(text):
         nodes[node] = said["seen"] and nodes.get(node, True)
@@ -192,21 +192,21 @@ def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
 
 
 def _of_nodes(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """What each rank said before MPI started, and the name of its node."""
+    """Return the name of each rank's node, and the rank's output before MPI started."""
     told = [said for said in _objects(text) if "node" in said]
-    # A launcher that takes its own environment along gives every rank the first node's SLURMD_NODENAME.
+    # A launcher that passes on its own environment gives every rank the first node's SLURMD_NODENAME.
     name = max(("node", "host"), key=lambda key: len({said.get(key) for said in told}))
     return [(said[name], said) for said in told]
 
 
 def _with_gpus(text: str) -> str:
-    """The nodes of the ranks, each with the GPUs that its ranks see."""
+    """Return the ranks' nodes in words, each with the GPUs that its ranks see."""
     gpus = {node: said.get("gpus") for node, said in _of_nodes(text)}
     return ", ".join(f"{node} (GPU {seen})" if seen else f"{node} (no GPU)" for node, seen in sorted(gpus.items()))
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in ``text``: launchers may join what two ranks print, and sites print lines of their own."""
+    """Yield the JSON objects in ``text``: launchers may join the output of two ranks, and sites add their own lines."""
     decoder, place = json.JSONDecoder(), text.find("{")
     while place >= 0:
         try:
@@ -218,7 +218,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _ask(*command: str) -> str:
-    """What a command of Slurm prints, on either stream."""
+    """Return the output of a Slurm command, both streams; raises MachineError if it fails."""
     asked = _run(*command)
     if asked.returncode:
         raise MachineError(f"{command[0]}: {_last_line(asked.stderr)}")
@@ -226,7 +226,7 @@ def _ask(*command: str) -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm; raises MachineError where it does not answer."""
+    """Run a Slurm command; raises MachineError if it does not answer."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=QUESTION, check=False, stdin=subprocess.DEVNULL
@@ -247,7 +247,7 @@ def _choose(partitions: dict[str, Partition], wanted: str | None) -> str:
 
 
 def _accounting() -> str:
-    """Whether sacct can tell how jobs ended, and the user's accounts."""
+    """Return in words whether sacct works, and the user's accounts."""
     try:
         _ask("sacct", "--allocations", "--noheader")
         accounts = _ask("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}",
@@ -259,9 +259,9 @@ def _accounting() -> str:
 
 
 def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> list[Trial]:
-    """Two ranks on ``spread`` nodes by plain srun, by srun with each flavour that it has, and by mpiexec.
+    """Start two ranks on ``spread`` nodes with plain srun, with srun and each of its flavours, and with mpiexec.
 
-    All of them in one batch job, with what the workflow's jobs find there. ``gpus``: ``where`` asks for some.
+    One batch job runs all trials, in the environment of the workflow's jobs. ``gpus``: whether ``where`` requests GPUs.
     """
     flavours = [f"srun --mpi={name}" for name in parse_flavours(_ask("srun", "--mpi=list"))]
     launchers = ["srun", *flavours, *(["mpiexec"] if shutil.which("mpiexec") else [])]
@@ -282,7 +282,7 @@ def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> l
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
     if not answers and not lack:
-        # The output file is a file of that node, too: its folder is not the one here.
+        # The output file was written on that node but is not here: the folder is not shared.
         return [Trial("any launcher", False, f"not known: {first} has written nothing into {folder}", {first: False})]
     if lack:
         return [Trial("any launcher", False, f"not tried: {lack}")]
@@ -294,18 +294,18 @@ def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> l
 
 
 def _start(launcher: str, nodes: int) -> list[str]:
-    """How the workflow starts two ranks, workflow/rules/launch.smk."""
+    """Return the command with which the workflow starts two ranks, see workflow/rules/launch.smk."""
     if launcher == "mpiexec":
         return ["mpiexec", "-n", "2"]
     return [*launcher.split(), f"--nodes={nodes}", "--ntasks=2", f"--ntasks-per-node={2 // nodes}", "--cpus-per-task=1"]
 
 
 def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
-    """Run a command as a batch job to its end; returns why it did not start, '' if it did, and its first node."""
+    """Run a command as a batch job to its end; return why it did not start ('': it did), and its first node."""
     first = "its node"
     sent = _run("sbatch", "--parsable", *request, "--wrap", shlex.join(command))
     if sent.returncode:
-        # All that it says: the policy that a job violates stands before the line that it violates one.
+        # Keep the whole message: the violated policy comes before the line that reports a violation.
         words = " ".join(sent.stderr.split())[:600] or f"exit code {sent.returncode}, no reason given"
         if UNANSWERED.search(words):
             return f"sbatch gets no answer, try again later: {words}", first
@@ -330,10 +330,10 @@ def _run_job(request: list[str], command: list[str]) -> tuple[str, str]:
 
 
 def _state_of(job: str, looks: int = 3) -> list[str] | None:
-    """State, first node and reason of a job that is in the queue; None once it has ended.
+    """Return state, first node and reason of a job in the queue; None once it has ended.
 
     Raises:
-        MachineError: Slurm does not answer, at that many ``looks``.
+        MachineError: Slurm does not answer in ``looks`` attempts.
     """
     try:
         asked = _run("squeue", "-h", "-j", job, "-o", "%T|%B|%r")
@@ -349,7 +349,7 @@ def _state_of(job: str, looks: int = 3) -> list[str] | None:
 
 
 def _answers(file: Path, wanted: int) -> list[dict[str, Any]]:
-    """What :mod:`mgg.backend.machine.slurm_job` has printed into ``file``; from another node that may take a while."""
+    """Read the output of :mod:`mgg.backend.machine.slurm_job`; from another node it may take a while to arrive."""
     for _ in range(SHOWN):
         found = [said for said in _objects(file.read_text(encoding="utf-8", errors="replace")) if "code" in said]
         if len(found) == wanted:
@@ -359,7 +359,7 @@ def _answers(file: Path, wanted: int) -> list[dict[str, Any]]:
 
 
 def _judge(launcher: str, spread: int, gpus: bool, code: int | None, out: str, err: str) -> Trial:
-    """What the output of two ranks, which were given GPUs or not, says of their launcher."""
+    """Judge a launcher by the output of its two ranks; ``gpus``: whether they were given GPUs."""
     nodes, worlds = parse_ranks(out)
     if code is None:
         return Trial(launcher, False, err)
@@ -386,6 +386,6 @@ def _visibility(nodes: dict[str, bool]) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # srun reports how the ranks ended after what went wrong.
+    # srun prints how the ranks ended after the cause of the failure.
     causes = [line for line in lines if not re.search(r"task \d|job \d+ (queued|has been)|STEP|Relinquishing", line)]
     return (causes or lines or ["no reason given"])[-1][:300]

@@ -1,4 +1,4 @@
-"""Inside a Slurm job: the environment that a job's command has, and the trials of ``mgg doctor --slurm`` in it."""
+"""Inside a Slurm job: the environment of the job's commands, and the trial runs of ``mgg doctor --slurm``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-#: What launchers other than srun read of their job, to start ranks on all of its nodes; what ``held_gpus`` reads.
+#: Variables that launchers other than srun read to start ranks on all nodes, and that ``held_gpus`` reads.
 ALLOCATION = (
     "SLURM_JOB_NODELIST",
     "SLURM_NODELIST",
@@ -17,19 +17,19 @@ ALLOCATION = (
     "SLURM_JOB_CPUS_PER_NODE",
     "SLURM_GPUS_ON_NODE",
 )
-#: What Snakemake's plugin leaves of Slurm's variables to a job's command.
+#: Slurm's variables that Snakemake's plugin leaves to a job's command.
 _LEFT = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 
 
 def environment() -> dict[str, str]:
-    """Of a command that the workflow starts in this job: as good as nothing that could steer srun, and the nodes."""
+    """Return the environment for the workflow's commands: the nodes, but no variables that would steer srun."""
     steering = ("SLURM_", "SRUN_", "SBATCH_")
     kept = {*_LEFT, *ALLOCATION}
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(steering)}
 
 
 def held_gpus() -> int:
-    """GPUs of this host that Slurm has given to the job; 0 outside of one, whatever GPUs can be seen there."""
+    """Return the number of GPUs of this host that Slurm has given to the job; 0 outside a Slurm job."""
     count = os.environ.get("SLURM_GPUS_ON_NODE", "")
     if count.isdigit():
         return int(count)
@@ -40,7 +40,7 @@ def attempt(command: list[str], limit: float) -> dict[str, int | str | None]:
     """Run ``command`` for at most ``limit`` seconds.
 
     Returns:
-        ``code``: its exit status, None where it did not end; ``out`` and ``err``: what it printed.
+        ``code``: its exit status, None if it did not start or end; ``out`` and ``err``: its output.
     """
     try:
         run = subprocess.run(
@@ -55,7 +55,7 @@ def attempt(command: list[str], limit: float) -> dict[str, int | str | None]:
 
 
 def main(limit: str, commands: str) -> None:
-    """Print a JSON line for each of ``commands`` (JSON: a list of lists of words), one after the other."""
+    """Run ``commands`` (JSON: a list of lists of words) one after another, and print a JSON line for each."""
     for command in json.loads(commands):
         print(json.dumps(attempt(command, float(limit))), flush=True)
 

@@ -1,4 +1,4 @@
-"""Where the seconds of a job's start go: MGG_START_TIMES=1 has each PE say it, once, after its first epoch."""
+"""Times of the parts of a job's start; with MGG_START_TIMES=1 each PE prints them once, after its first epoch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ VARIABLE = "MGG_START_TIMES"
 
 
 class StartTimes:
-    """Parts of a start, each from the end of the one before; the first begins with the process."""
+    """The parts of a start; each begins when the one before ends, the first when the process starts."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[str, float]] = []
         self._last: float | None = None
 
     def done(self, part: str) -> None:
-        """``part`` ends now."""
+        """Record that ``part`` ends now."""
         if os.environ.get(VARIABLE, "0") in ("", "0"):
             return
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -26,7 +26,7 @@ class StartTimes:
         self._last = now
 
     def say(self, pe: int) -> None:
-        """Write them to standard error and forget them."""
+        """Print the times to standard error and clear them."""
         if self._parts:
             parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in self._parts)
             total = sum(seconds for _, seconds in self._parts)
@@ -35,10 +35,10 @@ class StartTimes:
 
 
 def _began() -> float:
-    """When this process began, by CLOCK_BOOTTIME; see proc(5), /proc/pid/stat."""
+    """Return when this process started, in seconds of CLOCK_BOOTTIME; see proc(5), /proc/pid/stat."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-#: That of this process.
+#: The start times of this process.
 start_times = StartTimes()

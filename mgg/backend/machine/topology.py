@@ -1,4 +1,4 @@
-"""Which PEs fast links join: NVLink, or PCIe of one socket, as nvidia-smi tells them; CPU ranks their host's memory."""
+"""Finds the PEs joined by fast links: NVLink or PCIe of one socket (from nvidia-smi); host memory for CPU ranks."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import subprocess
 
 from mgg.backend.api import World
 
-#: Of GPUs by bus id the words of nvidia-smi for what joins each with each.
+#: Bus id -> bus id -> nvidia-smi's word for the link between the two GPUs.
 Joined = dict[str, dict[str, str]]
 
 
 def matrix() -> str:
-    """What ``nvidia-smi topo -m`` prints; empty where it cannot be asked."""
+    """Return the output of ``nvidia-smi topo -m``; empty if it cannot run."""
     return _told("topo", "-m")
 
 
 def connections(printed: str) -> dict[int, list[str]]:
-    """The rows of GPUs in that matrix: what joins each with all, itself as X (NV18: 18 NVLinks; the others: PCIe)."""
+    """Return each GPU's row of that matrix: its links to all GPUs (X: itself; NV18: 18 NVLinks; others: PCIe)."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     rows = [row.split() for row in plain.splitlines() if re.match(r"GPU\d+\s+(X|NV\d|SYS|NODE|PHB|PXB|PIX)", row)]
     return {int(row[0].removeprefix("GPU")): row[1 : len(rows) + 1] for row in rows}
 
 
 def joined(printed: str, numbers: str) -> Joined:
-    """What joins the GPUs of this host.
+    """Return the links between the GPUs of this host.
 
     Args:
-        printed: ``matrix``.
+        printed: the output of ``matrix``.
         numbers: lines ``number, bus id`` of the same GPUs, as nvidia-smi --query-gpu=index,pci.bus_id prints them.
     """
     buses = dict(line.split(", ", 1) for line in numbers.splitlines() if ", " in line)
@@ -38,11 +38,11 @@ def joined(printed: str, numbers: str) -> Joined:
 
 
 def domain(world: World) -> tuple[set[int], str]:
-    """The PEs that fast links join with this one, itself among them, and what these links are (collective).
+    """Return the PEs that fast links join with this PE (itself included), and the name of these links (collective).
 
-    GPUs of a host that NVLink joins; where it joins none of them, those of one socket. What nvidia-smi does not tell
-    is taken for joined within a host. Nothing goes beyond a host, as no PE addresses memory there, nor beyond a
-    workgroup where the network between these is emulated.
+    On a host with NVLink, they are the GPUs that NVLink joins; otherwise, the GPUs of one socket. If nvidia-smi does
+    not report the links, they are all GPUs of the host. They never extend beyond a host, as no PE addresses memory
+    there, nor beyond a workgroup if the network between workgroups is emulated.
     """
     if world.emulated is not None:
         return set(world.emulated.mates(world.rank, world.size)), "workgroups of the emulated network"
@@ -68,12 +68,12 @@ def _fast(words: str, nvlink: bool) -> bool:
 
 
 def _short(bus: str) -> str:
-    """A bus id in lower case, its domain without leading zeros: the driver and nvidia-smi write them differently."""
+    """Return a bus id in lower case without leading zeros: the driver and nvidia-smi write bus ids differently."""
     return bus.lower().lstrip("0")
 
 
 def _told(*words: str) -> str:
-    """What nvidia-smi prints; empty where it cannot be asked."""
+    """Return the output of nvidia-smi; empty if it cannot run."""
     try:
         done = subprocess.run(
             ["nvidia-smi", *words], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL

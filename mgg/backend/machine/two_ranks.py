@@ -1,4 +1,4 @@
-"""What the two ranks of ``mgg doctor --slurm`` run: ``python -m mgg.backend.machine.two_ranks FILE TEXT``."""
+"""Program of the two ranks of ``mgg doctor --slurm``: ``python -m mgg.backend.machine.two_ranks FILE TEXT``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 
 def main(file: str, text: str) -> None:
-    """Print two JSON lines: the node, the GPUs that this rank sees and whether the node has ``file`` with ``text``;
-    then rank, size and a sum over MPI.
+    """Print two JSON lines about this rank.
 
-    The second line is missing where MPI does not start.
+    The first has the node, the GPUs that the rank sees and whether the node has ``file`` with the content ``text``. The
+    second has rank, size and a sum over MPI; it is missing if MPI does not start.
     """
     try:
         seen = Path(file).read_text(encoding="utf-8") == text
     except OSError:
         seen = False
     host = socket.gethostname().partition(".")[0]
-    # Slurm's own name of the node, which one machine with several slurmd needs.
+    # Slurm's name of the node differs from the host's if one machine runs several slurmd.
     node = os.environ.get("SLURMD_NODENAME") or host
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("SLURM_STEP_GPUS", "")
     _say({"node": node, "host": host, "gpus": gpus, "seen": seen})
@@ -32,7 +32,7 @@ def main(file: str, text: str) -> None:
 
 
 def _say(values: dict[str, object]) -> None:
-    # The end of the line in the same write: without a buffer print makes two, and the other rank's come between them.
+    # The newline is part of the string: unbuffered, print would write it separately, and the other rank in between.
     print(json.dumps(values) + "\n", end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What the processes of a job have used of their hosts, for its records: nobody else sees ranks of other hosts."""
+"""Memory and CPU time that a job's processes have used, for its records; each rank reports its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from mgg.record import Used
 
 _PROCESS = Path("/proc/self")
-_START = 19  # place of starttime among the fields of /proc/PID/stat after the command's name (proc_pid_stat(5))
+_START = 19  # index of starttime among the fields of /proc/PID/stat after the command's name (proc_pid_stat(5))
 
 
 class Process(NamedTuple):
-    """What one process has used so far: its peak resident set in bytes, CPU seconds, seconds since it started."""
+    """Usage of one process so far: peak resident set in bytes, CPU seconds, seconds since its start."""
 
     node: tuple[str, str]
     pid: int
@@ -28,8 +28,8 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process | None:
-    """What this process has used; None where the system does not tell, which no job fails for."""
-    # Not ru_maxrss: that begins with what the process held that started this one.
+    """Return the usage of this process; None if the system does not report it, which must not fail a job."""
+    # Not ru_maxrss, which includes the peak of the parent process before exec.
     try:
         peak = re.search(r"^VmHWM:\s*(\d+) kB$", (_PROCESS / "status").read_text(encoding="utf-8"), re.MULTILINE)
         ticks = int((_PROCESS / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_START])
@@ -44,9 +44,9 @@ def this_process() -> Process | None:
 
 
 def of_all(processes: Iterable[Process | None]) -> Used | None:
-    """What the job has used, from what each PE says of its process; None where one could not tell.
+    """Return the usage of the job from the usage of each PE's process; None if one is unknown.
 
-    PEs that are threads share a process, which counts once.
+    A process that several PEs share as threads counts once.
     """
     told: dict[tuple[tuple[str, str], int], Process] = {}
     for process in processes:

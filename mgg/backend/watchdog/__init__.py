@@ -1,1 +1,1 @@
-"""Every wait ends: limits, signs of life, and the name of the PE that is late."""
+"""Watchdogs: time limits of waits, signs of life of PEs, and messages that name the late PE."""

@@ -1,8 +1,7 @@
-"""A thread outside of Python that ends a process whose interpreter stands still: a native call holds it for ever.
-Also one whose launcher has ended, whatever it does.
+"""A native thread that ends the process if a native call blocks the interpreter, or if the launcher has ended.
 
-Python's threads, those that watch others included, run only while they hold the interpreter. This one is native code
-that sleeps and counts; while the process is stopped, it does not count either.
+Python threads, watching ones included, run only while they hold the interpreter. This thread is native code that sleeps
+and counts; it does not count while the process is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numba import types
 
 from mgg.errors import MachineError
 
-#: Words of the memory that both sides share.
+#: Indices of the words in the memory that both threads share.
 _BEATS, _CLOSED, _PERIOD, _LOOKS, _TEXT, _LENGTH, _CODE, _RESTS, _OTHER, _OTHER_AT, _GONE_TEXT, _GONE_LENGTH = range(12)
 _WORDS = 12
 _LONGEST_LINE = 512
@@ -31,16 +30,16 @@ _FORWARD = 999_999  # microseconds that a launcher gets to read the line
 
 
 class Deadman:
-    """Ends this process unless ``alive`` is called again and again, or ``rest`` was called last.
+    """Ends this process unless ``alive`` is called regularly; ``rest`` pauses the count.
 
     Args:
-        seconds: without a call after which it ends.
-        exit_code: with which.
-        line: what standard error gets then.
-        period: seconds between its looks.
-        other: a process with which this one ends, too, until ``close``; None where there is none. On kernels before
-            Linux 5.3 it is not watched.
-        gone: what standard error gets then.
+        seconds: time without a call of ``alive`` after which the process ends.
+        exit_code: exit code of the process.
+        line: line for standard error when the time is over.
+        period: seconds between two checks.
+        other: id of a process whose end also ends this one, until ``close``; None: no such process. Kernels before
+            Linux 5.3 cannot watch it.
+        gone: line for standard error when ``other`` has ended.
     """
 
     def __init__(
@@ -65,24 +64,24 @@ class Deadman:
         library.pthread_detach(thread)
 
     def say(self, line: str) -> None:
-        """What standard error gets from now on."""
+        """Set the line for standard error."""
         self._board[_LENGTH] = _put(self._text, line)
 
     def limit(self, seconds: float) -> None:
-        """Change the time without a call after which this process ends."""
+        """Set the seconds without a call of ``alive`` after which this process ends."""
         self._board[_LOOKS] = max(1, round(seconds / self._period))
 
     def alive(self) -> None:
-        """The interpreter runs; counting begins anew."""
+        """Report that the interpreter runs, and restart the count."""
         self._board[_BEATS] += 1
         self._board[_RESTS] = 0
 
     def rest(self) -> None:
-        """Count no more until ``alive`` is called."""
+        """Pause the count until ``alive`` is called."""
         self._board[_RESTS] = 1
 
     def close(self) -> None:
-        """Stop counting; nobody waits for the thread to notice."""
+        """Stop for good, without waiting for the thread to end."""
         self._board[_CLOSED] = 1
 
 
@@ -93,7 +92,7 @@ def _put(buffer: Any, line: str) -> int:
 
 
 def _polled(process: int | None) -> int:
-    """A word of poll(2), which asks whether a process has ended: its descriptor or -1, POLLIN, room for the answer."""
+    """Return a pollfd of poll(2) that shows if a process has ended: its descriptor or -1, POLLIN, no events yet."""
     descriptor = -1
     with suppress(OSError, AttributeError):  # AttributeError: this Python was built for older systems
         descriptor = -1 if process is None else os.pidfd_open(process)
@@ -101,13 +100,13 @@ def _polled(process: int | None) -> int:
 
 
 def _keep(*memory: Any) -> None:
-    """Threads read memory until this process ends: the interpreter must not free it before, when it ends itself."""
+    """Keep memory alive until the process ends: the thread reads it even while the interpreter shuts down."""
     for each in memory:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
 
 
 _making = threading.Lock()
-#: numba's types are made by calls that type checkers do not know.
+#: Type checkers do not know the calls that make numba's types.
 _types: Any = types
 _usleep = _types.ExternalFunction("usleep", _types.int32(_types.uint32))
 _write = _types.ExternalFunction("write", _types.intp(_types.int32, _types.intp, _types.intp))
@@ -116,7 +115,7 @@ _poll = _types.ExternalFunction("poll", _types.int32(_types.intp, _types.uint64,
 
 
 def _wait(memory: Any) -> int:
-    """What the thread does."""
+    """The thread's function: sleep, count, and end the process if the limit is over or the other process has ended."""
     board = numba.carray(memory, _WORDS)
     seen, still = board[_BEATS], 0
     while board[_CLOSED] == 0:
@@ -142,6 +141,6 @@ def _compiled() -> Any:
 
 
 def _waiting() -> Any:
-    """The thread's function, compiled once a machine."""
+    """Return the thread's function, compiled once per machine."""
     with _making:  # PEs may be threads
         return _compiled()

@@ -1,7 +1,7 @@
-"""Who does not answer: ranks of other hosts, of which no memory shows anything, are asked by messages.
+"""Finds ranks of other hosts that do not answer messages; shared memory shows only ranks of this host.
 
-A rank that waits for too long asks; ranks that wait as well find the question and answer. One that is stopped, or at
-work, does not.
+A rank that waits too long asks the others. Ranks that wait as well receive the question and answer. A rank that is
+stopped or working does not answer.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from mgg.backend.mpi_start import MPI
 
 _TAG = 9
 _ASK, _ANSWER = 1, 2
-#: Seconds of a wait after which questions are looked for, and between two looks.
+#: Seconds of a wait before the first check for questions, and between two checks.
 _FIRST, _BETWEEN = 0.5, 0.1
 
 
 class RollCall:
-    """This rank's part.
+    """This rank's part in questions and answers between hosts.
 
     Args:
-        comm: the job's.
+        comm: the job's communicator.
         others: ranks of other hosts.
     """
 
@@ -34,21 +34,21 @@ class RollCall:
         self._sends: list[MPI.Request] = []
 
     def wait(self, waited: float, limit: float) -> None:
-        """Called in every wait again and again: answers others, and asks them once it lasts ``limit`` seconds."""
+        """Answer other ranks, and ask them once the wait lasts ``limit`` seconds; every wait calls this repeatedly."""
         now = time.monotonic()
         if not self._others or waited < _FIRST or now - self._looked < _BETWEEN:
             return
         self._looked = now
         self._listen()
         if waited < limit:
-            self._asked = None  # this is another wait
+            self._asked = None  # a new wait has begun
         elif self._asked is None:
             self._asked, self._answered = now, set()
             for pe in self._others:
                 self._send(pe, _ASK)
 
     def missing(self) -> list[int]:
-        """The ranks of other hosts that were asked and have not answered."""
+        """Return the ranks of other hosts that were asked and have not answered."""
         self._listen()
         return [] if self._asked is None else [pe for pe in self._others if pe not in self._answered]
 
@@ -57,7 +57,7 @@ class RollCall:
         while self._comm.Iprobe(MPI.ANY_SOURCE, _TAG, status):
             source = status.Get_source()
             self._comm.Recv(word, source, _TAG)
-            self._answered.add(source)  # whoever asks waits, too
+            self._answered.add(source)  # a rank that asks is waiting as well
             if word[0] == _ASK:
                 self._send(source, _ANSWER)
         self._sends = [each for each in self._sends if not each.Test()]

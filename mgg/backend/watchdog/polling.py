@@ -1,7 +1,7 @@
-"""Waits that poll: more PEs than cores do not spin each other out, and a limit ends them.
+"""Polling waits with a time limit, which yield the core, so that PEs may outnumber cores.
 
-Limits count the time in which this process is awake: a job that is paused and goes on (Ctrl-Z, scontrol suspend, a
-frozen cgroup) has missed none of it, and no PE is to blame.
+Limits count only the time in which this process is awake. A job that is paused and resumed (Ctrl-Z, scontrol suspend, a
+frozen cgroup) therefore loses no time, and no PE is blamed.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Seconds that a wait yields the core between looks; after that it sleeps.
+#: Seconds in which a wait yields the core between checks; after that it sleeps.
 PATIENCE = 2e-3
-#: Seconds of sleep between looks.
+#: Seconds of sleep between checks.
 NAP = 20e-6
-#: Seconds that count at most between two looks at ``awake``: whoever waits looks much more often, unless it is stopped.
+#: Maximum seconds that count between two readings of ``awake``; a waiting process reads it more often unless stopped.
 LONGEST_LOOK = 0.5
 
 
 class Awake:
-    """A clock, in seconds, that stands still while this process is stopped, for all threads that wait.
+    """A clock in seconds that pauses while this process is stopped; all waiting threads share it.
 
-    Two readings may be taken from each other if somebody has looked every LONGEST_LOOK seconds in between.
+    The difference of two readings is valid if some thread has read the clock every LONGEST_LOOK seconds in between.
 
     Args:
-        clock: seconds, also of the time in which the process is stopped.
+        clock: returns seconds, including the time in which the process is stopped.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +33,7 @@ class Awake:
         self._seconds, self._looked = 0.0, clock()
 
     def __call__(self) -> float:
-        """Look at it."""
+        """Return the seconds awake so far."""
         with self._lock:
             now = self._clock()
             self._seconds += min(now - self._looked, LONGEST_LOOK)
@@ -41,16 +41,16 @@ class Awake:
             return self._seconds
 
 
-#: That of this process.
+#: This process's clock.
 awake = Awake()
 
 
 def poll(done: Callable[[], bool], look: Callable[[float], None]) -> None:
-    """Return once ``done()``.
+    """Wait until ``done()`` is true.
 
     Args:
-        done: whether what is awaited is there.
-        look: called before every sleep with the seconds waited so far, this process awake; raises to end the wait.
+        done: returns whether the wait is over.
+        look: called before every sleep with the awake seconds waited so far; may raise to end the wait.
     """
     start = awake()
     while not done():

@@ -1,7 +1,7 @@
-"""PEs that neither work nor wait: their signs of life, compared from look to look.
+"""Finds PEs that neither work nor wait, by comparing their signs of life between checks.
 
-A thread that computes or reads files uses processor time; one that waits for other PEs or for nvcc says so. A thread
-that is stopped, or blocked for good, does neither.
+A thread that computes or reads files uses processor time; a thread that waits for other PEs or for nvcc reports it. A
+thread that is stopped or blocked for good does neither.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mgg.kernel import compile as kernels
 
 _PER_THREAD = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED of linux/posix-timers.h
 _TICK = 0.01  # seconds of processor time that count as work
-#: Seconds beyond its limit after which a process ends whose Python does not run, so that nobody in it can say so.
+#: Extra seconds after the limit before the native thread ends a process whose interpreter does not run.
 LAST_WORD = 8.0
 
 
 class Stalls:
-    """How long the signs of PEs have been the same."""
+    """Tracks how long the signs of PEs have not changed."""
 
     def __init__(self) -> None:
         self._signs: dict[int, Any] = {}
@@ -28,9 +28,9 @@ class Stalls:
         self._looked = time.monotonic()
 
     def look(self, signs: Mapping[int, Any], period: float) -> None:
-        """Take note of each PE's sign, which changes while it moves; looks are meant to be ``period`` seconds apart.
+        """Record each PE's sign, which changes while the PE moves; the caller checks every ``period`` seconds.
 
-        A look that comes late counts as two periods: the process has been stopped itself, or its machine slept.
+        A late check counts as two periods at most: this process was stopped itself, or its machine slept.
         """
         now = time.monotonic()
         passed = min(now - self._looked, 2 * period)
@@ -41,40 +41,40 @@ class Stalls:
         self._signs = dict(signs)
 
     def longer_than(self, seconds: float) -> list[int]:
-        """The PEs that have not moved for more than ``seconds``."""
+        """Return the PEs that have not moved for more than ``seconds``."""
         return [pe for pe in self._signs if self._still[pe] > seconds]
 
 
 def ticks_of(thread: int) -> int:
-    """Processor time that a thread of this process has used, in hundredths of a second.
+    """Return the processor time that a thread of this process has used, in hundredths of a second.
 
-    While it waits for a kernel to be compiled, all time counts: another process works for it.
+    While the thread waits for a kernel's compilation, wall time counts: the compiler works in another process.
 
     Args:
-        thread: its ``threading.get_native_id``.
+        thread: the thread's ``threading.get_native_id``.
 
     Raises:
-        OSError: it has ended.
+        OSError: the thread has ended.
     """
     if thread in kernels.waiting:
         return int(time.monotonic() / _TICK)
-    # As clock_getcpuclockid(3) makes it of a process; pthread_getcpuclockid reads freed memory of a thread that ended.
+    # The clock id is made like in clock_getcpuclockid(3); pthread_getcpuclockid reads freed memory of an ended thread.
     return int(time.clock_gettime((~thread << 3) | _PER_THREAD) / _TICK)
 
 
 def no_further(pes: list[int], places: Mapping[int, str], seconds: float) -> str:
-    """That PEs work and work, for messages."""
+    """Return the message that PEs work without progress."""
     verb = "has" if len(pes) == 1 else "have"
     return f"{name_pes(pes, places)} {verb} worked for {seconds:g} s without coming further"
 
 
 def seized(pes: list[int], places: Mapping[int, str], seconds: float) -> str:
-    """That a native call keeps Python from running on the only PE of a process, or one of several, for messages."""
+    """Return the message that a native call blocks Python on a process's only PE, or on one of its PEs."""
     whose = "" if len(pes) == 1 else "one of "
     return f"{whose}{name_pes(pes, places)} has not moved for {seconds:g} s: a native call does not return"
 
 
 def unmoved(pes: list[int], places: Mapping[int, str], seconds: float) -> str:
-    """That PEs do not move, for messages."""
+    """Return the message that PEs do not move."""
     verb = "has" if len(pes) == 1 else "have"
     return f"{name_pes(pes, places)} {verb} not moved for {seconds:g} s: neither worked nor waited for others"

@@ -1,6 +1,6 @@
-"""Bounds a PE's waits for its GPU and for NVSHMEM: who keeps a stream, or a call that blocks the host, is named.
+"""Limits a PE's waits for its GPU and for NVSHMEM, and names the PE that delays a stream or a blocking call.
 
-Two threads look, one of Python's and, where a call holds Python, a native one (deadman.py).
+Two threads watch: a Python thread, and a native one (deadman.py) for calls that block the interpreter.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from mgg.backend.watchdog.rank_status import Arrivals
 from mgg.backend.watchdog.stalls import LAST_WORD
 from mgg.errors import PeError
 
-_AHEAD = 16  # barriers and signals that the host submits ahead of the GPU, well below the length of a launch queue
+_AHEAD = 16  # barriers and signals that the host may submit ahead of the GPU, well below a launch queue's length
 _GRACE = 5.0  # seconds that the host has to raise its PeError before the watching thread ends the job
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """A point of a stream behind something that waits for other PEs; ``number`` counts those that wait for all."""
+    """A point of a stream after work that waits for other PEs; ``number`` is its rendezvous if it waits for all PEs."""
 
     event: Any
     what: str
@@ -42,21 +42,21 @@ class _Mark:
 
 
 class StreamWatch:
-    """Sees that the streams get past their marks, and the host out of calls that may block it.
+    """Checks that streams pass their marks, and that the host returns from calls that may block.
 
     Args:
         device: the PE's GPU.
         rank: the PE.
-        arrivals: who has submitted what waits for all PEs.
-        timeout: seconds that a stream may stay before one mark, or the host in one call.
-        recorder: of the PE's CUDA graphs, which have nothing that is watched.
+        arrivals: the status of the host's ranks.
+        timeout: seconds that a stream may wait at one mark, or the host in one call.
+        recorder: the recorder of the PE's CUDA graphs, which must not contain watched work.
     """
 
     def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float, recorder: Recorder):
         self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
         self._recorder = recorder
         self._marks: deque[_Mark] = deque()
-        self._call: tuple[str, float, float] | None = None  # what the host is in, since when, and how long it may be
+        self._call: tuple[str, float, float] | None = None  # the host's blocking call: what, start, limit
         self._moved = awake()
         self._lock = threading.Lock()
         self._deadman = Deadman(timeout, PeError.exit_code, "", min(1.0, timeout / 10))
@@ -66,7 +66,7 @@ class StreamWatch:
         self._thread.start()
 
     def mark(self, what: str, number: int | None = None) -> Any:
-        """Mark this point of the current stream with an event; waits while the stream is far behind."""
+        """Mark this point of the current stream with an event; waits if the stream is far behind."""
         self._recorder.refuse(what)
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
@@ -81,16 +81,16 @@ class StreamWatch:
 
     @contextmanager
     def blocked(self, what: str, least: float = 0.0) -> Iterator[None]:
-        """End the job if the host stays in here, waiting for ``what``; whether Python runs meanwhile or not.
+        """End the job if the host stays in the block too long, even if the block holds the interpreter.
 
         Args:
-            what: in words, for the message.
-            least: seconds that it may take even where waits are limited to fewer.
+            what: what the block waits for, in words, for the message.
+            least: minimum limit in seconds, for blocks that may take longer than other waits.
         """
         self._recorder.refuse(what)
         limit = max(self._timeout, least)
         self._call = (what, awake(), limit)
-        # Later than the thread, which knows more and ends all PEs.
+        # The native thread acts later than the Python thread, which knows more and ends all PEs.
         self._deadman.limit(limit + LAST_WORD)
         self._deadman.say(f"mgg: {self._waited(what, limit)}: a native call does not return")
         self._deadman.alive()
@@ -121,7 +121,7 @@ class StreamWatch:
         self._deadman.close()
 
     def _standstill(self) -> float:
-        """Drop the marks that the stream has passed; seconds since it passed the last one, this process awake."""
+        """Drop the marks that the stream has passed; return the awake seconds since it passed the last one."""
         with self._lock:
             while self._marks and self._marks[0].event.done:
                 self._marks.popleft()
@@ -129,7 +129,7 @@ class StreamWatch:
             return awake() - self._moved
 
     def _blame(self) -> str:
-        with self._lock:  # the host and the thread both drop marks
+        with self._lock:  # the host thread and the watching thread both drop marks
             mark = self._marks[0] if self._marks else None
         if mark is None:
             mine = name_pes([self._rank], self._arrivals.places())
@@ -143,7 +143,7 @@ class StreamWatch:
         return f"PE {self._rank}: waited {seconds:g} s for {what}"
 
     def _stuck(self) -> str | None:
-        """What the host cannot say itself, because it is blocked."""
+        """Return the message that the host cannot raise itself because it is blocked; None if it is not."""
         call = self._call
         if self._standstill() > self._timeout + _GRACE and self._marks:
             return self._blame()
@@ -161,6 +161,6 @@ class StreamWatch:
             except cupy.cuda.runtime.CUDARuntimeError:
                 return  # a kernel failed: the host gets the same error from its next call
             if stuck is not None:
-                # Not sys.stderr: what NVSHMEM says there as it starts is swallowed. In one write, as others may speak.
+                # Not sys.stderr, which is redirected while NVSHMEM starts. One write, as other ranks may print, too.
                 print(f"mgg: {stuck}\n", end="", file=sys.__stderr__, flush=True)
                 abort(PeError.exit_code)

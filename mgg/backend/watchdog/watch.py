@@ -1,4 +1,4 @@
-"""Watches a rank and those of its host: one that neither works nor waits, or comes no further, ends the job by name."""
+"""Watches the ranks of a host, and ends the job, naming the rank, if one stands still or makes no progress."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from mgg.backend.watchdog.rank_status import Arrivals
 from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 
-#: Seconds that a PE which stands still and is not stopped has to say so before others do.
+#: Seconds in which a stalled PE that is not stopped can report it itself before other PEs do.
 OWN_WORD = 3.0
-_GPU_WORD = 0.5  # seconds that a PE which works has to find out itself that it waits for a GPU that does not finish
+_GPU_WORD = 0.5  # extra seconds in which a working PE can find itself that its GPU does not finish
 
 
 class Watch:
-    """A thread that shows how this PE's thread works, and looks for PEs of this host that neither work nor wait.
+    """A thread that writes this PE's processor time, and finds PEs of this host that neither work nor wait.
 
     Args:
-        arrivals: where the PEs write what they do.
+        arrivals: the status of the host's ranks.
         rank: this PE, whose thread makes the watch.
-        seconds: that a PE may stand still.
-        end: says a line and ends the job.
+        seconds: seconds that a PE may stand still.
+        end: prints a line and ends the job.
 
     Attributes:
-        work: seconds that this PE may work without coming further; None: as long as it likes.
-        asked: the PE of another host whose memory this one reads or writes now.
+        work: seconds that this PE may work without progress; None: no limit.
+        asked: the PE of another host whose memory this PE reads or writes now.
     """
 
     def __init__(self, arrivals: Arrivals, rank: int, seconds: float, end: Callable[[str], None]):
@@ -37,7 +37,7 @@ class Watch:
         self.asked: int | None = None
         self._stalls, self._progress = Stalls(), Stalls()
         self._period = min(1.0, seconds / 10)
-        # Made by the thread that is watched: it could keep Python from running before another had come to it.
+        # Made here, not in the new thread: the watched thread could block Python before that thread runs.
         self._deadman = Deadman(
             seconds + LAST_WORD, PeError.exit_code, self._last_word(arrivals.places().get(rank, "")), self._period
         )
@@ -46,15 +46,15 @@ class Watch:
         self._thread.start()
 
     def at(self, place: str) -> None:
-        """Where this PE is, for a message that Python does not get to write."""
+        """Set this PE's place in the message that the native thread prints."""
         self._deadman.say(self._last_word(place))
 
     def others(self) -> list[int]:
-        """The other PEs of this host that stand still and have not said so themselves."""
+        """Return the other PEs of this host that stand still and have not reported it themselves."""
         return [pe for pe in self._stalls.longer_than(self.seconds + OWN_WORD) if pe != self._rank]
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching."""
         self._closed.set()
         self._thread.join()
         self._arrivals.work(0)
@@ -67,7 +67,7 @@ class Watch:
             signs = self._arrivals.signs()
             self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
             self._progress.look({self._rank: signs[self._rank][:4]}, period)
-            # The PE's own thread is blocked or at work, and cannot say so itself.
+            # The PE's own thread is blocked or working, and cannot report it.
             work = self.work
             if self._rank in self._stalls.longer_than(self.seconds):
                 self._end(unmoved(mine, self._arrivals.places(), self.seconds))
@@ -82,5 +82,5 @@ class Watch:
         places, asked = self._arrivals.places(), self.asked
         if asked is None:
             return no_further([self._rank], places, seconds)
-        # MPI may need the other rank for that, and waits for it without a limit of ours.
+        # One-sided MPI operations may need the other rank, and wait for it without a time limit.
         return f"{name_pes([asked])} has not let {name_pes([self._rank], places)} have its rows for {seconds:g} s"

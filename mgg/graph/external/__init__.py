@@ -1,8 +1,8 @@
-"""Edge lists larger than memory -> sorted shards, in three steps that a cluster can share.
+"""Sorts edge lists larger than memory into shards, in three steps that a cluster can share.
 
-``scatter`` reads the arcs once and spools them by row range; ``shard`` sorts one of any number of row ranges and writes
-its parts; ``gather`` puts the ranges' parts together. The parts do not depend on the number of ranges, threads or the
-memory: where they are cut follows from the rows alone (docs/format.md).
+``scatter`` reads the arcs once and spools them by row range. ``shard`` sorts one of any number of row ranges and writes
+its parts. ``gather`` joins the ranges' parts. The parts do not depend on the number of ranges, the threads or the
+memory: the rows alone decide where they are cut (docs/format.md).
 """
 
 from mgg.graph.external.gathering import gather

@@ -1,4 +1,4 @@
-"""Step 3: the parts of all ranges -> one graph folder."""
+"""Step 3: join the parts of all ranges into one graph folder."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _log = logging.getLogger(__name__)
 
 
 def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: bool = True) -> Manifest:
-    """Fill ``out``, which exists, with the graph.
+    """Fill the existing folder ``out`` with the graph.
 
     Args:
-        scattered: what was scattered; its parts of node data are linked or copied.
+        scattered: the scattered graph; its parts of node data are linked or copied.
         folders: the folders of all ranges, in any order.
-        out: the graph folder that is being made.
+        out: the new graph folder.
         verify: compare every part with its hash, because other processes made them.
 
     Raises:
-        InputError: a range is missing, there twice, of another graph or altered; or the graph has other counts than its
-            data set should have.
+        InputError: a range is missing, repeated, altered or of another graph; or the graph's counts differ from those
+            of its data set.
     """
     made = _all_ranges(scattered, folders)
     facts = scattered.facts
@@ -49,7 +49,7 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
     if scattered.seen is not None:
         parts.update(write_column(out, "ids", _occurring(scattered.seen, facts.nodes)))
     arcs, loops = sum(one.arcs for _, one in made), sum(one.loops for _, one in made)
-    # An arc and its reverse are one of the source; a self-loop has no reverse.
+    # An arc and its reverse are one arc of the source; a self-loop has no reverse.
     listed = (arcs + loops) // 2 if facts.symmetric else arcs
     manifest = Manifest(
         name=facts.name,
@@ -80,7 +80,7 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
 
 
 def _tell(manifest: Manifest, *, mirrored: bool) -> None:
-    """Say what is not in the graph as the source lists it."""
+    """Log which arcs of the source are merged in the graph or left out."""
     if manifest.dropped_loops:
         _log.warning(
             "%s: %d of %d arcs join a node to itself and are left out (--loops keep keeps them)",
@@ -116,7 +116,7 @@ def _check_counts(facts: Buckets, manifest: Manifest) -> None:
 
 
 def _linked(made: list[tuple[Path, Shards]], out: Path, verify: bool) -> Iterator[tuple[str, Shard]]:
-    """Link the parts of all ranges, numbered on from range to range."""
+    """Link the parts of all ranges, with consecutive numbers across ranges."""
     kinds: list[Kind] = ["adjacency", "weights", "arc_types"]
     counted = any(one.counted for _, one in made)
     for kind in kinds:
@@ -134,7 +134,7 @@ def _linked(made: list[tuple[Path, Shards]], out: Path, verify: bool) -> Iterato
 
 
 def _degrees(made: list[tuple[Path, Shards]]) -> Iterator[np.ndarray]:
-    """Degrees in blocks of VERTICES_PER_PART; every range but the last is a multiple of that."""
+    """Yield degrees in blocks of VERTICES_PER_PART; every range but the last has a multiple of it."""
     for folder, one in made:
         digest = hashlib.sha256()
         with _opened(folder / DEGREES_FILE, 4 * one.rows) as file:
@@ -167,7 +167,7 @@ def _occurring(seen: np.ndarray, nodes: int) -> Iterator[np.ndarray]:
 
 
 def _equal_halves(made: list[Shards]) -> bool:
-    """Whether the matrix equals its transpose, by the sums of all ranges (see kernels.fingerprint)."""
+    """Return whether the matrix equals its transpose, from the sums of all ranges (see kernels.fingerprint)."""
     sums = [sum(one.fingerprint[k] for one in made) % 2**64 for k in range(4)]
     return sums[:2] == sums[2:]
 
@@ -177,7 +177,7 @@ def _in_order(parts: dict[str, Shard]) -> dict[str, Shard]:
 
 
 def _link(source: Path, target: Path, part: Shard | None) -> None:
-    """Another name for the same file where the file system has that, else a copy; compared with ``part`` if given."""
+    """Hard-link a file if the file system supports it, else copy it; compares it with ``part`` if given."""
     if part is not None:
         with _opened(source, part.bytes) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != part.sha256:

@@ -1,6 +1,6 @@
-"""Loops over arcs held as 64-bit keys: row in the high half, column in the low half.
+"""Loops over arcs as 64-bit keys: row in the high half, column in the low half.
 
-All of them release the interpreter's lock, so threads run them side by side.
+All of them release the interpreter's lock, so threads run them in parallel.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 #: Ids must be below this for two of them to share a key.
 IDS = 2**32
-#: Bits that one pass of the radix sort looks at.
+#: Bits that one pass of the radix sort uses.
 DIGIT = 11
 
 
@@ -24,7 +24,7 @@ def _mix(value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def pack(targets, sources, mirror, keep, keys, origin):  # type: ignore[no-untyped-def]
-    """Fill ``keys`` with the arcs, each that is no self-loop followed by its reverse if ``mirror``.
+    """Fill ``keys`` with the arcs; if ``mirror``, each arc that is no self-loop is followed by its reverse.
 
     Args:
         targets: integers [arcs].
@@ -35,8 +35,8 @@ def pack(targets, sources, mirror, keep, keys, origin):  # type: ignore[no-untyp
         origin: int32 [like keys] or empty: number of the arc that each key comes from.
 
     Returns:
-        number of keys, the largest id or -1 (-2 - i if arc i has an id that is negative or not below 2^32), and the
-        number of self-loops that were not kept.
+        The number of keys, the largest id or -1 (-2 - i if arc i has an id that is negative or not below 2^32), and
+        the number of dropped self-loops.
     """
     count, largest, dropped = 0, np.int64(-1), 0
     for i in range(targets.size):
@@ -78,7 +78,7 @@ def _bits(word):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def bits_before(words):  # type: ignore[no-untyped-def]
-    """int64 [words + 1]: set bits before each word."""
+    """Return the number of set bits before each word, int64 [words + 1]."""
     out = np.empty(words.size + 1, np.int64)
     out[0] = 0
     for i in range(words.size):
@@ -87,13 +87,13 @@ def bits_before(words):  # type: ignore[no-untyped-def]
 
 
 def load() -> None:
-    """Load one of the loops, and with it what all of them need: 60 MiB of Numba and LLVM."""
+    """Load one of the loops and, with it, the 60 MiB of Numba and LLVM that all of them need."""
     bits_before(np.zeros(1, np.uint64))
 
 
 @numba.njit(cache=True, nogil=True)
 def rank(words, before, at):  # type: ignore[no-untyped-def]
-    """Number of set bits below bit ``at``."""
+    """Return the number of set bits below bit ``at``."""
     word = at >> np.uint64(6)
     below = words[word] & ((np.uint64(1) << (at & np.uint64(63))) - np.uint64(1))
     return before[word] + _bits(below)
@@ -134,7 +134,7 @@ def renumber(keys, words, before):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def bucket(keys, shift, ends):  # type: ignore[no-untyped-def]
-    """Where each bucket's keys end, ``ends`` int64 [buckets + 1]; key k belongs to bucket ``k >> shift``."""
+    """Fill ``ends``, int64 [buckets + 1], with the end of each bucket's keys; key k is in bucket ``k >> shift``."""
     ends[:] = 0
     for i in range(keys.size):
         ends[np.int64(keys[i] >> shift) + 1] += 1
@@ -187,10 +187,10 @@ def rows_of(keys, first, counts):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def keep_rows(keys, low, high, out, at, origin):  # type: ignore[no-untyped-def]
-    """Append the keys of rows low..high-1 to ``out`` from position ``at``, as far as there is room.
+    """Append the keys of rows low..high-1 to ``out`` from position ``at`` on, as many as fit.
 
-    ``origin`` (int32 or empty) gets the position in ``keys`` of each. Returns the new end, beyond ``out`` if they are
-    too many.
+    ``origin`` (int32 or empty) gets the position of each in ``keys``. Returns the new end, which is beyond ``out`` if
+    there are too many.
     """
     start = at
     for i in range(keys.size):
@@ -207,7 +207,7 @@ def keep_rows(keys, low, high, out, at, origin):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def squeeze(keys, first, bits):  # type: ignore[no-untyped-def]
-    """Key -> (row - first) << bits | column: as few bits as the sort needs to look at."""
+    """Turn each key into ``(row - first) << bits | column``, so that the sort needs as few bits as possible."""
     low = np.uint64(0xFFFFFFFF)
     shift, base = np.uint64(bits), np.uint64(first)
     for i in range(keys.size):
@@ -216,7 +216,7 @@ def squeeze(keys, first, bits):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def radix_sort(keys, spare, bits):  # type: ignore[no-untyped-def]
-    """Sort uint64 ``keys`` by their lowest ``bits`` bits; returns the one of the two arrays that holds the result."""
+    """Sort uint64 ``keys`` by their lowest ``bits`` bits; return the array that has the result: one of the two."""
     for low in range(0, bits, DIGIT):
         width = min(DIGIT, bits - low)
         shift, mask = np.uint64(low), np.uint64((1 << width) - 1)
@@ -231,7 +231,7 @@ def radix_sort(keys, spare, bits):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def radix_argsort(keys, spare, order, other, bits):  # type: ignore[no-untyped-def]
-    """As radix_sort, stable, and moves ``order`` (int32) along; returns the arrays that hold keys and order."""
+    """Sort stably like radix_sort and move ``order`` (int32) along; return the arrays with keys and order."""
     for low in range(0, bits, DIGIT):
         width = min(DIGIT, bits - low)
         shift, mask = np.uint64(low), np.uint64((1 << width) - 1)
@@ -270,7 +270,7 @@ def unique_arcs(keys, types, bits, first, degrees, columns, kept):  # type: igno
         kept: int32 [arcs] or empty, gets the position of each arc that is kept.
 
     Returns:
-        number of arcs that are left, and of self-loops among them.
+        The number of remaining arcs, and of self-loops among them.
     """
     count, loops = 0, 0
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
@@ -289,7 +289,7 @@ def unique_arcs(keys, types, bits, first, degrees, columns, kept):  # type: igno
 
 @numba.njit(cache=True, nogil=True)
 def merge_weights(starts, order, weights, largest, merged):  # type: ignore[no-untyped-def]
-    """Sums of the weights of repeated arcs, in float64 and in the order of the source, or the largest of them.
+    """Sum the weights of repeated arcs, in float64 and in the order of the source, or take the largest.
 
     Args:
         starts: int32 [arcs + 1], where each arc's repeats begin among the sorted keys, and how many these are.
@@ -299,7 +299,7 @@ def merge_weights(starts, order, weights, largest, merged):  # type: ignore[no-u
         merged: float32 [arcs], gets the results.
 
     Returns:
-        the first arc whose sum is not finite, or -1.
+        The first arc whose sum is not finite, or -1.
     """
     bad = -1
     for arc in range(merged.size):
@@ -317,8 +317,8 @@ def merge_weights(starts, order, weights, largest, merged):  # type: ignore[no-u
 def fingerprint(first, degrees, columns, weights, types, sums):  # type: ignore[no-untyped-def]
     """Add a hash of every arc to ``sums[0:2]`` and one of its reverse to ``sums[2:4]`` (uint64, modulo 2^64).
 
-    The sums over a whole matrix depend on no order, so both halves agree if it equals its transpose; for another
-    matrix they agree with a probability of about 2^-128.
+    The sums over a whole matrix do not depend on the order of arcs, so both halves agree if the matrix equals its
+    transpose; otherwise they agree with a probability of about 2^-128.
 
     Args:
         first: row of the first degree.

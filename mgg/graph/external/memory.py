@@ -1,4 +1,4 @@
-"""A memory budget that is kept as resident set size of this process."""
+"""A memory budget that limits the resident set size of this process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mgg.errors import InputError
 from mgg.graph.budget import DEFAULT, MIB, resident
 from mgg.graph.external import kernels
 
-#: MiB by which a process may hold more than the one before: who takes the number that is named is not told another.
+#: Extra MiB in the advised limit, as the next run may use a little more memory than this one.
 _SPREAD = 8
-#: glibc's mallopt parameter for the size from which an allocation is a mapping of its own.
+#: glibc's mallopt parameter: the size from which an allocation gets its own mapping.
 _M_MMAP_THRESHOLD = -3
 
 
@@ -28,16 +28,16 @@ class Memory:
 
     @classmethod
     def beside(cls) -> Memory:
-        """The default budget, beside what this process holds already: programs that call MGG have data of their own."""
+        """Return the default budget plus this process's current memory: programs that call MGG have their own data."""
         return cls(DEFAULT + resident())
 
     def free(self, least: int) -> int:
-        """Bytes that are left for arrays now, beside the interpreter and its libraries.
+        """Return the bytes now free for arrays, without the interpreter and its libraries.
 
         Raises:
-            InputError: fewer than ``least``.
+            InputError: fewer than ``least`` bytes are free.
         """
-        # Loaded later they would count as free now: too much would be given away, and the next step refused.
+        # Load the loops now: later, their memory would count as free here, and the next step would lack it.
         kernels.load()
         _return_freed()
         used = resident()
@@ -48,16 +48,16 @@ class Memory:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 @cache
 def _c_library() -> ctypes.CDLL:
-    """The C library, told to give large arrays back to the system as soon as they are freed.
+    """Return the C library, configured to return large arrays to the system as soon as they are freed.
 
-    glibc raises its threshold with every large array that is freed and then keeps later ones in its heap, where holes
-    between them count as used.
+    By default glibc raises its threshold with every large array that is freed, and keeps later ones in its heap, where
+    the holes between them count as used.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
@@ -66,7 +66,7 @@ def _c_library() -> ctypes.CDLL:
 
 
 def _return_freed() -> None:
-    """Give memory that Arrow and the C library keep for later back to the system."""
+    """Return memory that Arrow and the C library have cached to the system."""
     pa.default_memory_pool().release_unused()
     if hasattr(_c_library(), "malloc_trim"):
         _c_library().malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Step 1: read a source once, check it, and spool its arcs by row range; node data become parts at once."""
+"""Step 1: read a source once, check it, spool its arcs by row range, and write its node data as parts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ TABLE_FILE = "table.npy"
 SUMS_FILE = "sums.npy"
 SEEN_FILE = "seen.npy"
 KIND = Kind(FILE, (TABLE_FILE, SUMS_FILE, SEEN_FILE, "keys.bin", *(f"{name}.bin" for name in PAYLOADS), *KINDS))
-#: What reading needs at least: the spool's buffers, a chunk of arcs and its keys, what parses the chunk, and 8 MiB by
-#: which loops that are loaded meanwhile leave less for sorting: where a small graph may be read, it can be sorted.
+#: Minimum bytes for reading: the spool's buffers, a chunk of arcs and its keys, the parser of the chunk, and 8 MiB for
+#: loops loaded meanwhile, so that a small graph that can be read can also be sorted.
 LEAST, LEAST_PAYLOAD = 104 * MIB, 232 * MIB
-#: Share of the free memory that the spool's buffers take; reading and parsing the source take most of the rest.
+#: Share of the free memory for the spool's buffers; reading and parsing the source take most of the rest.
 SPOOL_SHARE = 0.25
 
 
 class Counted(NamedTuple):
-    """What was counted when a graph was first made from its source; see the manifest's fields of these names."""
+    """The counts from the first build of a graph from its source; see the manifest's fields of these names."""
 
     listed_arcs: int
     dropped_loops: int
@@ -74,14 +74,14 @@ class Buckets(Closed):
 
 @dataclass(frozen=True)
 class Scattered:
-    """A folder that ``scatter`` made, opened for reading.
+    """A folder of ``scatter``, opened for reading.
 
     Attributes:
         folder: the folder.
-        facts: what its ``buckets.yaml`` says.
+        facts: the contents of its ``buckets.yaml``.
         hash: that file's hash, which identifies the scattered graph.
         spool: its arcs.
-        seen: uint64 bitmap of the ids that are nodes, or None where all are.
+        seen: uint64 bitmap of the ids that are nodes, or None if all are.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class Scattered:
 
     @classmethod
     def open(cls, folder: str | Path) -> Scattered:
-        """Open a folder; raises InputError that names the file that is wrong."""
+        """Open a folder; raises InputError that names the wrong file."""
         folder = Path(folder)
         values, digest = hashed.load(folder / FILE, "scattered graph", "mgg graph-scatter")
         facts = parsed(Buckets, values, f"{folder / FILE}: ")
@@ -105,7 +105,7 @@ class Scattered:
 
 
 def payload_names(weighted: bool, relations: int) -> tuple[str, ...]:
-    """The values that are spooled beside the keys."""
+    """Return the names of the values that are spooled with the keys."""
     return ("weights",) * weighted + ("types",) * (relations > 0)
 
 
@@ -121,28 +121,28 @@ def scatter(
     counted: Counted | None = None,
     expected: dict[str, int] | None = None,
 ) -> Scattered:
-    """Fill ``folder``, which exists.
+    """Fill the existing ``folder`` with the spool and the parts of node data.
 
     Args:
-        graph: what to read.
-        folder: where the spool and the parts of node data go.
+        graph: the graph to read.
+        folder: the target folder.
         name: name of the graph.
-        source: where it comes from; plain YAML values that do not depend on the machine.
-        memory: how much of it this may take.
+        source: the graph's origin; plain YAML values that do not depend on the machine.
+        memory: the memory limit.
         symmetrize: add the reverse of every arc.
-        order: how the nodes are numbered.
-        counted: counts that the manifest shall have, where the source is a graph that was made before.
-        expected: fields of the manifest and what they must be.
+        order: name of the nodes' order.
+        counted: counts for the manifest, if the source is an existing graph folder.
+        expected: required values of manifest fields.
 
     Raises:
-        InputError: the source is wrong (named), or has no node, or too little memory.
-        MachineError: the ids that occur spread so far that their bitmap does not fit the memory.
+        InputError: the source has an error (named) or no node, or the memory limit is too low.
+        MachineError: the ids are so large that their bitmap does not fit into the memory.
     """
     arcs = graph.arcs
     if arcs.nodes is not None and arcs.nodes > kernels.IDS:
         raise InputError(f"{name}: {arcs.nodes} nodes: at most {kernels.IDS} nodes are supported")
     mirror = symmetrize or arcs.undirected
-    # Both take O(nodes) memory, so they go first, while there is most of it.
+    # Both take O(nodes) memory, so they run first, while most memory is free.
     data = NodeData(graph.features, graph.labels, graph.splits, graph.classes, graph.tasks, graph.ids)
     if arcs.nodes is not None:
         data = data.checked(arcs.nodes, name)
@@ -152,7 +152,7 @@ def scatter(
         arcs, ids = numbered(arcs, name, memory.free(LEAST) // 4)
         parts = dict(write_nodes(folder, NodeData(ids=ids), len(ids), name))
         spooled = _spooled(arcs, folder, name, memory, mirror)
-        assert spooled is not None  # it knows its nodes now
+        assert spooled is not None  # the number of nodes is known now
     reader, index = spooled
     source = source | _told_rounding(reader.narrowed, name)
     nodes, count = reader.nodes()
@@ -186,7 +186,7 @@ def scatter(
 
 
 def _told_rounding(narrowed: Narrowed, name: str) -> dict[str, Any]:
-    """What the manifest says of whole weights that were rounded; a warning says it, too."""
+    """Return the manifest's fields on rounded whole weights, and log a warning about them."""
     if not narrowed.count:
         return {}
     _log.warning(
@@ -197,7 +197,7 @@ def _told_rounding(narrowed: Narrowed, name: str) -> dict[str, Any]:
 
 
 def _spooled(arcs: ArcStream, folder: Path, name: str, memory: Memory, mirror: bool) -> tuple[_Reader, Index] | None:
-    """Read the stream and spool it; None where it has ids that need numbers first."""
+    """Read the stream and spool it; None if its ids must be renumbered first."""
     payloads = payload_names(arcs.weighted, arcs.relations)
     free = memory.free(LEAST_PAYLOAD if payloads else LEAST)
     reader = _Reader(arcs, name, free)
@@ -211,7 +211,7 @@ def _spooled(arcs: ArcStream, folder: Path, name: str, memory: Memory, mirror: b
 
 
 class _Reader:
-    """Checks chunks, packs them into keys and remembers which ids occur."""
+    """Checks chunks, packs them into keys and records which ids occur."""
 
     def __init__(self, arcs: ArcStream, name: str, free: int) -> None:
         self.arcs, self.name = arcs, name
@@ -245,7 +245,7 @@ class _Reader:
         self.read += size
 
     def nodes(self) -> tuple[int, int]:
-        """Number of ids, and of nodes among them."""
+        """Return the number of ids, and of nodes among them."""
         if self.arcs.nodes is not None:
             if self.arcs.nodes < 1:
                 raise InputError(f"{self.name}: a graph without nodes")
@@ -288,5 +288,5 @@ class _Reader:
 
 
 def _capacity(free: int, payloads: bool) -> int:
-    """Keys of a segment: three arrays of them, and of payloads, take SPOOL_SHARE of the free memory."""
+    """Return the keys per segment: three arrays of keys, and of payloads, take SPOOL_SHARE of the free memory."""
     return max(CHUNK_ARCS, min(2**25, int(free * SPOOL_SHARE) // (44 if payloads else 24)))

@@ -30,17 +30,17 @@ FILE = "shards.yaml"
 #: uint32 [rows], little-endian: arcs of each row.
 DEGREES_FILE = "degrees.bin"
 KIND = Kind(FILE, (DEGREES_FILE, *ARC_KINDS))
-#: Bytes that sorting takes an arc, and that a sorted arc takes: keys twice and the columns; with payloads the order
-#: twice, the values as read and as sorted.
+#: Bytes per arc for sorting, and per sorted arc: the keys twice and the columns. Payloads add the order twice, and the
+#: values as read and as sorted.
 SORTING, SORTED = 20, 4
 SORTING_PAYLOAD, SORTED_PAYLOAD = 48, 12
-#: Bytes that encoding a part takes beside its values: pages, compressed pages and the file.
+#: Bytes for encoding a part in addition to its values: pages, compressed pages and the file.
 ENCODING = 40 * MIB
-#: What sorting gets at least.
+#: Minimum bytes for sorting.
 LEAST_SORTING = 16 * MIB
-#: Most ids of a task: its degrees take 8 bytes each.
+#: Maximum ids of a task: its degrees take 8 bytes each.
 TASK_IDS = 2**20
-#: Most arcs sorted at once: more do not sort faster.
+#: Maximum arcs sorted at once: more do not sort faster.
 TASK_ARCS = 2**22
 
 
@@ -60,14 +60,14 @@ class Shards(Closed):
     parts: dict[ShardName, Shard]
 
     def of_kind(self, kind: PartKind) -> list[tuple[int, Shard]]:
-        """Number and entry of the parts of one kind, in order."""
+        """Return number and entry of the parts of one kind, in order."""
         count = sum(name.startswith(f"{kind}/") for name in self.parts)
         return [(k, self.parts[shards.part_name(kind, k)]) for k in range(count)]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Ids low..high-1, which hold ``keys`` spooled arcs."""
+    """Ids low..high-1, which have ``keys`` spooled arcs."""
 
     low: int
     high: int
@@ -75,20 +75,20 @@ class Task:
 
 
 def load(folder: Path) -> Shards:
-    """Read ``shards.yaml``; raises InputError that names what is wrong."""
+    """Read ``shards.yaml``; raises InputError that names the error."""
     values, _ = hashed.load(folder / FILE, "shards", "mgg graph-shard")
     return parsed(Shards, values, f"{folder / FILE}: ")
 
 
 def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1, of: int = 1) -> Shards:
-    """Fill ``folder``, which exists, with the parts of range ``number`` (from 1) of ``of``.
+    """Fill the existing ``folder`` with the parts of range ``number`` (from 1) of ``of``.
 
     Args:
         scattered: the spooled graph.
         folder: gets the parts, the degrees (``degrees.bin``, uint32 [rows]) and ``shards.yaml``.
-        memory: how much of it, and how many threads, this may take.
-        number: which range.
-        of: number of ranges; the same for all of them.
+        memory: limit of memory and threads.
+        number: number of the range.
+        of: number of ranges, the same in all calls.
 
     Raises:
         InputError: the spool is not whole.
@@ -101,7 +101,7 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
     first, last = ids.rank(low), ids.rank(high)
     counting = scattered.facts.repeats == "sum" and not scattered.facts.weighted
     written = _write(scattered, folder, ids, low, high, memory)
-    # Arcs without weights weigh something only where some repeat others, which is known afterwards, and rare.
+    # Arcs without weights need counts only if some repeat; that is rare, and known only after the first pass.
     counted = counting and written.repeats > 0
     if counted:
         written = _write(scattered, folder, ids, low, high, memory, count=True)
@@ -115,7 +115,7 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
 
 
 def sorted_blocks(scattered: Scattered, memory: Memory) -> Iterator[tuple[int, Csr]]:
-    """The sorted rows of the whole graph in order, block by block, each block with its first row.
+    """Yield the sorted rows of the whole graph block by block, each block with its first row.
 
     Raises:
         InputError: the spool is not whole.
@@ -133,7 +133,7 @@ def sorted_blocks(scattered: Scattered, memory: Memory) -> Iterator[tuple[int, C
 
 @dataclass
 class _Written:
-    """What the rows of a range are: see :class:`Shards`; and how many arcs were merged with others."""
+    """The written rows of a range, see :class:`Shards`, and the number of arcs merged with others."""
 
     sums: np.ndarray
     degrees: str
@@ -146,7 +146,7 @@ class _Written:
 def _write(
     scattered: Scattered, folder: Path, ids: _Ids, low: int, high: int, memory: Memory, count: bool = False
 ) -> _Written:
-    """Write the parts of ids low..high-1; with ``count`` each arc weighs as many as it stands for."""
+    """Write the parts of ids low..high-1; with ``count``, each arc's weight is the number of arcs merged into it."""
     first, ones = ids.rank(low), scattered.facts.repeats == "sum"
     sums, digest, arcs, loops, repeats = np.zeros(4, np.uint64), hashlib.sha256(), 0, 0, 0
     with ThreadPoolExecutor(memory.workers) as pool, (folder / DEGREES_FILE).open("wb") as degrees:
@@ -167,7 +167,7 @@ def _write(
 
 
 class _Ids:
-    """Spooled ids and node numbers: the same, or one the rank of the other."""
+    """Maps spooled ids to node numbers, which are the same or the ids' ranks."""
 
     def __init__(self, scattered: Scattered) -> None:
         self.ids, self.nodes = scattered.facts.ids, scattered.facts.nodes
@@ -175,13 +175,13 @@ class _Ids:
         self.before = None if self.words is None else kernels.bits_before(self.words)
 
     def rank(self, bound: int) -> int:
-        """Number of nodes with an id below ``bound``."""
+        """Return the number of nodes with an id below ``bound``."""
         if self.words is None or self.before is None:
             return bound
         return self.nodes if bound >= self.ids else int(kernels.rank(self.words, self.before, np.uint64(bound)))
 
     def id_of(self, node: int) -> int:
-        """Id of a node; ``ids`` for the node after the last."""
+        """Return the id of a node; ``ids`` for the node after the last."""
         if self.words is None or self.before is None:
             return node
         if node >= self.nodes:
@@ -198,7 +198,7 @@ class _Ids:
 
 
 def _range(scattered: Scattered, ids: _Ids, number: int, of: int) -> tuple[int, int]:
-    """Ids of a range: whole multiples of VERTICES_PER_PART nodes, with about equally many spooled arcs each."""
+    """Return the ids of a range; ranges are multiples of VERTICES_PER_PART nodes with about equally many arcs."""
     step = shards.VERTICES_PER_PART
     starts = [ids.id_of(node) for node in range(0, ids.nodes, step)]
     before = np.concatenate([[0], np.cumsum(scattered.spool.counts())])
@@ -216,13 +216,13 @@ def _range(scattered: Scattered, ids: _Ids, number: int, of: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class _Shares:
-    """How the free memory is divided.
+    """The division of the free memory.
 
     Attributes:
         encoders: parts that are encoded at once.
         sorting: bytes for all tasks that are read, sorted or wait to be written.
-        arc: bytes that a task takes an arc.
-        tasks: tasks at once.
+        arc: bytes per arc of a task.
+        tasks: tasks that run at once.
     """
 
     encoders: int
@@ -235,7 +235,7 @@ def _shares(memory: Memory, payloads: bool) -> _Shares:
     arc, ready = (SORTING_PAYLOAD, SORTED_PAYLOAD) if payloads else (SORTING, SORTED)
     # One part is being filled, and each encoder has another one.
     part = shards.ARCS_PER_PART * ready
-    # With payloads the taken part is as large as the one being filled while its kinds are encoded one by one.
+    # With payloads, a second part of the same size is in memory while its kinds are encoded one by one.
     held = part * (2 if payloads else 1)
     free = memory.free(LEAST_SORTING + ENCODING + part + held) - held
     encoders = max(1, min(memory.workers, free // 2 // (ENCODING + part)))
@@ -246,7 +246,7 @@ def _shares(memory: Memory, payloads: bool) -> _Shares:
 def _sorted_rows(
     scattered: Scattered, ids: _Ids, low: int, high: int, shares: _Shares, pool: ThreadPoolExecutor, count: bool
 ) -> Iterator[Rows]:
-    """The rows of ids low..high-1, in order; several tasks are sorted at once, as far as the memory goes."""
+    """Yield the rows of ids low..high-1 in order; sorts as many tasks at once as fit into the memory."""
     most = max(1, min(TASK_ARCS, shares.sorting // (shares.arc * (shares.tasks // 2 + 1))))
     running: deque[tuple[Future[Rows], int]] = deque()
     held = 0
@@ -300,7 +300,7 @@ def _split(counts: np.ndarray, first: int, most: int) -> Iterator[Task]:
 
 
 def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
-    """Load and sort the arcs of a task, and merge those that repeat others; ``count`` how many each stands for."""
+    """Load and sort the arcs of a task, and merge repeats; with ``count``, count the arcs merged into each."""
     first, last = ids.rank(task.low), ids.rank(task.high)
     keys, payloads = scattered.spool.load(task.low, task.high, task.keys)
     ids.renumber(keys)
@@ -340,7 +340,7 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
 
 
 def _argsort(keys: np.ndarray, payloads: dict[str, np.ndarray], span: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted keys, and the order that sorts them: by type where keys are equal, then as they came."""
+    """Return the sorted keys and the order that sorts them: equal keys by type, then in the order of the source."""
     order = np.arange(len(keys), dtype=np.int32)
     if "types" in payloads:
         order = np.argsort(payloads["types"], kind="stable").astype(np.int32)
@@ -349,7 +349,7 @@ def _argsort(keys: np.ndarray, payloads: dict[str, np.ndarray], span: int) -> tu
 
 
 def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray, ones: bool) -> None:
-    """Add the arcs of rows; with ``ones`` those without weights weigh 1, as others of the graph may weigh more."""
+    """Add the arcs of rows to the sums; with ``ones``, arcs without weights weigh 1, as others may weigh more."""
     plain = np.ones(len(rows.arcs["adjacency"]) if ones else 0, np.float32)
     weights = rows.arcs.get("weights", plain)
     types = rows.arcs.get("arc_types", np.empty(0, np.int32))

@@ -1,9 +1,8 @@
-"""Arcs on disk, bucketed by row: written once in the order they come, read back by row range.
+"""Arcs on disk, bucketed by row: written once in the order of the source, read back by row range.
 
-The file is a sequence of segments. Inside a segment keys lie bucket by bucket, so a bucket is one slice of each
-segment, and one table of positions finds them all. A bucket is 2^shift rows; when larger ids turn up the width
-doubles, which only merges neighboring columns of that table. Writing is sequential and nothing but the table stays in
-memory.
+The file is a sequence of segments. A segment stores its keys bucket by bucket, so a bucket is one slice of each
+segment, and one table of positions finds all slices. A bucket has 2^shift rows. When larger ids occur, the width
+doubles, which only merges neighboring columns of that table. Writing is sequential, and only the table stays in memory.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.external import kernels
 
-#: Most buckets of a spool, an even number.
+#: Maximum buckets of a spool, an even number.
 BUCKETS = 1024
-#: Keys read at once where a bucket is searched for some of its rows.
+#: Keys per read when a bucket is searched for some of its rows.
 SLICE = 2**20
-#: Values that go along with the keys, each in a file of its own.
+#: Values stored with the keys, each in its own file.
 PAYLOADS = {"weights": np.dtype("<f4"), "types": np.dtype("<i4")}
 
 
 @dataclass(frozen=True)
 class Index:
-    """What is where in a spool.
+    """The positions of buckets in a spool.
 
     Attributes:
-        shift: a bucket is ``2 ** shift`` rows.
+        shift: a bucket has ``2 ** shift`` rows.
         table: int64 [segments, buckets + 1], position in the file where each slice begins and ends.
         sums: uint64 [buckets], the sum of each bucket's arcs (kernels.add_sums).
     """
@@ -48,7 +47,7 @@ class SpoolWriter:
     """Collects keys in memory and writes a segment whenever the memory is full, while the next one is collected."""
 
     def __init__(self, folder: Path, capacity: int, payloads: tuple[str, ...]) -> None:
-        """Write into ``folder``; hold three times ``capacity`` keys, and payloads alike, in memory."""
+        """Write into ``folder``; keep three times ``capacity`` keys, and as many payloads, in memory."""
         self._keys = [np.empty(capacity, np.uint64) for _ in range(2)]
         self._sorted = np.empty(capacity, np.uint64)
         self._values = [{name: np.empty(capacity, PAYLOADS[name]) for name in payloads} for _ in range(2)]
@@ -90,7 +89,7 @@ class SpoolWriter:
                 self._flush()
 
     def finish(self, largest: int) -> Index:
-        """Write what is left; ``largest`` is the largest row id."""
+        """Write the rest and return the index; ``largest`` is the largest row id."""
         self._flush()
         self._wait()
         for file in self._files.values():
@@ -138,12 +137,12 @@ class SpoolWriter:
 
 @dataclass(frozen=True)
 class Spool:
-    """What a SpoolWriter left, opened for reading; any number of threads may share it.
+    """The files of a SpoolWriter, opened for reading; threads may share it.
 
     Attributes:
-        folder: where its files are.
-        index: what is where in them.
-        payloads: names of the values beside the keys.
+        folder: the folder of its files.
+        index: the positions in its files.
+        payloads: names of the values stored with the keys.
     """
 
     folder: Path
@@ -152,15 +151,15 @@ class Spool:
 
     @property
     def shift(self) -> int:
-        """A bucket is ``2 ** shift`` rows."""
+        """Return the shift: a bucket has ``2 ** shift`` rows."""
         return self.index.shift
 
     def counts(self) -> np.ndarray:
-        """int64 [buckets]: keys of each bucket."""
+        """Return the number of keys per bucket, int64 [buckets]."""
         return np.diff(self.index.table, axis=1).sum(axis=0)
 
     def row_counts(self, bucket: int) -> np.ndarray:
-        """int64 [rows of the bucket]: keys of each row."""
+        """Return the number of keys per row, int64 [rows of the bucket]."""
         counts = np.zeros(1 << self.shift, np.int64)
         for begin, end in self._slices(bucket, bucket + 1):
             for lo in range(begin, end, SLICE):
@@ -168,7 +167,7 @@ class Spool:
         return counts
 
     def load(self, low: int, high: int, count: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The ``count`` keys of rows low..high-1 in the order they were added, bucket by bucket, and their payloads."""
+        """Read the ``count`` keys of rows low..high-1, by bucket and then in the order added, and their payloads."""
         keys = np.empty(count, np.uint64)
         payloads = {name: np.empty(count, PAYLOADS[name]) for name in self.payloads}
         width, at = 1 << self.shift, 0
@@ -223,7 +222,7 @@ class Spool:
             raise InputError(f"{self.folder}: altered: the arcs are not those that were scattered; scatter again")
 
     def _slices(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Begin and end in the file of buckets first..last-1, segment by segment, empty slices left out."""
+        """Yield begin and end in the file of buckets first..last-1, segment by segment, without empty slices."""
         for begin, end in zip(*(self.index.table[:, bucket].tolist() for bucket in (first, last)), strict=True):
             if begin < end:
                 yield begin, end
@@ -244,6 +243,6 @@ class Spool:
 
 
 def _hashable(payloads: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Bits of the weights, and types, as kernels.add_sums takes them."""
+    """Return the bits of the weights, and the types, in the form for kernels.add_sums."""
     weights = payloads.get("weights", np.empty(0, np.float32))
     return weights.view(np.uint32), payloads.get("types", np.empty(0, np.int32))

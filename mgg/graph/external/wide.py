@@ -1,4 +1,4 @@
-"""Ids beyond 2^32, which fit no key of the spool: those that occur are numbered in ascending order."""
+"""Numbers ids beyond 2^32, which do not fit into the spool's keys, in ascending order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.external import kernels
 from mgg.graph.sources import Arcs, ArcStream
 
-#: Ids of chunks that are held before they are merged.
+#: Ids of chunks that are collected before they are merged.
 _HELD = 2**21
 
 
@@ -20,7 +20,7 @@ class WideIdsError(Exception):
 
 
 def numbered(arcs: ArcStream, name: str, limit: int) -> tuple[ArcStream, np.ndarray]:
-    """The same arcs between the numbers of their nodes, and int64 [nodes]: the id of each, ascending.
+    """Renumber the nodes: return the arcs between node numbers, and the id of each node, int64 [nodes], ascending.
 
     Args:
         arcs: a stream whose nodes are the ids that occur.
@@ -28,8 +28,8 @@ def numbered(arcs: ArcStream, name: str, limit: int) -> tuple[ArcStream, np.ndar
         limit: bytes that the ids may take.
 
     Raises:
-        InputError: as the stream, or for another number of nodes than the source announces.
-        MachineError: the ids do not fit.
+        InputError: the stream has an error, or the number of nodes differs from the one that the source states.
+        MachineError: the ids do not fit into ``limit``.
     """
     known, waiting, held = np.empty(0, np.int64), list[np.ndarray](), 0
     for chunk in arcs.read():
@@ -53,9 +53,9 @@ def numbered(arcs: ArcStream, name: str, limit: int) -> tuple[ArcStream, np.ndar
 
 
 def _merged(known: np.ndarray, waiting: list[np.ndarray], name: str, limit: int) -> np.ndarray:
-    """All ids, each once."""
+    """Return all ids, each once."""
     known = np.unique(np.concatenate([known, *waiting]))
-    if 2 * known.nbytes > limit:  # they are sorted in a copy
+    if 2 * known.nbytes > limit:  # sorting needs a copy
         raise MachineError(
             f"{name}: {len(known)} ids or more, some beyond 2^32: a table of them does not fit the memory; raise"
             " --memory"

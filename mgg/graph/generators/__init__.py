@@ -1,6 +1,6 @@
-"""Seeded random graphs: one module a generator, found by itself.
+"""Seeded random graphs: one module per generator, found automatically.
 
-A module registers what it makes with :func:`generator`; adding a generator means adding one file to this folder.
+A module registers its graphs with :func:`generator`. To add a generator, add one file to this folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mgg.registry import Registry
 class Generator:
     """A seeded random graph: ``make(scale, seed, shuffle)``, the default seed, and whether its nodes have labels.
 
-    ``nodes``, ``arcs`` (at most) and ``features`` are those at scale 1, by which jobs are given memory and time;
-    ``streamed``: the graph is never whole in memory.
+    ``nodes``, ``arcs`` (at most) and ``features`` are the counts at scale 1, which decide the memory and time of jobs.
+    ``streamed``: the whole graph is never in memory.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Generator:
     streamed: bool = False
 
 
-#: What ``generator`` has registered.
+#: The generators that ``generator`` has registered.
 GENERATORS: Registry[Generator] = Registry(__name__, "generator", "generator", unknown="unknown {what} {name!r}")
 
 
@@ -40,5 +40,5 @@ def generator(made: Generator) -> None:
 
 
 def generators() -> dict[str, Generator]:
-    """Every generator by name."""
+    """Return every generator by name."""
     return GENERATORS.all()

@@ -1,4 +1,4 @@
-"""Seeded stand-ins for citation graphs: directed, most arcs to earlier nodes; streamed, so that any size fits.
+"""Seeded stand-ins for citation graphs: directed, with most arcs to earlier nodes; streamed, so that any size fits.
 
 Never report a figure measured on one of them under the name of a real graph.
 """
@@ -23,27 +23,27 @@ from mgg.graph.permutation import inverse
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
 
 SEED = 2026
-#: Most arcs drawn, and nodes given features, at once; so many blocks are drawn side by side.
+#: Maximum arcs drawn, and nodes given features, at once; number of blocks drawn in parallel.
 BLOCK_ARCS, BLOCK_ROWS, THREADS = 2**18, 2**14, 4
-#: Bytes that drawing takes beside what it takes a node, with what features take on their way to the disk.
+#: Bytes for drawing in addition to the bytes per node, including features on their way to the disk.
 DRAWING = 384 * MIB
-#: Exponent of how often a node is cited against its rank by age; standard deviation of the logarithm of how many nodes
-#: one cites; share of citations that leave the community, and of those that may be of a node that is not older.
+#: Exponent of the citations of a node against its rank by age; standard deviation of the logarithm of the number of
+#: nodes that a node cites; share of citations that leave the community; share that may cite a node that is not older.
 SKEW, SPREAD, LEAVING, LATER = 0.55, 0.9, 0.25, 0.03
-#: Share of a community's nodes that are of its own class; the others are of any.
+#: Share of a community's nodes that have its own class; the others have any class.
 OWN_CLASS = 0.8
 #: Distance of a class's mean feature vector from the origin, in standard deviations of one feature.
 SIGNAL = 2.0
-#: Ages at which nodes to train on, and to validate with, end.
+#: Ages at which the training nodes and the validation nodes end.
 TRAIN, VALIDATION = 0.78, 0.86
-#: What blocks draw, each from random numbers of its own.
+#: Kinds of draws; each has its own stream of random numbers per block.
 _ARCS, _CLASSES, _CENTERS, _FEATURES, _ORDER = range(5)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph looks like at scale 1.
+    """The properties of a graph at scale 1.
 
     Attributes:
         nodes: number of nodes.
@@ -68,19 +68,19 @@ SHAPES = {
 
 
 def make(name: str, scale: float, seed: int, shuffle: bool) -> StreamedGraph:
-    """Nodes cite others: an arc goes from the citing to the cited one; ``scale`` multiplies nodes, arcs, communities.
+    """Make a citation graph: an arc goes from the citing to the cited node.
 
-    The nodes of a community are numbered by age. A node cites a log-normal number of others, in its own community or,
-    with probability ``LEAVING``, in one at a log-uniform distance on the ring of communities; of the nodes there that
-    were older than itself at the time, the oldest most often, so that in-degrees follow a power law, as where nodes are
-    cited in proportion to what they have been cited (Barabasi and Albert). A community's nodes are of its class, most
-    of them; features are the class's mean vector and normal noise, rounded to the 8 significant bits of bfloat16, which
-    halves their shards. Labeled nodes are split by age; where chance leaves a class without training nodes, its first
-    node is one. ``shuffle`` permutes the node ids.
+    ``scale`` multiplies nodes, arcs and communities. The nodes of a community are numbered by age. A node cites a
+    log-normal number of others, in its own community or, with probability ``LEAVING``, in one at a log-uniform distance
+    on the ring of communities. Of the nodes there that are older than itself, it cites the oldest most often. So
+    in-degrees follow a power law, as if nodes were cited in proportion to their citations (Barabasi and Albert). Most
+    of a community's nodes have its class. Features are the class's mean vector plus normal noise, rounded to the 8
+    significant bits of bfloat16, which halves their shards. Labeled nodes are split by age; if chance leaves a class
+    without training nodes, its first node becomes one. ``shuffle`` permutes the node ids.
 
     Raises:
         InputError: ``scale`` leaves no node.
-        MachineError: what is held of each node is more than the memory budget.
+        MachineError: the data kept per node exceed the memory budget.
     """
     shape = SHAPES[name]
     n, arcs = int(shape.nodes * scale), int(shape.arcs * scale)
@@ -119,28 +119,28 @@ def make(name: str, scale: float, seed: int, shuffle: bool) -> StreamedGraph:
 
 @dataclass(frozen=True)
 class _Groups:
-    """``nodes`` nodes in ``count`` communities, one after the other."""
+    """``nodes`` nodes in ``count`` consecutive communities."""
 
     nodes: int
     count: int
 
     def of(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The community of each node, and which share of that is older than the node."""
+        """Return the community of each node, and the share of the community that is older than the node."""
         home = nodes * self.count // self.nodes
         first = self.first(home)
         return home, (nodes - first) / (self.first(home + 1) - first)
 
     def first(self, community: np.ndarray) -> np.ndarray:
-        """The first node of each community; of the one after the last the number of nodes."""
+        """Return the first node of each community; for the community after the last, the number of nodes."""
         return -(-community * self.nodes // self.count)
 
 
 def _cited(groups: _Groups, arcs: int, seed: int, order: np.ndarray | None, number: int, lo: int, hi: int) -> Arcs:
-    """What the nodes lo..hi-1, block ``number``, cite."""
+    """Return the citations of nodes lo..hi-1, block ``number``."""
     rng = _rng(seed, _ARCS, number)
     count = hi * arcs // groups.nodes - lo * arcs // groups.nodes
     ends = np.cumsum(rng.lognormal(0, SPREAD, hi - lo))
-    # Rounded where they end, not one by one: the sum is as it was to be.
+    # Round the cumulative ends, not single counts, so that the sum is exact.
     ends = np.rint(ends * (count / ends[-1])).astype(np.int64)
     citing = np.repeat(np.arange(lo, hi), np.diff(ends, prepend=0))
     home, age = groups.of(citing)
@@ -156,7 +156,7 @@ def _cited(groups: _Groups, arcs: int, seed: int, order: np.ndarray | None, numb
 
 
 def _features(classes: np.ndarray, centers: np.ndarray, seed: int, number: int, lo: int, hi: int) -> np.ndarray:
-    """float32 [hi - lo, features] of nodes lo..hi-1, block ``number``."""
+    """Return the features of nodes lo..hi-1, block ``number``: float32 [hi - lo, features]."""
     values = _rng(seed, _FEATURES, number).standard_normal((hi - lo, centers.shape[1]), np.float32)
     values += centers[classes[lo:hi]]
     bits = values.view(np.uint32)
@@ -174,7 +174,7 @@ def _rng(seed: int, what: int, number: int) -> np.random.Generator:
 
 
 def _ahead(ranges: list[tuple[int, int]], make: Callable[[int, int, int], T]) -> Iterator[T]:
-    """``make(number, lo, hi)`` of each range in order, some of them made ahead."""
+    """Yield ``make(number, lo, hi)`` of each range in order, and compute some of them ahead."""
     waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
         for number, (lo, hi) in enumerate(ranges):

@@ -1,4 +1,4 @@
-"""Seeded stand-ins for well-known large graphs: their size, degree skew and community structure, nothing else.
+"""Seeded stand-ins for well-known large graphs, with only their size, degree skew and community structure.
 
 Never report a figure measured on one of them under the name of the real graph.
 """
@@ -16,23 +16,23 @@ from mgg.graph.csr import from_arcs, index_dtype
 from mgg.graph.generators import Generator, generator
 from mgg.graph.sources import GraphData
 
-#: Edges handled at once between the arrays that a whole graph needs.
+#: Edges per chunk, so that temporary arrays stay small next to those of the whole graph.
 CHUNK = 2**22
-#: Communities that have an order of popularity of their own; the others repeat these.
+#: Number of different popularity orders; further communities repeat them.
 ORDERS = 64
 SEED = 2026
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a graph looks like at scale 1.
+    """The properties of a graph at scale 1.
 
     Attributes:
         nodes: number of nodes.
         arcs: arcs drawn, both directions counted; repeats and self-loops among them are dropped.
-        communities: number of communities, all of one size.
+        communities: number of communities, all of the same size.
         leaving: probability that an edge leaves its community.
-        skew: exponent of the popularity of a node against its rank in its community; 0: all alike.
+        skew: exponent of the popularity of a node against its rank in its community; 0: all nodes are equal.
     """
 
     nodes: int
@@ -53,7 +53,7 @@ SHAPES = {
 
 
 def make(name: str, scale: float, seed: int, shuffle: bool) -> GraphData:
-    """A symmetric 0/1 graph without self-loops, features or labels; ``scale`` multiplies nodes, arcs and communities.
+    """Make a symmetric graph without weights, self-loops, features or labels; ``scale`` multiplies its counts.
 
     An edge starts in a random community and ends in the same one or, with probability ``leaving``, in one at a
     log-uniform distance on the ring of communities; both ends are drawn inside their communities by a power law.
@@ -85,7 +85,7 @@ def make(name: str, scale: float, seed: int, shuffle: bool) -> GraphData:
 def _communities_of_edges(
     rng: np.random.Generator, edges: int, communities: int, leaving: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """int32 [edges] each: the communities where an edge starts and ends."""
+    """Return the communities where each edge starts and ends, int32 [edges] each."""
     home = _draw(edges, np.int32, lambda at: rng.integers(0, communities, at.stop - at.start))
     leaves = _draw(edges, np.bool_, lambda at: rng.random(at.stop - at.start, dtype=np.float32) < leaving)
     farthest = np.log(max(2, communities // 2))
@@ -102,7 +102,7 @@ def _communities_of_edges(
 def _popular_members(
     rng: np.random.Generator, community: np.ndarray, size: int, skew: float, ids: np.dtype
 ) -> np.ndarray:
-    """A member of each listed community [edges], counted over all communities by rank: low ranks are popular."""
+    """Draw a member of each listed community [edges], numbered over all communities by rank; low ranks are popular."""
     exponent = np.float32(1 / (1 - skew))
 
     def member(at: slice) -> np.ndarray:
@@ -113,14 +113,14 @@ def _popular_members(
 
 
 def _node_ids(orders: np.ndarray, communities: int, size: int, ids: np.dtype) -> np.ndarray:
-    """Node id of each member [communities * size]: ranks are spread over the community, so hubs are not neighbors."""
+    """Return the node id of each member [communities * size]; ranks are spread out, so hubs are not adjacent."""
     repeats = -(-communities // ORDERS)
     position = np.tile(orders.reshape(-1, size), (repeats, 1))[:communities]
     return (position + np.arange(communities)[:, None] * size).ravel().astype(ids)
 
 
 def _draw(count: int, dtype: type | np.dtype, values: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """[count] numbers of ``dtype``, asked for in chunks, so that their wide intermediates stay small."""
+    """Return [count] numbers of ``dtype``, computed in chunks so that their wide intermediates stay small."""
     out = np.empty(count, dtype)
     for lo in range(0, count, CHUNK):
         at = slice(lo, min(lo + CHUNK, count))

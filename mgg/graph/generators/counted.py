@@ -1,7 +1,7 @@
-"""Seeded stand-ins with exactly as many nodes, arcs and types of arcs as a paper prints of a graph, and no more of it.
+"""Seeded stand-ins with exactly the numbers of nodes, arcs and arc types that a paper prints, and nothing else.
 
-Their numbers are those of table 2 of Seastar (EuroSys'21). Never report a figure measured on one of them under the name
-of the real graph.
+The numbers come from table 2 of Seastar (EuroSys'21). Never report a figure measured on one of them under the name of
+the real graph.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from mgg.graph.generators import Generator, generator
 from mgg.graph.sources import GraphData
 
 SEED = 2026
-#: Exponents of the popularity of a node against its rank: of ends of edges, of subjects and objects of a relation.
+#: Exponents of the popularity of a node against its rank: for ends of edges, subjects and objects of a relation.
 SKEW, SUBJECTS, OBJECTS = 0.45, 0.2, 0.7
-#: Batches of draws after which what is still missing is no accident.
+#: Maximum batches of draws; if keys are still missing then, that is not by chance.
 BATCHES = 200
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a paper prints of a graph.
+    """The counts that a paper prints for a graph.
 
     Attributes:
         nodes: number of nodes.
@@ -43,7 +43,7 @@ class Counts:
     test: int = 0
 
 
-#: MUTAG and BGS have as many labeled nodes in R-GCN (Schlichtkrull et al., ESWC 2018, table 1).
+#: The labeled nodes of MUTAG and BGS come from R-GCN (Schlichtkrull et al., ESWC 2018, table 1).
 COUNTS = {
     "cora-full-like": Counts(19_794, 130_622),
     "physics-like": Counts(34_494, 991_848),
@@ -54,13 +54,13 @@ COUNTS = {
 
 
 def make(name: str, scale: float, seed: int, shuffle: bool) -> GraphData:
-    """Every arc has its reverse, and none joins a node to itself; ``scale`` multiplies nodes, arcs and labeled nodes.
+    """Make a symmetric graph without self-loops; ``scale`` multiplies nodes, arcs and labeled nodes.
 
-    Where it is so small that these arcs would join more than every other pair of nodes, there are as many as that.
+    At very small scales the number of arcs is limited: they join at most half of all pairs of nodes.
 
-    Both ends of an edge are drawn by a power law. With types a few relations have most of the edges, each has at least
-    one and popular nodes of its own: subjects nearly even, objects few, as in RDF. Labels are drawn evenly, and teach
-    nothing. ``shuffle`` permutes the node ids.
+    Both ends of an edge are drawn by a power law. With types, a few relations have most of the edges; each relation has
+    at least one edge and its own popular nodes, with nearly uniform subjects and few objects, as in RDF. Labels are
+    drawn uniformly, and a model learns nothing from them. ``shuffle`` permutes the node ids.
 
     Raises:
         InputError: ``scale`` leaves too few nodes for the arcs.
@@ -91,12 +91,12 @@ def make(name: str, scale: float, seed: int, shuffle: bool) -> GraphData:
 
 
 def _popular(rng: np.random.Generator, count: int, n: int, skew: float) -> np.ndarray:
-    """int64 [count], ranks below ``n``; low ones are popular."""
+    """Draw ranks below ``n``, int64 [count]; low ranks are popular."""
     return np.minimum((n * rng.random(count) ** (1 / (1 - skew))).astype(np.int64), n - 1)
 
 
 def _edges(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
-    """Keys of about ``count`` edges, the lower end first; those from a node to itself are left out."""
+    """Return the keys of about ``count`` edges, the lower end first, without self-loops."""
     # Popular nodes are spread over the ids.
     one, other = (_popular(rng, count, n, SKEW) * _coprime(n) % n for _ in range(2))
     keep = one != other
@@ -106,7 +106,7 @@ def _edges(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
 def _triples(
     rng: np.random.Generator, relation: int, count: int, n: int, lacking: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Subjects and objects of a relation."""
+    """Draw subjects and objects of a relation."""
     shifts = rng.integers(0, n, 2)
 
     def draw(size: int) -> np.ndarray:
@@ -121,7 +121,7 @@ def _triples(
 
 
 def _distinct(count: int, draw: Callable[[int], np.ndarray], lacking: str) -> np.ndarray:
-    """The first ``count`` different keys that are drawn."""
+    """Return the first ``count`` different keys drawn."""
     keys = np.empty(0, np.int64)
     for _ in range(BATCHES):
         found, first = np.unique(np.concatenate([keys, draw(2 * (count - len(keys)) + 16)]), return_index=True)
@@ -132,7 +132,7 @@ def _distinct(count: int, draw: Callable[[int], np.ndarray], lacking: str) -> np
 
 
 def _coprime(n: int) -> int:
-    """A step that visits all of ``n`` places, far from its neighbors."""
+    """Return a step that visits all of ``n`` places, with consecutive ones far apart."""
     step = max(1, int(n * 0.6180339887))
     while np.gcd(step, n) != 1:
         step += 1
@@ -140,7 +140,7 @@ def _coprime(n: int) -> int:
 
 
 def _shares(edges: int, relations: int) -> np.ndarray:
-    """How many edges each relation has: one, and of the others a share that falls with its rank."""
+    """Return the edges per relation: one, plus a share of the others that falls with the relation's rank."""
     weights = 1 / np.arange(1, relations + 1)
     cuts = np.floor(np.cumsum(weights) / weights.sum() * (edges - relations) + 1e-9).astype(np.int64)
     cuts[-1] = edges - relations
@@ -148,7 +148,7 @@ def _shares(edges: int, relations: int) -> np.ndarray:
 
 
 def _typed(rows: np.ndarray, columns: np.ndarray, kinds: np.ndarray, n: int, relations: int) -> Csr:
-    """Different arcs with their types as a matrix."""
+    """Return distinct arcs with their types as a matrix."""
     keys = np.sort((rows * n + columns) * relations + kinds)
     ends, types = np.divmod(keys, relations)
     targets, sources = np.divmod(ends, n)
@@ -157,7 +157,7 @@ def _typed(rows: np.ndarray, columns: np.ndarray, kinds: np.ndarray, n: int, rel
 
 
 def _labeled(rng: np.random.Generator, name: str, n: int, train: int, test: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of some nodes, -1 of the others, and their splits; each has both classes."""
+    """Return labels, -1 for unlabeled nodes, and splits, each of which has both classes."""
     chosen = rng.permutation(n)[: train + test]
     labels = np.full(n, -1, np.int32)
     labels[chosen] = rng.integers(0, 2, len(chosen))

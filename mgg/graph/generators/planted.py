@@ -12,7 +12,7 @@ from mgg.graph.sources import GraphData, shuffled
 
 NODES = 2000
 COMMUNITIES = 10
-#: Edges drawn for a node; each adds two arcs.
+#: Edges drawn per node; each adds two arcs.
 EDGES_PER_NODE = 5
 #: Share of the edges that stay inside their community.
 INSIDE = 0.8
@@ -23,14 +23,14 @@ TRAIN, VALIDATION = 0.1, 0.25
 
 
 def make(scale: float, seed: int, shuffle: bool) -> GraphData:
-    """About ``2000 * scale`` nodes in 10 equal communities, which are the classes.
+    """Make about ``2000 * scale`` nodes in 10 equal communities, which are the classes.
 
     Every node draws 5 edges, 80 % of them to its own community. Features are its community's mean vector plus normal
     noise. The split is random: 10 % training, 25 % validation, the rest testing. ``shuffle`` permutes the node ids,
-    which otherwise number one community after the other.
+    which otherwise follow the communities.
 
     Raises:
-        InputError: ``scale`` leaves less than one node a community.
+        InputError: ``scale`` leaves less than one node per community.
     """
     n = int(NODES * scale)
     if n < COMMUNITIES:
@@ -54,7 +54,7 @@ def make(scale: float, seed: int, shuffle: bool) -> GraphData:
 def _split(order: np.ndarray, community: np.ndarray) -> np.ndarray:
     train, validation = int(len(order) * TRAIN), int(len(order) * (TRAIN + VALIDATION))
     if len(np.unique(community[order[:train]])) < COMMUNITIES:
-        # Chance left out a class, which could not be learned: small graphs begin with a node of each.
+        # Chance left out a class, which then could not be learned: give a small graph a node of each class first.
         first = np.unique(community[order], return_index=True)[1]
         order = np.concatenate([order[first], np.delete(order, first)])
     return split_vector(

@@ -1,1 +1,1 @@
-"""Files from outside: downloads, archives, text, tables, ``.npz`` members and pickles, read without trusting them."""
+"""Reads untrusted files safely: downloads, archives, text, tables, ``.npz`` members and pickles."""

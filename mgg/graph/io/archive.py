@@ -1,4 +1,4 @@
-"""Unpack an archive from outside: nothing leaves the folder, nothing grows past a bound, an error leaves nothing."""
+"""Unpacks untrusted archives: files stay in the folder and within a size limit, and an error leaves no files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from typing import IO, Any, cast
 from mgg.errors import InputError, MachineError
 
 MAX_MEMBERS = 1_000_000
-#: Default bound of what an archive unpacks to, beside 100 times its size.
+#: Default limit of unpacked bytes, in addition to 100 times the archive's size.
 MIN_LIMIT = 64 * 2**20
 CHUNK = 2**20
-#: Most bytes that one read of a tar archive may ask for: headers that claim to be longer would fill the memory.
+#: Maximum bytes per read of a tar archive: headers that claim to be longer would fill the memory.
 MAX_HEADER = 2**24
 
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-#: What the libraries raise for archives that are cut off or altered. NotImplementedError is zipfile's word for a later
-#: version of zip, which an altered byte can claim.
+#: Errors of the libraries for truncated or altered archives. zipfile raises NotImplementedError for later versions of
+#: zip, which an altered byte can claim.
 _BROKEN = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -52,24 +52,24 @@ def unpack(archive: Path, folder: Path) -> list[str]:
 def unpack_hashed(
     archive: Path, folder: Path, limit: int | None = None, members: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Unpack ``archive`` into ``folder``, which may hold other files, and hash each file while it is written.
+    """Unpack ``archive`` into ``folder``, which may have other files, and hash each file while it is written.
 
-    Only regular files are taken; folders follow from their names, and modes, owners and times are dropped. What
-    macOS adds to archives (``__MACOSX``, ``.DS_Store``) is skipped.
+    Only regular files are unpacked, with the folders in their names; modes, owners and times are dropped. Additions of
+    macOS (``__MACOSX``, ``.DS_Store``) are skipped.
 
     Args:
-        archive: the file; its first bytes say what it is.
-        folder: where the members go; made if it does not exist.
-        limit: most bytes that all members together may have, counted as they are written, whatever the archive's
-            headers say; by default 64 MiB + 100 times the archive's size.
-        members: the members to take and the names that they get, each of which must be there; None: all, as named.
+        archive: the file; its first bytes decide its type.
+        folder: the target folder; made if it does not exist.
+        limit: maximum bytes of all members together, counted as they are written, whatever the archive's headers
+            claim; None: 64 MiB + 100 times the archive's size.
+        members: required members -> their new names; None: all members with their own names.
 
     Returns:
         The sha256 of each file by its name relative to ``folder``, sorted by name.
 
     Raises:
-        InputError: the archive is cut off, altered, encrypted or too large, has a link, a device, a name that is
-            repeated or leaves the folder, lacks one of ``members``, or has a file that is already there; names archive
+        InputError: the archive is truncated, altered, encrypted or too large, has a link, a device, a name that is
+            repeated or leaves the folder, lacks one of ``members``, or has a file that already exists; names archive
             and member.
         MachineError: the disk is full or fails.
     """
@@ -90,7 +90,7 @@ def unpack_hashed(
 
 
 def relative_name(name: str) -> str | None:
-    """``name`` without ``.`` steps, or None when it is no plain relative path (absolute, ``..``, unprintable)."""
+    """Return ``name`` without ``.`` steps, or None if it is no plain relative path (absolute, ``..``, unprintable)."""
     steps = [step for step in name.split("/") if step not in ("", ".")]
     if not steps or name.startswith("/") or ".." in steps or "\\" in name or not name.isprintable():
         return None
@@ -133,7 +133,7 @@ def _write_members(archive: Path, folder: Path, limit: int, members: Mapping[str
 
 
 def _checked(archive: Path, listed: str, names: set[str], parents: set[str]) -> str:
-    """The name of a member as a relative path that collides with no member before it."""
+    """Return a member's name as a relative path; raises InputError if it collides with an earlier member."""
     name = relative_name(listed)
     if name is None:
         raise InputError(f"{archive}: {listed!r}: not a name inside the folder that it is unpacked into")
@@ -161,7 +161,7 @@ def _damaged(archive: Path, member: str, error: Exception) -> InputError:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of each regular file of the archive, in its order; each is to be read before the next."""
+    """Yield name and content of each regular file in the archive's order; read each before the next."""
     with archive.open("rb") as file:
         head = file.read(8)
     members = _zip_members(archive) if head[:2] == b"PK" else _tar_members(archive, head)
@@ -185,7 +185,7 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
                 raise InputError(f"{archive}: {name}: a link or device, not a file")
             if member.flag_bits & 1:
                 raise InputError(f"{archive}: {name}: encrypted")
-            # The others' decoders cannot be told to stop after so many bytes.
+            # The decoders of other methods cannot stop after a given number of bytes.
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InputError(f"{archive}: {name}: compressed in a way other than deflate; pack the archive again")
             try:
@@ -203,7 +203,7 @@ class _BoundedReads:
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes."""
+        """Read at most ``size`` bytes."""
         if not 0 <= size <= MAX_HEADER:
             raise tarfile.ReadError(f"a header of {size} bytes")
         return self._file.read(size)
@@ -227,11 +227,11 @@ def _tar_members(archive: Path, head: bytes) -> Iterator[tuple[str, IO[bytes] | 
 
 
 def _check_end(file: IO[bytes], offset: int) -> None:
-    """Raise tarfile.ReadError unless the archive ends as it should: tarfile itself takes any bad header for the end."""
+    """Raise tarfile.ReadError unless the archive ends properly: tarfile itself takes any bad header for the end."""
     file.seek(offset)
     if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         raise tarfile.ReadError("it ends early")
-    while file.read(CHUNK):  # to the end: only there a compressed file proves to be whole
+    while file.read(CHUNK):  # read to the end, where a compressed file has its checksum
         if file.tell() > offset + MAX_HEADER:
             raise tarfile.ReadError("data after its end")
 

@@ -1,6 +1,6 @@
-"""NumPy arrays as Arrow arrays and back, without copies and without pandas.
+"""Converts between NumPy and Arrow arrays without copies and without pandas.
 
-Arrow's own conversions import pandas where it is installed, which takes 50 MB and half a second.
+Arrow's own conversions import pandas if it is installed, which takes 50 MB and half a second.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 
 def to_arrow(values: np.ndarray, known: np.ndarray | None = None) -> pa.Array:
-    """A vector of numbers as an Arrow array over the same memory; null where ``known``, bool [values], is False."""
+    """Return a vector as an Arrow array over the same memory; null where ``known``, bool [values], is False."""
     values = np.ascontiguousarray(values)
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
 
 
 def to_numpy(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers without nulls as a NumPy vector, over the same memory where the column is in one piece."""
+    """Return a column of numbers without nulls as a NumPy vector, over the same memory if it has a single chunk."""
     if isinstance(values, pa.ChunkedArray):
         chunks = values.chunks
         values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else pa.nulls(0, values.type)

@@ -1,7 +1,7 @@
-"""What the columns of edge and node tables are: by what the user says, else by the names that other programs write.
+"""Finds the roles of columns in edge and node tables: the user's choice first, else names that other programs write.
 
-Known are those of DGL's CSVDataset, PyTorch Geometric, OGB, pandas, NetworkX, Gephi and Neo4j's import, without regard
-to case, ``-``, ``_`` and spaces. A name that may be that of a role and is none of these is refused, never guessed.
+It knows the names of DGL's CSVDataset, PyTorch Geometric, OGB, pandas, NetworkX, Gephi and Neo4j's import, ignoring
+case, ``-``, ``_`` and spaces. Other names that suggest a role are refused, never guessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mgg.schema import nearest
 
 Kind = Literal["edges", "nodes"]
 ROLES: tuple[str, ...] = get_args(Role)
-#: Roles of each kind of table, beside ``ignore``; roles that several columns may have.
+#: Roles of each kind of table, in addition to ``ignore``; then the roles that several columns may have.
 OF_KIND: dict[Kind, tuple[str, ...]] = {
     "edges": ("source", "target", "weight", "type"),
     "nodes": ("id", "label", "split", "train", "validation", "test", "feature"),
@@ -31,7 +31,7 @@ def _each(names: str, *ends: str) -> set[str]:
     return {name + end for name in names.split() for end in ("", *ends)}
 
 
-#: Names by role, as ``plain`` makes them; ``:`` begins Neo4j's.
+#: Names by role, in the form of ``plain``; Neo4j's names begin with ``:``.
 _KNOWN: dict[Kind, dict[str, set[str]]] = {
     "edges": {
         "source": _each("source src from start", "id", "node", "nodeid") | {":startid"},
@@ -50,16 +50,16 @@ _KNOWN: dict[Kind, dict[str, set[str]]] = {
         "ignore": {":ignore"},
     },
 }
-#: Most names of a message.
+#: Maximum names in a message.
 _SHOWN = 8
-#: What pandas calls an index that has no name.
+#: pandas' names for an index without a name.
 _INDEX = {"", "indexlevel0", "unnamed:0"}
 _MAY_BE = re.compile(r"id$|mask|labels?$|class(es)?$|split|^target$|^category$|^:")
 _NEO4J = re.compile(r"([^:]*):([A-Za-z_]+)(\([^()]*\))?(\[\])?")
 
 
 def plain(name: str) -> str:
-    """``name`` as names are compared: of ``personId:ID(Person)`` ``:id``, of ``weight:float`` ``weight``."""
+    """Return ``name`` as compared: ``personId:ID(Person)`` becomes ``:id``, ``weight:float`` becomes ``weight``."""
     neo4j = _NEO4J.fullmatch(name.strip())
     if neo4j:
         name = f":{neo4j[2]}" if neo4j[2].isupper() else neo4j[1]
@@ -68,10 +68,10 @@ def plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """What the user says of a table's columns.
+    """The user's choice of a table's columns.
 
     Attributes:
-        header: names of the columns of an edge table that has no header, in order: ``--columns``.
+        header: names of the columns of an edge table without a header, in order: ``--columns``.
         roles: role and name of columns: ``--column``.
     """
 
@@ -80,7 +80,7 @@ class Columns:
 
     @classmethod
     def parsed(cls, header: str | None, assignments: Iterable[str]) -> Columns:
-        """From ``--columns`` and ``--column``; InputError for what is no ROLE=NAME."""
+        """Parse ``--columns`` and ``--column``; raises InputError for a value that is no ROLE=NAME."""
         roles = []
         for assignment in assignments:
             role, given, name = assignment.partition("=")
@@ -109,9 +109,9 @@ class Columns:
 
 @dataclass
 class Placed:
-    """The columns of a table by role, in the order of the table; ``ignore`` are those that are left out.
+    """The columns of a table by role, in the order of the table; the role ``ignore`` has the columns left out.
 
-    ``by_place``: no name says which column is the source and which the target.
+    ``by_place``: source and target follow from their places, not from names.
     """
 
     file: Path
@@ -120,11 +120,11 @@ class Placed:
     by_place: bool = False
 
     def one(self, role: str) -> str | None:
-        """The column of a role that one column may have."""
+        """Return the column of a role that only one column may have, or None."""
         return next(iter(self.by_role.get(role, ())), None)
 
     def told(self, places: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Role -> name, as the manifest has it; ``places``: name -> what is said in its place."""
+        """Return role -> name, for the manifest; ``places``: name -> replacement."""
         facts: dict[str, Any] = {}
         for role in (*OF_KIND[self.kind], "ignore"):
             names = [(places or {}).get(name, name) or "(no name)" for name in self.by_role.get(role, ())]
@@ -142,12 +142,12 @@ class Placed:
 
 
 def _range(names: list[str]) -> str:
-    """``x0..x9 (10)``."""
+    """Abbreviate names: ``x0..x9 (10)``."""
     return names[0] if len(names) == 1 else f"{names[0]}..{names[-1]} ({len(names)})"
 
 
 def sentence(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """What was read, in one line, from what the manifest says of it: ``source=src, target=dst; nodes: id=id``."""
+    """Return one line on the columns read, from the manifest: ``source=src, target=dst; nodes: id=id``."""
     return "; ".join(
         ("" if "source" in roles else f"{kind}: ") + ", ".join(_clause(role, names) for role, names in roles.items())
         for kind, roles in columns.items()
@@ -163,9 +163,9 @@ def _clause(role: str, names: Any) -> str:
 
 
 def what_is_read(**kinds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """``columns`` of a source that is no table: kind -> role -> what was read as it; ``ignored``: what was not read.
+    """Return ``columns`` for a source that is no table: kind -> role -> names; ``ignored`` lists what was not read.
 
-    Roles without anything are left out, and so are kinds without roles.
+    Empty roles are left out, and so are kinds without roles.
     """
     told = {
         kind: {role: list(names) if role == "ignored" else names for role, names in roles.items() if names}
@@ -175,12 +175,12 @@ def what_is_read(**kinds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def known_edges(names: Sequence[str]) -> bool:
-    """Whether these are names of an edge table's columns: one of each end is among them."""
+    """Return whether these are names of an edge table: they include known names of a source and a target."""
     return all(sum(plain(name) in _KNOWN["edges"][end] for name in names) == 1 for end in ("source", "target"))
 
 
 def known_nodes(names: Sequence[str]) -> bool:
-    """Whether one of these is a name that a node table gives a role."""
+    """Return whether one of these names has a role in a node table."""
     return any(plain(name) in known for name in names for known in _KNOWN["nodes"].values())
 
 
@@ -188,7 +188,7 @@ def place(file: Path, kind: Kind, names: Sequence[str], said: Columns) -> Placed
     """Give every column of a table its role.
 
     Raises:
-        InputError: names the columns that have the same role, or may have one, and the options that decide.
+        InputError: names the columns that share a role or might have one, and the options that decide.
     """
     chosen = _chosen(kind, names, said)
     placed = Placed(file, kind)
@@ -210,7 +210,7 @@ def place(file: Path, kind: Kind, names: Sequence[str], said: Columns) -> Placed
     left = [name for name, _ in unplaced]
     if kind == "nodes":
         _check_nodes(placed, names, left)
-        # In the order of the table, whoever placed them.
+        # Features keep the order of the table, whether the user or their names placed them.
         features = {*placed.by_role.get("feature", ()), *left}
         placed.by_role["feature"] = [name for name in names if name in features]
     elif left:
@@ -229,7 +229,7 @@ def place(file: Path, kind: Kind, names: Sequence[str], said: Columns) -> Placed
 
 
 def check_said(said: Columns, tables: Mapping[Kind, tuple[Path, Sequence[str]]]) -> None:
-    """Raise InputError for a ``--column`` whose name no table has that could have such a column."""
+    """Raise InputError for a ``--column`` whose name is in no table with such a role."""
     for role, name in said.roles:
         fitting = {kind: table for kind, table in tables.items() if role == "ignore" or role in OF_KIND[kind]}
         if not fitting:
@@ -240,13 +240,13 @@ def check_said(said: Columns, tables: Mapping[Kind, tuple[Path, Sequence[str]]])
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, for messages."""
+    """Return the first names, for messages."""
     shown = ", ".join(name or "(no name)" for name in names[:_SHOWN])
     return shown + (", ..." if len(names) > _SHOWN else "")
 
 
 def _found(name: str, names: Sequence[str]) -> str | None:
-    """The column that is called so: exactly, else as names are compared, where there is one."""
+    """Return the column of that name: exactly, else ignoring case and separators if only one fits; or None."""
     alike = [other for other in names if plain(other) == plain(name)]
     return name if name in names else alike[0] if len(alike) == 1 else None
 
@@ -261,7 +261,7 @@ def _chosen(kind: Kind, names: Sequence[str], said: Columns) -> dict[str, str]:
 
 
 def _role(kind: Kind, name: str, *, first: bool, ids: bool) -> str | None:
-    """The role that a name is known for."""
+    """Return the role of a known name, or None."""
     if plain(name) in _INDEX and (name or first):
         return "ignore" if kind == "edges" or ids else "id"
     return next((role for role, known in _KNOWN[kind].items() if plain(name) in known), None)
@@ -285,7 +285,7 @@ def _columns_are(file: Path, kind: Kind, names: Sequence[str]) -> str:
 
 
 def _refusal(file: Path, kind: Kind, names: Sequence[str], name: str, problem: str, role: str) -> InputError:
-    """What is said of a column that may be something, with the options that decide."""
+    """Return the error for a column that might have a role, with the options that decide."""
     roles = [role] * (role != "ignore") + ["feature"] * (kind == "nodes") + ["ignore"]
     options = [f"--column {each}={name}" for each in roles]
     what = f"{name!r} {problem}" if problem else f"what is {name!r}?"

@@ -1,4 +1,4 @@
-"""Download a file: resumed after cuts and kills, verified, tried again with patience, never half there."""
+"""Downloads files: resumes after interruptions, retries, verifies, and never leaves a partial file under the name."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from mgg.graph.io.proxy import CheckedProxies
 
 HTTP_VARIABLE = "MGG_ALLOW_HTTP"
 CHUNK = 2**20
-#: Seconds without a connection, without any byte, and in which at least STALL_BYTES must arrive.
+#: Maximum seconds without a connection or without any byte, and the time in which STALL_BYTES must arrive.
 TIMEOUT = 60.0
 STALL_BYTES = 2**12
-#: Attempts that bring nothing new before it gives up; waits of 0, 2, 4, ... seconds between, or what the server asks.
+#: Attempts without new bytes before giving up; waits of 0, 2, 4, ... seconds between, or as the server asks.
 PATIENCE = Retry(total=5, backoff_factor=1, backoff_jitter=1, backoff_max=60)
 LONGEST_WAIT = 600
-#: Statuses that may pass: time-outs, too many requests, errors of the server.
+#: Temporary HTTP statuses: time-outs, too many requests, errors of the server.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: Numbers of more digits are no number of bytes.
+#: A Content-Range header; no number of bytes has more than 18 digits.
 _RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
 #: The scheme of an address, a user and password, host and path, query and fragment.
 _ADDRESS = re.compile(r"""(\b[a-z][a-z0-9+.-]*://)(?:[^/\s'"?#]*@)?([^\s'"?#]*)(?:[?#][^\s'"]*)?""", re.IGNORECASE)
 _LENGTH = re.compile(r"[0-9]{1,18}")
-#: How files of these suffixes begin: what a server sends instead (a page, an error message) does not.
+#: First bytes of files with these suffixes; a web page or error message that a server sends instead begins otherwise.
 _MAGIC = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zip": b"PK", ".npz": b"PK"}
 
 
 class _PassingError(Exception):
-    """An attempt failed in a way that may pass; ``response`` is the server's answer, which may say how long to wait."""
+    """A temporary failure of an attempt; ``response`` is the server's answer, which may say how long to wait."""
 
     def __init__(self, reason: str, response: urllib3.BaseHTTPResponse | None = None):
         super().__init__(reason)
@@ -53,7 +53,7 @@ class _PassingError(Exception):
 
 @dataclass(frozen=True)
 class _Version:
-    """What tells one version of a file on a server from another; kept beside a partial file."""
+    """The version of a file on a server (entity tag, date), stored next to a partial file."""
 
     url: str
     etag: str | None
@@ -62,26 +62,26 @@ class _Version:
 
     @property
     def validator(self) -> str | None:
-        """What ``If-Range`` takes: a strong entity tag, else the date."""
+        """Return the value for ``If-Range``: a strong entity tag, else the date."""
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
 def fetch(url: str, path: Path, *, sha256: str | None = None, size: int | None = None) -> None:
-    """Make ``path`` the file at ``url``; a file that is there already and fits ``sha256`` and ``size`` is kept.
+    """Download ``url`` to ``path``, unless ``path`` exists and fits ``sha256`` and ``size``.
 
-    Bytes arrive in ``PATH.part``, which a later call resumes (with HTTP ranges, if the server has them and its file is
-    still the same one) and which takes the name ``path`` when it is whole and verified. Processes that want the same
-    file at once wait for each other. Progress goes to standard error.
+    Bytes arrive in ``PATH.part``. A later call resumes it, with HTTP ranges if the server supports them and its file
+    has not changed. The complete and verified file is renamed to ``path``. Processes that download the same file wait
+    for each other. Progress goes to standard error.
 
     Args:
-        url: https; http too if the environment has MGG_ALLOW_HTTP=1.
-        path: the file to make; its folder is made.
-        sha256: hash that its bytes must have, if known.
-        size: number of bytes that it must have, if known.
+        url: an https address; also http if the environment has MGG_ALLOW_HTTP=1.
+        path: the target file; its folder is created.
+        sha256: expected hash of its bytes, if known.
+        size: expected number of bytes, if known.
 
     Raises:
-        InputError: the file at ``url`` is another one than expected, and not kept; or the proxy's address is none.
-        MachineError: no network, no such file there, or the disk is full: what has arrived is kept for the next call.
+        InputError: the file at ``url`` is not the expected one, and is deleted; or the proxy's address is invalid.
+        MachineError: no network, no such file, or the disk is full; the next call resumes from the bytes received.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,17 +92,17 @@ def fetch(url: str, path: Path, *, sha256: str | None = None, size: int | None =
                     return
                 path.unlink()
             _Transfer(_allowed(url, path), url, path, file, sha256, size).run()
-    except OSError as error:  # those of the network are turned into MachineError where they happen
+    except OSError as error:  # network errors are already MachineErrors here
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def without_secrets(text: str) -> str:
-    """``text`` with what may be secret taken out of its addresses: user and password, and all after the path."""
+    """Return ``text`` without secrets in its addresses: user and password, query and fragment."""
     return _ADDRESS.sub(lambda found: found[1] + found[2], text)
 
 
 def fits(path: Path, sha256: str | None, size: int | None) -> bool:
-    """Whether a file has the hash and the size that are given."""
+    """Return whether a file has the given hash and size."""
     if size is not None and path.stat().st_size != size:
         return False
     if sha256 is None:
@@ -113,7 +113,7 @@ def fits(path: Path, sha256: str | None, size: int | None) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[bytes]]:
-    """The file ``PATH.part``, which one process at a time has; a lock dies with its process."""
+    """Open ``PATH.part`` with a lock for one process at a time; the lock ends with its process."""
     while True:
         with Path(f"{path}.part").open("a+b") as part:
             try:
@@ -121,7 +121,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
             except BlockingIOError:
                 print(f"{path.name}: another process downloads it; waiting", file=sys.stderr)
                 fcntl.flock(part, fcntl.LOCK_EX)
-            # Whoever had it may have renamed or removed it meanwhile: then the lock is one on another file.
+            # The last owner may have renamed or removed the file: then this lock is on another file.
             same = False
             with suppress(FileNotFoundError):
                 same = os.path.samestat(os.fstat(part.fileno()), Path(f"{path}.part").stat())
@@ -131,7 +131,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Transfer:
-    """One file on its way: what has arrived, its hash so far, and which version of the file it belongs to."""
+    """A download in progress: the bytes received, their hash so far, and the version of the file."""
 
     def __init__(
         self, session: requests.Session, url: str, path: Path, part: IO[bytes], sha256: str | None, size: int | None
@@ -141,7 +141,7 @@ class _Transfer:
         self.sha256, self.size = sha256, size
         self.sidecar = Path(f"{path}.part.json")
         self.version = self._remembered()
-        #: Whether all bytes came in one answer, so that they belong to one version for certain.
+        #: Whether all bytes came in one response, so that they certainly belong to one version.
         self.whole = True
         self.begun_anew = False
         self.have = 0
@@ -149,7 +149,7 @@ class _Transfer:
         self._pick_up()
 
     def run(self) -> None:
-        """Try until the file is whole; then give it its name."""
+        """Retry until the file is complete, then rename it."""
         best, patience = self.have, PATIENCE
         with self.session, progress(self.path.name) as self.show:
             while not self._complete():
@@ -166,8 +166,8 @@ class _Transfer:
         self._finish()
 
     def _attempt(self) -> None:
-        """One request, its whole answer read; raises _PassingError when it ends early."""
-        headers = {"Accept-Encoding": "identity"}  # a compressed answer could not be resumed
+        """Send one request and read its whole response; raises _PassingError if it ends early."""
+        headers = {"Accept-Encoding": "identity"}  # a compressed response could not be resumed
         if self.have and not self._resumable():
             self._restart(None)
         if self.have:
@@ -185,7 +185,7 @@ class _Transfer:
         except (requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects) as error:
             said = " ".join(str(error).split())
             raise self._hopeless(f"redirected to where it must not go: {without_secrets(said)}") from None
-        except ValueError as error:  # of a redirect's address: some are exceptions of requests, too, and some are not
+        except ValueError as error:  # a redirect's address is invalid; only some of these are requests' own exceptions
             said = without_secrets(" ".join(str(error).split()))
             raise self._hopeless(f"redirected to an address that cannot be understood: {said[:200]}") from None
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
@@ -194,7 +194,7 @@ class _Transfer:
             raise _PassingError(f"the connection ended after {self.have} of {self.version.total} bytes")
 
     def _accept(self, response: requests.Response) -> bool:
-        """Prepare for the body of an answer; False when there is nothing to read from it."""
+        """Prepare for the body of a response; return False if there is nothing to read."""
         status = response.status_code
         if status == 416:
             return self._past_the_end(response)
@@ -203,7 +203,7 @@ class _Transfer:
         if status not in (200, 206):
             raise self._hopeless(f"HTTP {status} {response.reason}")
         encoding = response.headers.get("Content-Encoding", "identity").lower()
-        # Some servers call a .gz file a compressed something; its bytes are the file all the same.
+        # Some servers declare a .gz file as a gzip-encoded response; its bytes are still the file.
         if encoding != "identity" and not (self.path.suffix in (".gz", ".tgz") and encoding in ("gzip", "x-gzip")):
             raise self._hopeless(f"the server compresses it ({encoding}) though asked not to")
         first, version = self._described(response)
@@ -217,7 +217,7 @@ class _Transfer:
         return True
 
     def _described(self, response: requests.Response) -> tuple[int, _Version]:
-        """The first byte that an answer holds, and the version that it is of."""
+        """Return the position of a response's first byte, and the version of its file."""
         held = response.headers
         first, total = 0, held.get("Content-Length", "")
         if response.status_code == 206:
@@ -227,11 +227,11 @@ class _Transfer:
         return first, _Version(self.url, held.get("ETag"), held.get("Last-Modified"), length)
 
     def _resumable(self) -> bool:
-        """Whether the server or the hash can tell if the bytes there go on with those here."""
+        """Return whether the server or the hash can verify that the server's bytes continue those here."""
         return self.version is not None and (self.version.validator is not None or self.sha256 is not None)
 
     def _same(self, version: _Version) -> bool:
-        """Whether an answer to a range is of the version that is here, as far as the server says."""
+        """Return whether a response to a range has the version of the bytes here, as far as the server states it."""
         mine = self.version
         if mine is None:
             return False
@@ -239,7 +239,7 @@ class _Transfer:
         return all(a == b for a, b in pairs if a is not None and b is not None)
 
     def _past_the_end(self, response: requests.Response) -> bool:
-        """The server has no byte after those here: they are the file, or not of it."""
+        """Handle a server without further bytes: the bytes here are the complete file, or do not belong to it."""
         if not self.have:
             raise self._hopeless(f"HTTP {response.status_code} {response.reason}")
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -252,7 +252,7 @@ class _Transfer:
         return False
 
     def _read(self, raw: Any) -> None:
-        """Append the body to the partial file, with an eye on its pace and on the bound of its size."""
+        """Append the body to the partial file, while checking its speed and the size limit."""
         since, mark = time.monotonic(), self.have
         while block := raw.read1(CHUNK, decode_content=False):
             self.part.write(block)
@@ -268,7 +268,7 @@ class _Transfer:
         self.part.flush()
 
     def _wait(self, patience: Retry, failure: _PassingError) -> Retry:
-        """One attempt less; sleeps as long as the server asks or as is the policy."""
+        """Use up one attempt, and sleep as long as the server asks or the policy says."""
         self.part.flush()
         try:
             patience = patience.increment(error=failure)
@@ -279,9 +279,9 @@ class _Transfer:
         return patience
 
     def _patient(self, failure: _PassingError, patience: Retry) -> urllib3.BaseHTTPResponse | None:
-        """The answer that says how long to wait, if one does; raises MachineError when that is too long."""
+        """Return the response that says how long to wait, if there is one; raises MachineError if that is too long."""
         answer = failure.response
-        # The others come from numbers of too many digits and dates beyond the calendar.
+        # ValueError and OverflowError come from numbers with too many digits and dates beyond the calendar.
         with suppress(urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
             asked = None if answer is None else patience.get_retry_after(answer)
             if answer is not None and asked is not None and asked > LONGEST_WAIT:
@@ -290,11 +290,11 @@ class _Transfer:
         return None
 
     def _complete(self) -> bool:
-        """Whether the bytes here are known to be the file, whatever a server says about its length."""
+        """Return whether the bytes here are known to be the complete file, whatever length a server states."""
         return self.sha256 is not None and self.digest.hexdigest() == self.sha256 and self.size in (None, self.have)
 
     def _verified(self) -> bool:
-        """True for the file as expected, False to begin anew; raises InputError for another file."""
+        """Return True for the expected file, False to start over; raises InputError for another file."""
         problem = self._problem()
         if problem is None:
             return True
@@ -318,7 +318,7 @@ class _Transfer:
             raise self._wrong(f"has {total} bytes, not {self.size}")
 
     def _wrong(self, problem: str) -> InputError:
-        """The error for another file than expected, which is thrown away."""
+        """Delete an unexpected file and return its error."""
         self.part.flush()
         self.part.seek(0)
         page = re.match(rb"\s*<(!doctype|html)", self.part.read(200), re.IGNORECASE)
@@ -334,7 +334,7 @@ class _Transfer:
         return MachineError(f"{without_secrets(self.url)}: cannot be downloaded ({reason}){kept}")
 
     def _discard(self) -> None:
-        """Leave no trace; the lock on the partial file holds until it is closed."""
+        """Delete the partial file; its lock holds until it is closed."""
         self.sidecar.unlink(missing_ok=True)
         Path(f"{self.path}.part").unlink(missing_ok=True)
 
@@ -346,7 +346,7 @@ class _Transfer:
         return version if version.url == self.url else None
 
     def _pick_up(self) -> None:
-        """Go on with the partial file of an earlier call, if it is known what it is part of."""
+        """Resume the partial file of an earlier call, if its version is known."""
         if not self._resumable():
             self._restart(None)
             return
@@ -357,7 +357,7 @@ class _Transfer:
         self.whole = not self.have
 
     def _restart(self, version: _Version | None) -> None:
-        """Forget what has arrived; ``version`` is what arrives next, None before the next attempt says so."""
+        """Discard the bytes received; ``version`` is the version of the next bytes, None if not known yet."""
         self.part.seek(0)
         self.part.truncate()
         self.have, self.digest, self.version, self.whole = 0, hashlib.sha256(), version, True
@@ -375,7 +375,7 @@ class _Transfer:
 
 
 def _allowed(url: str, path: Path) -> requests.Session:
-    """A session for ``url``; an address that is refused leaves no empty ``PATH.part``."""
+    """Return a session for ``url``; a refused address leaves no empty ``PATH.part``."""
     try:
         return _session(url)
     except InputError:
@@ -386,7 +386,7 @@ def _allowed(url: str, path: Path) -> requests.Session:
 
 
 def _session(url: str) -> requests.Session:
-    """A session that cannot leave https, not by a redirect either, unless the user allows http."""
+    """Return a session that allows only https, also in redirects, unless the user allows http."""
     session = requests.Session()
     session.max_redirects = 10
     for scheme in tuple(session.adapters):
@@ -403,7 +403,7 @@ def _session(url: str) -> requests.Session:
 
 
 def _innermost(error: BaseException) -> str:
-    """What the first cause of a network error says: those around it say the same on half a page."""
+    """Return the message of a network error's first cause; the errors around it repeat it at length."""
     inner: object = error
     while isinstance(inner, BaseException):
         error = inner

@@ -1,4 +1,4 @@
-"""What files of text are called, compressed or not; how they are compressed their first bytes say (text.py)."""
+"""Suffixes of text files, compressed or not; their first bytes decide how they are decompressed (text.py)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from pathlib import Path
 
 from mgg.errors import InputError
 
-#: What compressed text ends in, besides.
+#: Additional suffixes of compressed text.
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
 def packed(*endings: str) -> tuple[str, ...]:
-    """The ``endings`` of text, and those of the same text compressed."""
+    """Return the ``endings`` of text, and the endings of the same text compressed."""
     return tuple(ending + compression for ending in endings for compression in ("", *COMPRESSIONS))
 
 
 def plain_name(file: Path) -> str:
-    """The name of a file without what says how it is compressed."""
+    """Return the name of a file without the suffix of its compression."""
     ending = next((each for each in COMPRESSIONS if file.name.lower().endswith(each)), "")
     return file.name[: len(file.name) - len(ending)]
 
 
 def told(suffixes: tuple[str, ...]) -> str:
-    """The endings in words, those of compressed files left to the last two."""
+    """Return the endings in words, with those of compressed files abbreviated."""
     return f"{' or '.join(each for each in suffixes if not each.endswith(COMPRESSIONS))}, compressed or not"
 
 
 def find_file(path: Path, suffixes: tuple[str, ...]) -> Path:
-    """``path`` itself, or the only file with one of the suffixes if it is a folder.
+    """Return ``path`` itself or, if it is a folder, its only file with one of the suffixes.
 
     Raises:
-        InputError: there is no such file, or more than one.
+        InputError: the folder has no such file, or several.
     """
     if not path.is_dir():
         return path

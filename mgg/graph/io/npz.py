@@ -1,7 +1,7 @@
-"""Members of a ``.npz`` archive, believed only after their headers fit their sizes, and read without pickle's power.
+"""Reads members of untrusted ``.npz`` archives: checks headers against sizes, and runs no pickled code.
 
-``numpy.load`` takes a header at its word, allocates, and can only read a member whole. Here the shape is compared with
-the member's size first, members can be read block by block in constant memory, and objects go through the restricted
+``numpy.load`` trusts a header, allocates its size, and can only read whole members. This module first compares the
+shape with the member's size, can read members block by block in constant memory, and passes objects to the restricted
 unpickler.
 """
 
@@ -24,21 +24,21 @@ from mgg.errors import InputError
 from mgg.graph.budget import fit
 from mgg.graph.io.unpickle import read_object
 
-#: What a member that is read whole may unpack to: this many bytes and so many times the archive's size. Graphs stay
-#: below 20 times; a bomb of zeros reaches 1000.
+#: Limit of a member that is read whole: this many bytes plus a multiple of the archive's size. Graphs stay below 20
+#: times; a bomb of zeros reaches 1000.
 SPARE_BYTES = 2**26
 MOST_RATIO = 100
 
-#: What NumPy raises for a header that is no header.
+#: NumPy's errors for an invalid header.
 HEADER_ERRORS = (ValueError, EOFError, SyntaxError, tokenize.TokenError)
 _SUFFIX = ".npy"
-#: Bytes of a member that holds a word.
+#: Maximum bytes of a member with a short text.
 _LONGEST_TEXT = 64
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a member's header says: its shape, dtype and order (``fortran``: column by column)."""
+    """A member's header: its shape, dtype and order (``fortran``: column by column)."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -70,19 +70,19 @@ class Npz:
         self._zip.close()
 
     def header(self, key: str) -> Header:
-        """The header of member ``key``; InputError if there is none, or if it does not fit the member's size."""
+        """Return the header of member ``key``; raises InputError if it is missing or does not fit the member's size."""
         with self._open(key) as (_, header):
             return header
 
     def array(self, key: str) -> np.ndarray:
-        """A numeric array, whole; InputError if it holds anything else or unpacks to an absurd size."""
+        """Read a whole numeric array; raises InputError for other contents or an absurd size."""
         with self._open(key) as (file, header):
             self._numeric(key, header)
             self._bounded(key)
             return np.frombuffer(file.read(), header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
     def value(self, key: str) -> Any:
-        """A numeric array, or what a pickled one holds (:func:`mgg.graph.io.unpickle.read_object`)."""
+        """Read a numeric array, or the value in a pickled one (:func:`mgg.graph.io.unpickle.read_object`)."""
         with self._open(key) as (file, header):
             if not header.dtype.hasobject:
                 return self.array(key)
@@ -90,7 +90,7 @@ class Npz:
             return read_object(file.read(), f"{self.path}: {key}{_SUFFIX}")
 
     def text(self, key: str) -> str:
-        """A member that holds one short text."""
+        """Read a member with one short text."""
         with self._open(key) as (file, header):
             if header.dtype.kind not in "SU" or header.shape != () or header.dtype.itemsize > _LONGEST_TEXT:
                 raise InputError(f"{self.path}: {key}{_SUFFIX}: expected a word, found {header.dtype} {header.shape}")
@@ -98,7 +98,7 @@ class Npz:
             return value.decode("latin1") if isinstance(value, bytes) else str(value)
 
     def flat(self, key: str, count: int) -> Iterator[np.ndarray]:
-        """The numbers of an array of any shape as they are stored, at most ``count`` at a time, in constant memory."""
+        """Yield the numbers of an array of any shape in their stored order, at most ``count`` at a time."""
         with self._open(key) as (file, header):
             self._numeric(key, header)
             total = math.prod(header.shape)
@@ -110,10 +110,10 @@ class Npz:
                 yield np.frombuffer(data, header.dtype)
 
     def blocks(self, key: str, rows: int) -> Iterator[np.ndarray]:
-        """A numeric array in blocks of at most ``rows`` of its rows, in constant memory.
+        """Yield a numeric array in blocks of at most ``rows`` rows, in constant memory.
 
         Raises:
-            InputError: as above, or it is stored column by column.
+            InputError: see ``array``; or the array is stored column by column.
         """
         with self._open(key) as (file, header):
             self._numeric(key, header)
@@ -129,7 +129,7 @@ class Npz:
 
     @contextmanager
     def _open(self, key: str) -> Iterator[tuple[IO[bytes], Header]]:
-        """A member behind its header. What zip, zlib and header parser raise is reported with file and member."""
+        """Open a member after its header; errors of zip, zlib and the header parser name file and member."""
         if f"{key}{_SUFFIX}" not in self._zip.namelist():
             raise InputError(
                 f"{self.path}: has no member {key}{_SUFFIX}; found {', '.join(sorted(self.keys)) or 'none'}"
@@ -146,7 +146,7 @@ class Npz:
             raise InputError(f"{self.path}: {key}{_SUFFIX}: expected numbers, found dtype {header.dtype}")
 
     def _bounded(self, key: str) -> None:
-        """The zip reader never gives more than the directory's size, so this bounds what is really allocated."""
+        """Check a member's size in the directory, which the zip reader never exceeds, so it limits the allocation."""
         size = self._zip.getinfo(f"{key}{_SUFFIX}").file_size
         if size > self._limit:
             raise InputError(
@@ -159,7 +159,7 @@ def read_header(file: IO[bytes], size: int) -> Header:
     """Parse the header of a ``.npy`` file of ``size`` bytes, up to the first number.
 
     Raises:
-        HEADER_ERRORS: it is none, or its shape does not fit the size.
+        HEADER_ERRORS: the header is invalid, or its shape does not fit the size.
     """
     version = npy.read_magic(file)
     if version == (1, 0):

@@ -1,4 +1,4 @@
-"""Progress of something long on standard error: a bar on a terminal, else a line now and then."""
+"""Shows progress on standard error: a bar on a terminal, else occasional lines."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-#: Seconds between lines where standard error is no terminal, or one that cannot write over a line.
+#: Seconds between lines if standard error is no terminal, or a terminal that cannot overwrite a line.
 REPORT_EVERY = 10.0
 
 
 @contextmanager
 def progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Give a function that shows how many bytes of how many (None: unknown) of ``name`` have arrived."""
+    """Yield a function that shows the bytes of ``name`` received so far and their total (None: unknown)."""
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield _Lines(name)
@@ -28,7 +28,7 @@ def progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 class _Lines:
-    """Progress as plain lines, none for a download that takes less than REPORT_EVERY."""
+    """Progress as plain lines; a download that takes less than REPORT_EVERY prints none."""
 
     def __init__(self, name: str):
         self.name = name

@@ -1,4 +1,4 @@
-"""Proxies of the environment, checked before anything is sent: requests takes some mistakes for bad networks."""
+"""Checks the environment's proxies before anything is sent: requests reports some wrong settings as network errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SOCKS = ("socks4", "socks4a", "socks5", "socks5h")
 
 
 class CheckedProxies(requests.adapters.HTTPAdapter):
-    """What a session connects through, to servers that redirects name as well."""
+    """The adapter of a session, which also checks the proxies of redirects."""
 
     def send(self, request: requests.PreparedRequest, *rest: Any, **options: Any) -> requests.Response:
-        """Raises InputError or MachineError where no connection through the request's proxy can be."""
+        """Send a request; raises InputError or MachineError if its proxy's settings cannot work."""
         proxy = select_proxy(str(request.url), options.get("proxies"))
         if proxy:
             _check(proxy)
@@ -28,7 +28,7 @@ class CheckedProxies(requests.adapters.HTTPAdapter):
 
 
 def _check(proxy: str) -> None:
-    """No message has the address: it may hold a password."""
+    """Check a proxy's address; messages leave it out, as it may contain a password."""
     name = next((name for name, value in os.environ.items() if _is_proxy(name) and value == proxy), "the proxy")
     try:
         found = parse_url(prepend_scheme_if_needed(proxy, "http"))

@@ -21,11 +21,11 @@ import pyarrow.parquet
 from mgg.errors import InputError
 from mgg.graph.io.text import NUMBER_FIRST, Column, Layout, Part, lines, read_rows
 
-#: How a column is read: as text.Column says; ``number`` may be empty (nan), ``text`` too (""). ``mask``: text that says
-#: true or false. ``vector``: float32 rows of one length: lists of Parquet, quoted numbers of CSV.
+#: Types of columns, see text.Column; ``number`` (nan) and ``text`` ("") may be empty. ``mask``: true or false as text.
+#: ``vector``: float32 rows of equal length: lists in Parquet, quoted numbers in CSV.
 Type = Literal["whole", "id", "number", "float32", "text", "mask", "vector"]
 
-#: Rows of a part of a Parquet file.
+#: Rows per part of a Parquet file.
 PARQUET_ROWS = 2**18
 
 _log = logging.getLogger(__name__)
@@ -34,48 +34,48 @@ _CSV: dict[str, tuple[Literal["whole", "id", "float64", "float32", "text"], bool
     "whole": ("whole", False), "id": ("id", False), "number": ("float64", True), "float32": ("float32", False),
     "text": ("text", True), "mask": ("text", False), "vector": ("text", False),
 }  # fmt: skip
-#: What divides fields, the likeliest first; a space stands for any run of spaces and tabs.
+#: Delimiters of fields, the likeliest first; a space stands for any run of spaces and tabs.
 _DELIMITERS = (",", "\t", ";", " ")
 _QUOTED = re.compile(r'"[^"]*"')
-#: What is said of text where a number should be, in a column that can be left out, and what such a one is read as.
+#: Types of columns that can be left out, and the advice if such a column has text instead of numbers.
 _LEFT_OUT = ("float32", "number", "whole")
 _NO_NUMBERS = ": leave the column out by --column ignore={name}, or make numbers of it"
 _BETWEEN = r"[\s,;]+"
 
 
 class Table(ABC):
-    """A file of named columns; ``names`` gives them in order, "" for one that has no name."""
+    """A file of named columns; ``names`` has their names in order, "" for a column without a name."""
 
     file: Path
     names: tuple[str, ...]
-    #: Whether the file itself names them.
+    #: Whether the file itself names its columns.
     named = True
 
     @abstractmethod
     def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
-        """The columns that ``types`` names, in parts; the place of a column in a part is that in ``names``.
+        """Yield the columns in ``types`` part by part; a part has the columns in the order of ``names``.
 
         Raises:
-            InputError: names file and line (row of a Parquet file) of what is not of its column's type.
+            InputError: names file and line (row of a Parquet file) of a value that does not fit its column's type.
         """
 
     @abstractmethod
     def vector_width(self, name: str) -> int:
-        """The length of the vectors of a column, 0 if it holds none."""
+        """Return the length of a column's vectors, 0 if it has none."""
 
     @abstractmethod
     def first(self, name: str) -> str:
-        """The first value of a column as text, "" if there is none."""
+        """Return the first value of a column as text, "" if there is none."""
 
 
 @dataclass(frozen=True)
 class Headless:
-    """What may be known of a CSV file that has no line of names.
+    """Names for a CSV file that may have no header.
 
     Attributes:
-        names: those that the user gives, in order; none: there may be a header.
-        ends: names of the first columns of a file that has as many, all numbers; none: such a file is refused.
-        known: whether names that a comment holds are names of such a table.
+        names: the user's names, in order; none: the file may have a header.
+        ends: names for a file that has just as many columns, all numbers; none: such a file is refused.
+        known: returns whether the names in a comment are names of such a table.
     """
 
     names: tuple[str, ...] = ()
@@ -84,10 +84,10 @@ class Headless:
 
 
 def open_table(file: Path, headless: Headless | None = None) -> Table:
-    """The table in a file: Parquet if it begins like that, else CSV, compressed or not; a folder: its Parquet files.
+    """Open a file as Parquet if its first bytes say so, else as CSV, compressed or not; a folder as Parquet files.
 
     Raises:
-        InputError: the file cannot be read, has no header, or one with repeated or empty names.
+        InputError: the file cannot be read, has no header, or a header with repeated or empty names.
     """
     folder = file.is_dir()
     try:
@@ -110,13 +110,13 @@ def _begins_like_parquet(file: Path) -> bool:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The files of a table that is a folder, as Spark, Hive and pyarrow write them, in the order of their paths."""
+    """Return the files of a table in a folder, as Spark, Hive and pyarrow write it, in the order of their paths."""
     found = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
     return [path for path in found if not any(part[0] in "_." for part in path.relative_to(folder).parts)]
 
 
 class _Csv(Table):
-    """Fields divided by commas, tabs, semicolons or spaces; ``#`` or ``%`` begins a comment, where names may stand."""
+    """Fields divided by commas, tabs, semicolons or spaces; ``#`` or ``%`` begins a comment, which may have names."""
 
     def __init__(self, file: Path, headless: Headless) -> None:
         self.file = file
@@ -135,11 +135,11 @@ class _Csv(Table):
             raise InputError(f"{file}: is empty")
 
     def _names(self, headless: Headless, fields: list[str], comment: str) -> tuple[str, ...]:
-        """The names of the columns: of the user, the first line or the comment above it; sets what is skipped."""
+        """Return the columns' names from the user, the first line or the comment above it; sets the lines to skip."""
         line, ends = self.skip, headless.ends
         numbers = [_is_number(field) for field in fields]
         if not headless.names and not (numbers and all(numbers[: len(ends)]) if ends else any(numbers)):
-            # pandas leaves the name of an index in the first column empty.
+            # pandas writes an empty name for an index in the first column.
             if any(numbers) or not all(fields[1:]) or fields == [""]:
                 raise self._no_header(line, fields)
             return tuple(fields)
@@ -201,7 +201,7 @@ class _Csv(Table):
 
 
 def _delimiter(line: str) -> str:
-    """What divides the fields of the first line: what makes its first two numbers, else the first that it has."""
+    """Return the delimiter of the first line: the one whose first two fields are numbers, else the first found."""
     bare = _QUOTED.sub("", line).strip()
     for delimiter in _DELIMITERS:
         fields = bare.split() if delimiter == " " else bare.split(delimiter)
@@ -211,7 +211,7 @@ def _delimiter(line: str) -> str:
 
 
 def _attributes(file: Path, number: int, line: str) -> bool:
-    """Whether lines end in the dicts of NetworkX; InputError for attributes that are no weight."""
+    """Return whether lines end in NetworkX's dicts; raises InputError for attributes that are no weight."""
     found = re.search(r"\{.*\}\s*$", line)
     if found is None:
         return False
@@ -228,7 +228,7 @@ def _vector_fields(value: str) -> list[str]:
 
 
 def _text_vectors(part: Part, place: int, width: int) -> np.ndarray:
-    """float32 [rows, width] from text that lists numbers; InputError for one that does not, or not as many."""
+    """Parse lists of numbers, float32 [rows, width]; raises InputError for other text or another length."""
     bare = pc.replace_substring_regex(part.columns[place], r"^[\[\s]+|[\]\s]+$", "")
     lists = pc.split_pattern_regex(bare, _BETWEEN)
     try:
@@ -253,13 +253,13 @@ class _ParquetPart(Part):
 
 
 def _batches(file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Row group by row group: asked for all of them at once, Arrow holds several in memory."""
+    """Yield batches row group by row group: asked for all at once, Arrow keeps several in memory."""
     for group in range(file.num_row_groups):
         yield from file.iter_batches(PARQUET_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 
 class _Parquet(Table):
-    """Rows are counted from 0 in errors."""
+    """A Parquet file; errors count rows from 0."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -321,7 +321,7 @@ class _Parquet(Table):
 
 
 class _ParquetFolder(Table):
-    """Files of the same columns, one after the other; folders called ``KEY=VALUE`` give each a column more (Hive)."""
+    """Parquet files with the same columns, in sequence; each folder ``KEY=VALUE`` (Hive) adds a column."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder
@@ -359,7 +359,7 @@ class _ParquetFolder(Table):
 
 
 def _hive_keys(path: Path) -> dict[str, int | str]:
-    """What the folders of a file say of all its rows."""
+    """Return the columns that a file's folders add to all its rows: key -> value."""
     pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
     return {
         unquote(key): int(value) if value.isdecimal() and str(int(value)) == value else unquote(value)
@@ -379,12 +379,12 @@ _WANTED = {
 
 
 def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int) -> np.ndarray | pa.Array:
-    """A column of a batch as :meth:`Table.read` gives it; ``width`` is the length of the table's first vector."""
+    """Convert a column of a batch for :meth:`Table.read`; ``width`` is the length of the table's first vector."""
     if values.null_count and kind not in ("number", "text"):
         raise part.error(int(np.flatnonzero(values.is_null())[0]), f"{part.name(place)} is empty")
     if kind in ("text", "mask"):
         text = values.cast(pa.string()).fill_null("")
-        text.validate(full=True)  # Parquet promises UTF-8, nothing keeps it from holding other bytes
+        text.validate(full=True)  # Parquet specifies UTF-8, but a file may have other bytes
         return text
     if kind == "vector":
         return _vectors(part, place, values, width)
@@ -404,7 +404,7 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
 
 
 def _vectors(part: Part, place: int, values: pa.Array, width: int) -> np.ndarray:
-    """float32 [rows, width]; InputError for a vector of another length than ``width``."""
+    """Convert vectors to float32 [rows, width]; raises InputError for a vector of another length."""
     flat = values.flatten().cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     if not pa.types.is_fixed_size_list(values.type):
         lengths = values.value_lengths().to_numpy(zero_copy_only=False)

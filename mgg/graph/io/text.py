@@ -1,10 +1,10 @@
-"""Text files of numbers, of any size: decompressed, cut into blocks of whole lines, parsed by Arrow side by side.
+"""Reads text files of numbers of any size: decompresses them, and parses blocks of whole lines in parallel with Arrow.
 
 UTF-16 and UTF-32 with a byte order mark become UTF-8, and lines may end in LF, CR LF or CR.
 
-Arrow parses well-formed blocks. A block that it refuses is tidied (comments, blank lines, irregular spaces) and parsed
-again; one that is still refused is read line by line to name the first bad line. Memory is a few blocks, whatever the
-file unpacks to.
+Arrow parses well-formed blocks. A block that it rejects is tidied (comments, blank lines, irregular spaces) and parsed
+again. If that fails, the block is read line by line to name the first bad line. Memory is a few blocks, whatever the
+size of the unpacked file.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from mgg.errors import InputError
 from mgg.graph.check import TOO_SMALL, check_weights, underflows
 from mgg.graph.io.arrow import to_arrow, to_numpy
 
-#: No line is longer, in bytes.
+#: Maximum bytes of a line.
 LONGEST_LINE = 2**20
 #: Bytes read at once. A block has at most BLOCK + LONGEST_LINE = 3 MiB, so less than 2^20 lines of two numbers.
 BLOCK = 2 * 2**20
-#: Blocks parsed side by side.
+#: Blocks parsed in parallel.
 WORKERS = min(4, len(os.sched_getaffinity(0)))
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
 _BOM = b"\xef\xbb\xbf"
-#: Byte order marks of other encodings; that of little-endian UTF-16 begins that of UTF-32, too.
+#: Byte order marks of other encodings; the mark of little-endian UTF-32 begins with the one of UTF-16.
 _WIDE = {
     codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
-#: What is said of a name where a node's id should be.
+#: Advice for a name in place of a node's id.
 NUMBER_FIRST = ": number the nodes first (docs/data.md, Nodes with names)"
 _WHOLE = re.compile(r"-?[0-9]+")
-#: No number that is looked at to name a mistake is longer, in characters.
+#: Maximum characters of a number that is examined to explain an error.
 LONGEST_NUMBER = 4096
-# A digit can match in one place only, so that no text takes more than linear time.
+# Each digit can match in only one place, so matching takes linear time for any text.
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)|-?nan", re.IGNORECASE)
 _NO_NUMBER = "not a number"
-#: One is in every text with a number below those of float64; no "|", with which they would be searched slowly.
+#: Every text with a number too small for float64 matches one of these; separate patterns search faster than "|".
 _TINY = tuple(map(re.compile, (rb"e-[0-9]{3}", rb"E-[0-9]{3}", b"0" * 200)))
 _HEXADECIMAL = re.compile(rb"(?<![^\s,\"-])0[xX]")
 _PLUS = re.compile(rb"(?<![^\s,\"])\+(?=[0-9.])")
@@ -63,12 +63,12 @@ _TYPES = {
     "int64": pa.int64(), "whole": pa.int64(), "id": pa.int64(), "float32": pa.float32(), "float64": pa.float64(),
     "text": pa.string(),
 }  # fmt: skip
-#: Types of whole numbers that may be written as decimals.
+#: Types of whole numbers that may also be written as decimals.
 _LOOSE = ("whole", "id")
-#: Beyond, float64 does not tell whole numbers apart.
+#: float64 holds all whole numbers up to this one.
 _EXACT = 2**53
 _DECIMAL = r"^[+-]?[0-9]+(\.0*)?$"
-#: What NetworkX writes behind an edge: its attributes as a Python dict.
+#: NetworkX's end of an edge without attributes: an empty Python dict.
 _NO_ATTRIBUTES = re.compile(rb"[ \t,;]*\{\}(?=[ \t]*\r?$)", re.MULTILINE)
 _WEIGHT_ATTRIBUTE = re.compile(rb"([ \t,;])[ \t]*\{'weight': ?([^{}',]+)\}(?=[ \t]*\r?$)", re.MULTILINE)
 
@@ -78,11 +78,11 @@ class Column:
     """A field of every line.
 
     Attributes:
-        name: what errors call it.
-        type: int64, whole (int64, also written as 1.0 or 1e3), id (the same, of a node that may have a name instead),
-            float32, float64, text (kept as an Arrow array) or skip (not looked at).
-        empty: whether it may be empty: nan in a float column, "" in one of text.
-        remedy: what errors add where a field is no number.
+        name: name of the field, for errors.
+        type: int64, whole (int64, also written as 1.0 or 1e3), id (like whole; errors allow for nodes with names),
+            float32, float64, text (kept as an Arrow array) or skip (ignored).
+        empty: whether the field may be empty: nan in a float column, "" in a text column.
+        remedy: advice in the error for a field that is no number.
     """
 
     name: str
@@ -93,15 +93,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """How lines are divided into fields.
+    """The division of lines into fields.
 
     Attributes:
         columns: all fields of a line, in order.
         delimiter: a comma, a tab, or a space, which stands for any run of spaces and tabs.
         comments: characters that begin a comment line.
-        quoted: fields may stand in double quotes.
-        attributes: lines may end in the dict that NetworkX writes: an empty one is no field, a weight is one.
-        decimal_comma: a comma stands for a decimal point.
+        quoted: whether fields may be in double quotes.
+        attributes: whether lines may end in NetworkX's dict: an empty one is no field, a weight is one.
+        decimal_comma: whether a comma stands for a decimal point.
     """
 
     columns: tuple[Column, ...]
@@ -112,36 +112,36 @@ class Layout:
     decimal_comma: bool = False
 
     def plain(self, data: bytes) -> bytes:
-        """The text, with as many lines, without what other programs write otherwise: dicts and decimal commas."""
+        """Return the text with the same lines, but without NetworkX's dicts and decimal commas."""
         if self.attributes and b"{" in data:
             data = _WEIGHT_ATTRIBUTE.sub(rb"\1\2", _NO_ATTRIBUTES.sub(b"", data))
         return data.replace(b",", b".") if self.decimal_comma else data
 
     def content(self, line: bytes) -> bytes | None:
-        """The line without spaces around it; None where it is blank or a comment."""
+        """Return the line without spaces around it; None if it is blank or a comment."""
         line = line.strip() if self.delimiter == " " else line.strip(b" \r")
         return None if not line or line[0] in self.comments else line
 
     def commented(self, data: bytes) -> bool:
-        """Whether a line may be a comment; Arrow knows none and takes one for a row where its fields happen to fit."""
+        """Return whether a line may be a comment: Arrow would parse one as a row if its fields happened to fit."""
         if not any(data.find(mark) >= 0 for mark in self.comments):
             return False
         return re.search(rb"^[ \t\r\v\f]*[" + re.escape(self.comments) + rb"]", data, re.MULTILINE) is not None
 
     def fields(self, line: bytes) -> list[str]:
-        """The fields of a line that is neither blank nor a comment."""
+        """Return the fields of a line that is neither blank nor a comment."""
         text = line.decode("utf-8", "replace")
         quoted = self.quoted and '"' in text
         if self.delimiter == " " and not quoted:
             return text.split()
         if quoted:
             text = " ".join(text.split()) if self.delimiter == " " else text
-            with suppress(csv.Error):  # a field of more than 128 KiB: it is no number, with or without its quotes
+            with suppress(csv.Error):  # a field of more than 128 KiB, which is no number, with or without quotes
                 return [field.strip() for field in next(csv.reader([text], delimiter=self.delimiter))]
         return [field.strip() for field in text.split(self.delimiter)]
 
     def tidy(self, data: bytes) -> bytes:
-        """The same lines as Arrow wants them: no comments or blanks, one delimiter between fields, no plus signs."""
+        """Return the lines in Arrow's form: no comments or blanks, one delimiter between fields, no plus signs."""
         if self.delimiter == " " and not any(data.find(mark) >= 0 for mark in self.comments):
             data = _squeezed(data)
         else:
@@ -150,7 +150,7 @@ class Layout:
         return _PLUS.sub(b"", data) if b"+" in data else data
 
     def _regular(self, line: bytes) -> bytes:
-        """A line without spaces around its fields."""
+        """Return a line without spaces around its fields."""
         if self.delimiter == " ":
             return b" ".join(line.split())
         if b" " not in line or (self.quoted and b'"' in line):
@@ -161,7 +161,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file; ``first`` is the number of the first one, from 1."""
+    """Whole lines of a file; ``first`` is the number of the first line, from 1."""
 
     file: Path
     first: int
@@ -173,7 +173,7 @@ class Part(ABC):
     """Some consecutive rows of a table.
 
     Attributes:
-        columns: one array [rows] for each column of the table, None for those that were not read.
+        columns: one array [rows] per column of the table; None for columns that were not read.
         count: number of rows.
     """
 
@@ -182,14 +182,14 @@ class Part(ABC):
 
     @abstractmethod
     def name(self, column: int) -> str:
-        """What a column is called."""
+        """Return the name of a column."""
 
     @abstractmethod
     def error(self, row: int, problem: str) -> InputError:
-        """The error that names the file and where in it a row of this part is."""
+        """Return the error that names the file and the place of a row of this part."""
 
     def ids(self, column: int, least: int, most: int) -> np.ndarray:
-        """int64 [rows]: a column of node ids; InputError that names the place of the first outside least..most."""
+        """Return a column of node ids, int64 [rows]; InputError names the place of the first outside least..most."""
         ids = self.columns[column]
         if ids.size and (ids.min() < least or ids.max() > most):
             row = int(np.flatnonzero((ids < least) | (ids > most))[0])
@@ -197,7 +197,7 @@ class Part(ABC):
         return ids
 
     def weights(self, column: int) -> np.ndarray:
-        """Numbers [rows]: a column of weights; InputError that names the place of the first beyond float32."""
+        """Return a column of weights, numbers [rows]; InputError names the place of the first beyond float32."""
         found = check_weights(
             self.columns[column], lambda row, problem: self.error(row, f"{self.name(column)} {problem}")
         )
@@ -206,11 +206,11 @@ class Part(ABC):
         return found
 
     def lost(self, column: int) -> dict[int, str]:
-        """Row and text of the numbers that were read as 0 and are not: none but in text."""
+        """Return row -> text of nonzero numbers that were parsed as 0, which only text files can have."""
         return {}
 
     def finite(self, column: int) -> np.ndarray:
-        """float32 [rows]: a column of numbers; InputError that names the place of the first not finite as float32."""
+        """Return a column of numbers, float32 [rows]; InputError names the place of the first that is not finite."""
         values = self.columns[column]
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32, copy=False)
@@ -222,22 +222,22 @@ class Part(ABC):
 
 @dataclass(frozen=True)
 class Rows(Part):
-    """The fields of the lines of a block that are neither blank nor comments.
+    """The parsed lines of a block, without blank lines and comments.
 
     Attributes:
-        block: where they are from.
-        layout: how they were divided.
+        block: the block of lines.
+        layout: the division of its lines into fields.
     """
 
     block: Block
     layout: Layout
 
     def name(self, column: int) -> str:
-        """What the layout calls a column."""
+        """Return the name of a column in the layout."""
         return self.layout.columns[column].name
 
     def lost(self, column: int) -> dict[int, str]:
-        """As of every part."""
+        """See ``Part.lost``."""
         zeros = np.flatnonzero(self.columns[column] == 0)
         if not zeros.size or not any(each.search(self.block.data) for each in _TINY):
             return {}
@@ -247,18 +247,18 @@ class Rows(Part):
         return {int(row): _shown(text) for row, text in zip(zeros, texts.to_pylist(), strict=True) if underflows(text)}
 
     def line(self, row: int) -> int:
-        """The number in the file, from 1, of the line that gave a row."""
+        """Return the number in the file, from 1, of a row's line."""
         lines = enumerate(self.block.data.split(b"\n"), self.block.first)
         kept = (number for number, line in lines if self.layout.content(line) is not None)
         return next(number for index, number in enumerate(kept) if index == row)
 
     def error(self, row: int, problem: str) -> InputError:
-        """The error that names the file and the line of a row."""
+        """Return the error that names the file and the line of a row."""
         return InputError(f"{self.block.file}: line {self.line(row)}: {problem}")
 
 
 def lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of every line, without its end; for headers: the rest goes faster with read_rows."""
+    """Yield number (from 1) and text of every line, without its end; for headers, as read_rows is faster."""
     for block in blocks(file):
         text = block.data.removesuffix(b"\n")
         for number, line in enumerate(text.split(b"\n"), block.first):
@@ -266,13 +266,13 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def blocks(file: Path, skip: int = 0) -> Generator[Block, None, None]:
-    """The file in blocks of whole lines, without its first ``skip`` lines.
+    """Yield the file in blocks of whole lines, without its first ``skip`` lines.
 
-    Files compressed by gzip, bzip2, xz or Zstandard are known by their first bytes, whatever their names.
+    The first bytes show compression by gzip, bzip2, xz or Zstandard, whatever the file's name.
 
     Raises:
-        InputError: the file cannot be read, is cut off or corrupt (with what was read before), or has a line of more
-            than LONGEST_LINE bytes.
+        InputError: the file cannot be read, is truncated or corrupt (the message has the bytes and lines read before),
+            or has a line of more than LONGEST_LINE bytes.
     """
     carry, first, total = b"", 1, 0
     with closing(_Reader(file)) as reader:
@@ -303,8 +303,8 @@ def read_rows(file: Path, layout: Layout, skip: int = 0) -> Iterator[Rows]:
     pool = ThreadPoolExecutor(WORKERS + 1)
     waiting: deque = deque()
     failure = None
-    # No "finally": a reader that is given up may be collected in the middle of anything, also of the pool's own locks,
-    # so nothing may wait there. The pool's threads end by themselves once the pool is gone.
+    # No "finally": an abandoned generator may be collected at any moment, even while the pool's own locks are held, so
+    # nothing may wait there. The pool's threads end by themselves once the pool is gone.
     reading = pool.submit(next, source, None)
     while True:
         try:
@@ -326,7 +326,7 @@ def read_rows(file: Path, layout: Layout, skip: int = 0) -> Iterator[Rows]:
 
 
 def counted(rows: Iterator[Rows], file: Path, expected: int, announced: str) -> Iterator[Rows]:
-    """The same rows; InputError unless they are ``expected`` in all; ``announced`` says where that number stands."""
+    """Yield the same rows; raises InputError unless there are ``expected``, the number stated at ``announced``."""
     seen = 0
     for part in rows:
         seen += part.count
@@ -337,12 +337,12 @@ def counted(rows: Iterator[Rows], file: Path, expected: int, announced: str) -> 
         raise InputError(f"{file}: ends after {seen} of the {expected} lines that {announced} announces")
 
 
-#: What the decompressors raise; isal's own type is declared as an instance.
+#: Errors of the decompressors; isal's own type is declared as an instance.
 _BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, lzma.LZMAError, pa.ArrowException, isal_zlib.IsalError)  # type: ignore[assignment]
 
 
 class _Reader:
-    """Reads a file that may be compressed and reports what is wrong with it."""
+    """Reads a file that may be compressed, and reports its errors."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -359,21 +359,21 @@ class _Reader:
 
     def _open(self):  # type: ignore[no-untyped-def]  # pyarrow has no types
         if self.kind == "gzip":
-            return igzip.open(self.file)  # three times as fast as zlib, which would hold the parsers up
+            return igzip.open(self.file)  # three times as fast as zlib, which would delay the parsers
         if self.kind == "xz":
             return lzma.open(self.file)
         raw = pa.OSFile(str(self.file))
         return pa.CompressedInputStream(raw, self.kind) if self.kind else raw
 
     def read(self, total: int, lines: int) -> bytes:
-        """Some bytes, b"" at the end; an error tells the bytes and whole lines that came before."""
+        """Read some bytes, b"" at the end; an error states the bytes and whole lines that came before."""
         if self.head is None:
             self._begin(total, lines)
         fresh, self.head = self.head or self._decoded(total, lines), b""
         return fresh.replace(b"\r", b"\n") if self.classic else fresh
 
     def _begin(self, total: int, lines: int) -> None:
-        """Read the first line, which shows the encoding and what ends a line."""
+        """Read the first line, which shows the encoding and the line ending."""
         self.head = self._raw(total, lines)
         while len(self.head) < 4 and (fresh := self._raw(total, lines)):
             self.head += fresh
@@ -388,7 +388,7 @@ class _Reader:
         self.classic = b"\r" in self.head and b"\n" not in self.head
 
     def _decoded(self, total: int, lines: int) -> bytes:
-        """What comes next, as UTF-8; a decoder may need several reads for a character."""
+        """Read the next text as UTF-8; a decoder may need several reads for a character."""
         if self.decoder is None:
             return self._raw(total, lines)
         while raw := self._raw(total, lines):
@@ -417,7 +417,7 @@ class _Reader:
 
 
 def _check_lengths(file: Path, first: int, data: bytes) -> None:
-    """Raise InputError if a line is too long: such a line fills a whole stretch of half that length."""
+    """Raise InputError if a line is too long: such a line fills a whole chunk of half the maximum length."""
     half = LONGEST_LINE // 2
     for at in range(0, len(data), half):
         if data.find(b"\n", at, at + half) < 0:
@@ -428,7 +428,7 @@ def _check_lengths(file: Path, first: int, data: bytes) -> None:
 
 
 def _without(block: Block, skip: int) -> Iterator[Block]:
-    """The block without those of its lines that are among the first ``skip`` of the file."""
+    """Yield the block without its lines that are among the first ``skip`` of the file."""
     at, first = 0, block.first
     while first <= skip and at < len(block.data):
         end = block.data.find(b"\n", at)
@@ -442,7 +442,7 @@ def _parse(block: Block, layout: Layout) -> Rows:
     block = replace(block, data=layout.plain(block.data))
     if block.data.isspace():
         return _rows(block, layout, None)
-    # Where a field may be empty, Arrow takes two spaces for one.
+    # If a field may be empty, Arrow would read two spaces as an empty field.
     irregular = layout.delimiter == " " and any(column.empty for column in layout.columns)
     if not irregular and not layout.commented(block.data):
         with suppress(pa.ArrowInvalid):
@@ -462,7 +462,7 @@ def _parse(block: Block, layout: Layout) -> Rows:
 
 
 def _squeezed(data: bytes) -> bytes:
-    """The text with one space for each run of blanks in a line, and none at its ends."""
+    """Return the text with one space for each run of blanks in a line, and none at its ends."""
     text = np.frombuffer(data, np.uint8)
     blank = (text == ord(" ")) | (text == ord("\t")) | (text == ord("\r"))
     again = np.ones(len(text), bool)
@@ -473,7 +473,7 @@ def _squeezed(data: bytes) -> bytes:
 
 
 def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
-    """Parse lines; ArrowInvalid if they are not exactly in the layout; ``loose``: 1.0 and 1e3 are whole numbers."""
+    """Parse lines; raises ArrowInvalid unless they fit the layout exactly; ``loose``: 1.0 and 1e3 are whole numbers."""
     # Arrow also reads hexadecimal numbers and takes a lone carriage return for the end of a line.
     if (b"x" in data or b"X" in data) and _HEXADECIMAL.search(data):
         raise pa.ArrowInvalid("hexadecimal number")
@@ -510,7 +510,7 @@ def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
 
 
 def _whole(fields: pa.Array) -> pa.Array:
-    """int64 from text; ArrowInvalid where one is no whole number, or not exactly one."""
+    """Convert text to int64; raises ArrowInvalid if a value is no whole number, or too large to be exact."""
     digits = pc.match_substring_regex(fields, _DECIMAL)
     integers = pc.replace_substring_regex(pc.if_else(digits, fields, "0"), r"^\+|\.0*$", "").cast(pa.int64())
     numbers = to_numpy(pc.if_else(digits, "1", fields).cast(pa.float64()))
@@ -528,14 +528,14 @@ def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
             continue
         kind = _TYPES[column.type]
         chunks = [] if table is None else table.column(str(index)).chunks
-        # Concatenating copies, even a single chunk, which is what a block nearly always gives.
+        # Concatenation copies even a single chunk, and a block nearly always has just one.
         values = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], kind), *chunks])
         columns.append(values if column.type == "text" else _numbers(values))
     return Rows(columns, 0 if table is None else table.num_rows, block, layout)
 
 
 def _numbers(values: pa.Array) -> np.ndarray:
-    """A column of numbers; what is empty is nan."""
+    """Return a column of numbers, with nan for empty fields."""
     return values.to_numpy(zero_copy_only=False) if values.null_count else to_numpy(values)
 
 
@@ -566,7 +566,7 @@ def _shown(field: str) -> str:
 def _not_whole(field: str) -> str | None:
     if not _WHOLE.fullmatch(field.removeprefix("+")):
         return "not a whole number"
-    # A number of 20 digits or more, leading zeros aside, needs no conversion to be known as too large.
+    # A number of 20 or more digits without leading zeros is too large; it needs no conversion.
     digits = field.lstrip("+-").lstrip("0") or "0"
     most = 2**63 if field.startswith("-") else 2**63 - 1
     return "beyond 2^63" if len(digits) > 19 or int(digits) > most else None

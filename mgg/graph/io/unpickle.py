@@ -1,11 +1,11 @@
-"""Pickles of NumPy arrays, SciPy matrices and adjacency lists (Python 2 and 3), read without running what they contain.
+"""Reads pickles of NumPy arrays, SciPy matrices and adjacency lists (Python 2 and 3) without running their code.
 
-A pickle is a program that may call anything. Here every global is refused, by name, but those that arrays, CSR
-matrices and dictionaries of lists need, and even those are replaced by passive records, which are checked and turned
-into arrays when the program has ended. So neither code nor a malformed array reaches NumPy's or SciPy's C code.
+A pickle is a program that may call anything. This module refuses every global except those that arrays, CSR matrices
+and dictionaries of lists need. It replaces even those by passive records, which it checks and turns into arrays when
+the program has ended. So neither foreign code nor a malformed array reaches NumPy's or SciPy's C code.
 
-Before it runs, its instructions are counted: one that no such pickle has, or that claims more than the file holds, is
-refused, and what all of them make must fit the memory that is left.
+Before the program runs, its instructions are counted. An instruction that no such pickle has, or that claims more bytes
+than the file has, is refused, and the objects that all instructions make must fit into the free memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mgg.errors import InputError, MggError
 from mgg.graph.budget import fit
 
 _NUMBER = re.compile(r"[biuf][1248]")
-#: What NumPy has called the dtype of Python objects.
+#: NumPy's names for the dtype of Python objects.
 _OBJECTS = ("O", "O4", "O8")
 
-#: Instructions that make what no array, matrix or dictionary of lists consists of, or take it from elsewhere.
+#: Instructions that make or load objects that no array, matrix or dictionary of lists contains.
 _FOREIGN = frozenset(
     (
         "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "EMPTY_SET", "ADDITEMS", "FROZENSET", "NEXT_BUFFER",
@@ -36,22 +36,22 @@ _FOREIGN = frozenset(
     )
 )  # fmt: skip
 _MEMO = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
-#: Bytes that an instruction makes at most, beside the text it was given: an object, and its places on the stack, in
-#: the memo, and in a list or dictionary that grows.
+#: Maximum bytes per instruction, in addition to its text: an object, and its places on the stack, in the memo, and in a
+#: growing list or dictionary.
 _TAKEN = dict.fromkeys(("REDUCE", "NEWOBJ", "OBJ", "INST", "BUILD"), 640)
 _TAKEN |= dict.fromkeys(["LIST", "EMPTY_LIST", "DICT", "EMPTY_DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"], 160)
 _OTHERS_TAKE = 64
-#: Bytes that a character takes at most: read, as text of any script, and as the array made of it.
+#: Maximum bytes per character: as read, as text of any script, and in the array made of it.
 _CHARACTER = 6
 
 
 def read_pickle(path: Path) -> Any:
-    """An ndarray, a CSR matrix (scipy.sparse.csr_matrix) or a dictionary of plain values.
+    """Read an ndarray, a CSR matrix (scipy.sparse.csr_matrix) or a dictionary of plain values from a pickle.
 
     Raises:
-        InputError: the file cannot be read, is truncated or no pickle, holds a malformed array, or asks for a global
-            outside the few allowed ones, which the message names.
-        MachineError: what it holds does not fit the memory that is left.
+        InputError: the file cannot be read, is truncated or no pickle, has a malformed array, or needs a global that is
+            not allowed, which the message names.
+        MachineError: its contents do not fit into the free memory.
     """
     try:
         fit(path.stat().st_size, f"{path}: reading it")
@@ -62,12 +62,12 @@ def read_pickle(path: Path) -> Any:
 
 
 def read_object(program: bytes, name: str) -> Any:
-    """The same from the bytes of a file; ``name`` is what errors call it.
+    """Read a pickle like :func:`read_pickle` from bytes; ``name`` is its name for errors.
 
-    An object array of no dimension, which is how ``numpy.save`` stores a SciPy matrix, gives what it holds.
+    An object array without dimensions, in which ``numpy.save`` stores a SciPy matrix, gives its only element.
 
     Raises:
-        InputError, MachineError: as :func:`read_pickle`.
+        InputError, MachineError: see :func:`read_pickle`.
     """
     try:
         fit(_needed(program), f"{name}: unpickling it")
@@ -76,15 +76,15 @@ def read_object(program: bytes, name: str) -> Any:
         raise
     except _RefusedError as refused:
         raise InputError(f"{name}: refused: this pickle asks for {refused}, which is code, not data") from None
-    except Exception as error:  # the pickle machine passes on whatever a broken program makes it trip over
+    except Exception as error:  # a broken program may raise any exception in the unpickler
         raise InputError(f"{name}: not a whole pickle of arrays: {' '.join(str(error).split())}") from None
 
 
 def _needed(program: bytes) -> int:
-    """Bytes that running a pickle takes at most, told by its instructions alone; ValueError if one is malformed.
+    """Return the maximum bytes that a pickle takes, from its instructions; raises ValueError if one is malformed.
 
-    ``genops`` refuses strings that are longer than what is left of the file. Numbers of the memo, whose table a
-    program makes as long as it likes, follow each other in every pickle that was written by one.
+    ``genops`` refuses strings that are longer than the rest of the file. A program could make the memo's table as long
+    as it likes; in every pickle from a real pickler, the memo's numbers are consecutive.
     """
     needed, memos = 0, 0
     code: Any
@@ -109,13 +109,13 @@ class _RefusedError(Exception):
     """The pickle names a global that is not allowed; the message is that name."""
 
 
-#: Stands for the name ``numpy.ndarray``; a pickle can neither call a string nor set its attributes.
+#: Replaces ``numpy.ndarray``: a pickle can neither call a string nor set its attributes.
 _NDARRAY = "numpy.ndarray"
 
 
 # Every record has __setstate__: without it, a pickle could set attributes of the class itself.
 class _Array:
-    """The record that stands for an ndarray, made by what the pickle takes for ``_reconstruct``."""
+    """The record in place of an ndarray; it replaces NumPy's ``_reconstruct``."""
 
     def __init__(self, kind: Any, *_: Any) -> None:
         if kind != _NDARRAY:
@@ -126,7 +126,7 @@ class _Array:
 
 
 class _Dtype:
-    """The record that stands for a NumPy dtype: a plain number type and its byte order, or Python objects."""
+    """The record in place of a NumPy dtype: a plain number type and its byte order, or Python objects."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         if not isinstance(code, str) or not (code in _OBJECTS or _NUMBER.fullmatch(code)):
@@ -142,7 +142,7 @@ class _Dtype:
 
 
 class _CsrMatrix:
-    """The record that stands for a scipy.sparse.csr_matrix."""
+    """The record in place of a scipy.sparse.csr_matrix."""
 
     def __setstate__(self, state: Any) -> None:
         self.shape = state["_shape"]
@@ -150,13 +150,13 @@ class _CsrMatrix:
 
 
 def _dictionary(factory: Any) -> dict:
-    """What stands for ``defaultdict``, which would copy a dictionary that it is given as often as it is called."""
+    """Replace ``defaultdict``, with which a pickle could copy a dictionary any number of times."""
     if factory != _LIST:
         raise ValueError("a defaultdict of other things than lists")
     return {}
 
 
-#: Stands for the name ``list``, which a pickle that could call it would copy lists with.
+#: Replaces ``list``: a pickle that could call it could copy lists without limit.
 _LIST = "list"
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
@@ -190,7 +190,7 @@ def _finished(value: Any) -> Any:
 
 
 def _only(record: _Array) -> Any:
-    """What an object array of no dimension holds; arrays that hold each other end in a RecursionError."""
+    """Return the element of an object array without dimensions; a cycle of such arrays raises RecursionError."""
     if record.shape != () or not isinstance(record.raw, list) or len(record.raw) != 1:
         raise ValueError("an array of several objects")
     return record.raw[0]
@@ -212,7 +212,7 @@ def _csr(record: _CsrMatrix) -> scipy.sparse.csr_matrix:
 
 
 def csr_of(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, *, shape: Any) -> scipy.sparse.csr_matrix:
-    """A SciPy matrix of parts that nobody has checked; ValueError unless they are one."""
+    """Return a SciPy matrix made of unchecked parts; raises ValueError unless they are valid."""
     rows, columns = (int(length) for length in shape)
     if any(part.ndim != 1 for part in (data, indices, indptr)) or any(
         p.dtype.kind not in "iu" for p in (indices, indptr)

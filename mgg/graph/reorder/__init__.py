@@ -1,9 +1,9 @@
-"""How nodes are numbered: one module an order, found by itself.
+"""Orders that number a graph's nodes: one module per order, found automatically.
 
-A module registers its order with :func:`order`; adding an order means adding one file to this folder. An order gives
-``rank``, a bijection: node v of the source gets the id ``rank[v]``. Only which arcs exist matters to an order, never
-their weights: a row that is read is read whole, whatever it is multiplied by. Arcs count in both directions, so a
-directed graph A is numbered as A + A^T. The same graph gets the same numbers on every machine.
+A module registers its order with :func:`order`. To add an order, add one file to this folder. An order returns
+``rank``, a bijection: node v of the source gets the id ``rank[v]``. An order depends only on which arcs exist, not on
+their weights: a row is read as a whole, whatever its factor. Arcs count in both directions, so a directed graph A is
+numbered as A + A^T. The same graph gets the same numbers on every machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
 from mgg.registry import Registry
 
-#: Gives the order that was really used and ``rank`` (int32, int64 from 2^31 nodes on), or None where nothing moves.
+#: Returns the order actually used and ``rank`` (int32, int64 from 2^31 nodes on), or None if no node moves.
 Rank = Callable[[Graph], tuple[str, np.ndarray | None]]
-#: Bytes at the peak, given nodes, arcs, and whether the graph is symmetric.
+#: Returns the peak bytes for nodes, arcs, and whether the graph is symmetric.
 Memory = Callable[[int, int, bool], int]
 #: Gives the name of the order that suits a graph; holds one part of the graph at a time.
 Choice = Callable[[Graph], str]
 
-#: Bytes that a process has before the graph comes: interpreter, libraries, compiled loops, parts that are being read.
+#: Bytes of a process apart from the graph: interpreter, libraries, compiled loops, parts that are being read.
 BASE_BYTES = 2**29
 
 
@@ -34,10 +34,10 @@ class Order:
     """A way to number nodes.
 
     Attributes:
-        name: what it is called.
-        rank: finds the numbers.
-        memory: what this takes.
-        choose: gives the order that :func:`chosen` puts in its place, or None where it stands for itself.
+        name: the order's name.
+        rank: computes the numbers.
+        memory: returns the memory that ``rank`` takes.
+        choose: returns the order that :func:`chosen` uses instead; None: the order itself.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Order:
     choose: Choice | None = None
 
 
-#: What ``order`` has registered.
+#: The orders that ``order`` has registered.
 ORDERS: Registry[Order] = Registry(__name__, "order", "order", unknown="unknown {what} {name!r}")
 R = TypeVar("R", bound=Rank)
 
 
 def order(name: str, memory: Memory, choose: Choice | None = None) -> Callable[[R], R]:
-    """Decorator: register a function as the order ``name``; ``memory`` leaves BASE_BYTES out."""
+    """Register the decorated function as the order ``name``; ``memory`` does not include BASE_BYTES."""
 
     def register(function: R) -> R:
         ORDERS.add(name, Order(name, function, memory, choose), function.__module__)
@@ -62,19 +62,19 @@ def order(name: str, memory: Memory, choose: Choice | None = None) -> Callable[[
 
 
 def orders() -> dict[str, Order]:
-    """Every order by name."""
+    """Return every order by name."""
     return ORDERS.all()
 
 
 def find_order(name: str) -> Order:
-    """The order ``name``; InputError with the nearest names if there is none, or with what is wrong with its file."""
+    """Return the order ``name``; raises InputError with the nearest names, or with the error in the order's file."""
     return ORDERS.find(name)
 
 
 def chosen(graph: Graph, name: str) -> str:
-    """The order that ``name`` stands for: ``auto`` chooses one by what the graph is like, any other is itself.
+    """Return the order that ``name`` stands for: ``auto`` chooses one from the graph, any other stands for itself.
 
-    Holds one part of the graph at a time, so that :func:`needed_bytes` can be asked of the order that is really used.
+    Keeps one part of the graph in memory at a time; :func:`needed_bytes` can then check the order actually used.
 
     Raises:
         InputError: there is no such order, or a part of the graph is damaged.
@@ -84,15 +84,15 @@ def chosen(graph: Graph, name: str) -> str:
 
 
 def permutation(graph: Graph, name: str) -> tuple[str, np.ndarray | None]:
-    """Number the nodes of a graph anew.
+    """Renumber the nodes of a graph.
 
     Args:
         graph: an opened graph folder.
         name: an order.
 
     Returns:
-        The order that was really used (``auto`` chooses one), and ``rank`` [nodes], of the graph's index type: the new
-        id of every node. None stands for the identity: the natural order moves nothing.
+        The order actually used (``auto`` chooses one), and ``rank`` [nodes], of the graph's index type: the new id of
+        every node. None stands for the identity: the natural order moves no node.
 
     Raises:
         InputError: there is no such order, the order cannot take a graph of this size, a part of it is damaged, or it
@@ -102,9 +102,9 @@ def permutation(graph: Graph, name: str) -> tuple[str, np.ndarray | None]:
 
 
 def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
-    """The most memory, in bytes, that a process needs for :func:`permutation` of a graph of this size.
+    """Return the peak memory, in bytes, of a process that runs :func:`permutation` on a graph of this size.
 
-    0 where nothing is read and nothing moves: whatever memory there is suffices.
+    0 if nothing is read and no node moves: any amount of memory suffices.
 
     Raises:
         InputError: there is no such order.
@@ -114,5 +114,5 @@ def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
 
 
 def index_bytes(nodes: int) -> int:
-    """Bytes of a node id."""
+    """Return the bytes of a node id."""
     return index_dtype(nodes).itemsize

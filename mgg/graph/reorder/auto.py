@@ -1,4 +1,4 @@
-"""Reorder only where it promises to pay: the test of GNNAdvisor (OSDI'21), section 5.1."""
+"""Reorders only if that is likely to pay off: the test of GNNAdvisor (OSDI'21), section 5.1."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mgg.graph.store import Graph
 
 
 def choose(graph: Graph) -> str:
-    """Rabbit order where the averaged edge span is long, else the natural order.
+    """Choose rabbit order if the averaged edge span is long, else the natural order.
 
-    The test looks at the graph as it is and does not compare it with what would come out.
+    The test examines the current numbering and does not compare it with the result.
     """
     return "rabbit" if pays(averaged_edge_span(graph), graph.manifest.nodes) else "natural"
 
 
 @order("auto", rabbit.memory, choose)
 def rank(graph: Graph) -> tuple[str, np.ndarray | None]:
-    """Number by the order that :func:`choose` gives."""
+    """Number by the order that :func:`choose` returns."""
     return find_order(choose(graph)).rank(graph)

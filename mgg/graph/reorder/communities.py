@@ -1,4 +1,4 @@
-"""Better communities out of given ones: vertices that change sides, and communities that become vertices.
+"""Improves communities: moves single vertices between them, and contracts communities to vertices.
 
 Source: V. Traag, L. Waltman, N. J. van Eck: From Louvain to Leiden, Scientific Reports 9, 2019 (the fast local move).
 """
@@ -18,7 +18,7 @@ def refine(
 ) -> np.ndarray:  # fmt: skip
     """Move single vertices, the weakest first, to the neighboring community of the largest modularity gain.
 
-    After the first sweep only neighbors of vertices that moved are looked at. Modularity never falls.
+    Sweeps after the first visit only neighbors of vertices that moved. Modularity never falls.
 
     Args:
         offsets: int64 [n + 1].
@@ -27,10 +27,10 @@ def refine(
         strength: float64 [n], ends of arcs at each vertex.
         community: integers [n], from 0 to n - 1.
         resolution: 1 for modularity.
-        sweeps: the most sweeps; fewer if the vertices settle.
+        sweeps: maximum number of sweeps; fewer if the vertices settle.
 
     Returns:
-        The community of each vertex, of the type of ``community``.
+        The community of each vertex, with the dtype of ``community``.
     """
     turns = np.argsort(strength, kind="stable").astype(indices.dtype, copy=False)
     given = np.empty(0, np.float32) if weights is None else weights
@@ -47,7 +47,7 @@ def contract(
     offsets: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, community: np.ndarray, count: int,
     space: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """The graph whose vertices are the communities and whose arcs are added up; no loops.
+    """Return the graph whose vertices are the communities, with arcs between two communities summed and no loops.
 
     Args:
         offsets: int64 [n + 1].
@@ -55,7 +55,7 @@ def contract(
         weights: float32 [arcs], or None where every arc counts 1.
         community: integers [n], from 0 to count - 1.
         count: number of communities.
-        space: [arcs] of the type of ``indices`` and float32 [arcs], to be written over.
+        space: [arcs] of the dtype of ``indices`` and float32 [arcs], which are overwritten.
 
     Returns:
         offsets int64 [count + 1], indices and weights float32 of the arcs between communities.
@@ -69,7 +69,7 @@ def contract(
 
 @numba.njit(cache=True, nogil=True)
 def _sweep(offsets, indices, weights, strength, turns, community, ends, dirty, resolution):  # type: ignore[no-untyped-def]
-    """Give every dirty vertex one turn; returns how many moved."""
+    """Give every dirty vertex one turn; return how many moved."""
     n, total, moved, ones = offsets.size - 1, strength.sum(), 0, weights.size == 0
     links, near = np.zeros(n, np.float64), np.empty(n, indices.dtype)
     for v in turns:
@@ -104,7 +104,7 @@ def _sweep(offsets, indices, weights, strength, turns, community, ends, dirty, r
 
 @numba.njit(cache=True, nogil=True)
 def _contract(offsets, indices, weights, community, members, firsts, to, between):  # type: ignore[no-untyped-def]
-    """Fill ``to`` and ``between`` with the arcs of every community; returns where each one's begin."""
+    """Fill ``to`` and ``between`` with the arcs of every community; return where each community's arcs begin."""
     count = firsts.size - 1
     bounds = np.zeros(count + 1, np.int64)
     links = np.zeros(count, np.float64)

@@ -1,4 +1,4 @@
-"""Nodes of many arcs first: the rows that are read most lie together."""
+"""Degree order: nodes with many arcs come first, so that the rows read most often are close together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _memory(nodes: int, arcs: int, symmetric: bool) -> int:
 
 @order("degree", _memory)
 def rank(graph: Graph) -> tuple[str, np.ndarray]:
-    """By descending number of arcs, in and out (a symmetric graph's are the same: counted once); equals by their id."""
+    """Number by descending number of arcs, in and out (counted once in a symmetric graph), then by id."""
     degree = np.diff(graph.offsets())
     if not graph.manifest.symmetric:
         for _, csr in graph.blocks():

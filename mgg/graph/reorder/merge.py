@@ -1,4 +1,4 @@
-"""Incremental aggregation by modularity gain, and the walk over the dendrogram that it leaves.
+"""Incremental aggregation by modularity gain, and the walk over the resulting dendrogram.
 
 Source: J. Arai, H. Shiokawa, T. Yamamuro, M. Onizuka, S. Iwamura: Rabbit Order, IPDPS 2016, section III; here
 sequential, so that the same graph gives the same dendrogram.
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Dendrogram(NamedTuple):
-    """A forest over n vertices; all arrays are [n] and of one integer type, -1 where there is none.
+    """A forest over n vertices; all arrays are [n] and of one integer type; -1: no such vertex.
 
     Attributes:
         root: the root of each vertex's tree, itself for a root.
@@ -38,15 +38,15 @@ def merge(
     """Merge every vertex, the weakest first, into the neighboring tree of the largest positive modularity gain.
 
     The gain of merging v into u is, up to a factor, w_uv - resolution s_u s_v / s: w_uv counts the arcs between their
-    trees, s_u and s_v the ends of arcs at them, s all ends. The arcs of merged vertices are brought together only when
-    the vertex that took them has its turn. They are written over the arcs that were read, in the rows of the vertices
-    of the tree, which form a linked list, so no memory is asked for. Each list is read once, by its tree's next parent:
-    the work is the arcs and the lengths of all lists together.
+    trees, s_u and s_v the ends of arcs at them, s all ends. The arcs of merged vertices are combined only when the
+    vertex that took them has its turn. They overwrite the arcs that were read, in the rows of the tree's vertices,
+    which form a linked list, so no memory is allocated. The tree's next parent reads each list once, so the work is the
+    arcs plus the lengths of all lists.
 
     Args:
         offsets: int64 [n + 1].
-        indices: integers [arcs], a symmetric structure; loops are passed over. Overwritten.
-        weights: float32 [arcs], what each arc counts. Overwritten; what is in it does not matter if ``ones``.
+        indices: integers [arcs], a symmetric structure; loops are ignored. Overwritten.
+        weights: float32 [arcs], weight of each arc. Overwritten; the contents do not matter if ``ones``.
         strength: float64 [n], ends of arcs at each vertex, loops included.
         resolution: 1 for modularity; less merges more.
         ones: every arc counts 1.
@@ -56,7 +56,7 @@ def merge(
 
 
 def walk(tree: Dendrogram) -> np.ndarray:
-    """All vertices [n], depth first, each before what was merged into it, the latest merge first; roots ascend."""
+    """Return all vertices [n] depth first: each before those merged into it, the latest merge first; roots ascend."""
     return _walk(tree.root, tree.child, tree.sibling)
 
 
@@ -66,11 +66,11 @@ def _merge(offsets, indices, weights, strength, turns, resolution, ones):  # typ
     root = np.empty(n, indices.dtype)
     for v in range(n):
         root[v] = v
-    # The rows that hold a tree's arcs: its root's, then ``after`` of each, up to ``tail`` of the root.
+    # A tree's arcs are in its root's row, then in the row ``after`` each row, up to ``tail`` of the root.
     tail, after = root.copy(), np.full(n, -1, indices.dtype)
     held = np.zeros(n, np.int64)
     child, sibling = after.copy(), after.copy()
-    # One more, as what follows the last of the list is written, too.
+    # One extra element, as the loop also writes the place after the end of the list.
     links, near = np.zeros(n, np.float64), np.empty(n + 1, indices.dtype)
     for v in turns:
         count = _gather(v, offsets, indices, weights, ones, root, after, held, links, near)
@@ -88,13 +88,13 @@ def _merge(offsets, indices, weights, strength, turns, resolution, ones):  # typ
     return root, child, sibling
 
 
-# Branches that depend on a value from memory are what costs most here, so where they can be foreseen is arranged for:
-# roots are mostly one step away, and whether a tree is new to the list moves only the end of the list.
+# Branches that depend on a value from memory cost most here, so the code keeps them predictable: roots are mostly one
+# step away, and a tree that is new to the list only moves the list's end.
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _find(root, v):  # type: ignore[no-untyped-def]
-    """The root of v; halves the way there."""
+    """Return the root of v, and halve the path to it."""
     above = root[v]
     over = root[above]
     while above != over:
@@ -107,7 +107,7 @@ def _find(root, v):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _gather(v, offsets, indices, weights, ones, root, after, held, links, near):  # type: ignore[no-untyped-def]
-    """Add up ``links`` [n] of v's tree to every other and list these, and v, in ``near``; returns how many they are."""
+    """Sum the links [n] of v's tree to every other tree, list these and v in ``near``, and return their number."""
     count, row, stop, unit = 0, v, offsets[v + 1], ones
     while row >= 0:
         for k in range(offsets[row], stop):
@@ -125,7 +125,7 @@ def _gather(v, offsets, indices, weights, ones, root, after, held, links, near):
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _best(near, links, strength, scale):  # type: ignore[no-untyped-def]
-    """The tree of the largest positive gain, the first of equals; -1 if there is none."""
+    """Return the tree with the largest positive gain, the first of equals; -1 if there is none."""
     best, most = -1, 0.0
     for u in near:
         gain = links[u] - scale * strength[u]
@@ -136,7 +136,7 @@ def _best(near, links, strength, scale):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _store(v, offsets, indices, weights, after, held, links, near):  # type: ignore[no-untyped-def]
-    """Write the arcs of v's tree into the rows that it holds, clear ``links``; returns the last row that is used."""
+    """Write the arcs of v's tree into the tree's rows and clear ``links``; return the last row used."""
     row, first, stop = v, offsets[v], offsets[v + 1]
     k = first
     for u in near:
@@ -157,7 +157,7 @@ def _store(v, offsets, indices, weights, after, held, links, near):  # type: ign
 
 @numba.njit(cache=True, nogil=True)
 def _walk(root, child, sibling):  # type: ignore[no-untyped-def]
-    # A vertex waits on the stack at most once, so the stack and what is listed share one array from its two ends.
+    # A vertex is on the stack at most once, so the stack and the result share one array from its two ends.
     n = root.size
     listed = np.empty(n, root.dtype)
     done, top = 0, n

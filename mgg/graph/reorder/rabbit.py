@@ -3,10 +3,9 @@
 Source: J. Arai, H. Shiokawa, T. Yamamuro, M. Onizuka, S. Iwamura: Rabbit Order, IPDPS 2016. Beyond the paper:
 
 - The first aggregation stops early, at a resolution that keeps communities small, and after every aggregation single
-  vertices change sides. Both mend early merges, which have little to go by: at first all arcs count 1.
-- The communities, which the paper numbers in no particular order, are aggregated again and again, with a resolution
-  that falls until all that is connected is one tree. So ranges of ids far larger than a community have few arcs that
-  leave them, too.
+  vertices change communities. Both correct early merges, which have little information: at first all arcs count 1.
+- The communities, which the paper numbers in no particular order, are aggregated repeatedly, with a falling resolution,
+  until each connected component is one tree. So few arcs also leave ranges of ids much larger than a community.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from mgg.graph.store import Graph
 
 #: Resolution of the first aggregation.
 FINE = 4.0
-#: Most sweeps of a refinement, all but the first of which look at few vertices.
+#: Maximum sweeps of a refinement; all but the first visit few vertices.
 SWEEPS = 10
 #: The resolution halves when an aggregation leaves more than this share of its vertices unmerged.
 STUCK = 0.9
 
 
 class Level(NamedTuple):
-    """One aggregation: its vertices depth first, and the vertex of the next level that each belongs to."""
+    """One aggregation: its vertices depth first, and each vertex's community, a vertex of the next level."""
 
     sequence: np.ndarray
     community: np.ndarray
 
 
 def memory(nodes: int, arcs: int, symmetric: bool) -> int:
-    """Bytes at the peak."""
+    """Return the peak bytes."""
     ids = index_bytes(nodes)
-    # The graph, and the arcs that are merged with what they count; a directed graph's arcs are there both ways.
+    # The graph, and the arcs that are merged with their weights; a directed graph's arcs are stored in both directions.
     by_arc = (2 * ids + 4) * (1 if symmetric else 2)
     # The first aggregation takes six arrays of 8 bytes and eight of ids. Where few nodes merge, the second one needs
     # almost as much for the communities, beside the offsets, strengths, sequence and community of the nodes.
@@ -61,11 +60,11 @@ def cluster(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.nd
 
     Args:
         offsets: int64 [n + 1].
-        indices: integers [arcs], a symmetric structure, in which repeats count and loops say nothing.
+        indices: integers [arcs], a symmetric structure; repeats count, loops are ignored.
 
     Returns:
-        ``rank`` [n] of the type of ``indices``, the new id of each node, and ``community`` [n], integers from 0 on:
-        what was joined at resolution 1. Each community is a range of ranks.
+        ``rank`` [n] of the dtype of ``indices``, the new id of each node, and ``community`` [n], integers from 0 on,
+        the communities at resolution 1. Each community is a range of ranks.
     """
     strength = np.diff(offsets).astype(np.float64)
     space = indices.copy(), np.empty(len(indices), np.float32)
@@ -83,7 +82,7 @@ def cluster(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.nd
 def _cluster_communities(
     offsets: np.ndarray, indices: np.ndarray, weights: np.ndarray, strength: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rank of every vertex of a weighted graph, and its community at resolution 1."""
+    """Return the rank of every vertex of a weighted graph, and its community at resolution 1."""
     levels: list[Level] = []
     resolution, joined = 1.0, np.arange(len(strength), dtype=indices.dtype)
     while len(indices):
@@ -105,7 +104,7 @@ def _cluster_communities(
 
 
 def _numbered(community: np.ndarray) -> tuple[np.ndarray, int]:
-    """Communities by any distinct names below n [n] -> the same named 0, 1, ... in that order, and how many."""
+    """Renumber communities [n] with any numbers below n to 0, 1, ... in the same order; also return how many."""
     used = np.zeros(len(community), np.bool_)
     used[community] = True
     names = np.cumsum(used, dtype=community.dtype)
@@ -113,5 +112,5 @@ def _numbered(community: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _ranks_within(level: Level, coarse: np.ndarray) -> np.ndarray:
-    """Ranks that follow ``coarse``, the communities' own, and the depth-first sequence within a community."""
+    """Return ranks that follow the communities' ranks ``coarse``, and the depth-first order within a community."""
     return inverse(level.sequence[np.argsort(coarse[level.community[level.sequence]], kind="stable")])

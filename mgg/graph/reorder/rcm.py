@@ -17,8 +17,8 @@ MOST_ARCS = 2**31 - 1
 
 
 def _memory(nodes: int, arcs: int, symmetric: bool) -> int:
-    # Two copies of the arcs at once; a directed graph's are twice as many. By node: offsets of both, places and degrees
-    # of ours, then offsets, degrees, order, marks and sorting space of SciPy's.
+    # Two copies of the arcs; a directed graph has twice as many. Per node: offsets of both copies, our places and
+    # degrees, and SciPy's offsets, degrees, order, marks and sorting space.
     return (2 if symmetric else 4) * arcs * index_bytes(nodes) + 60 * nodes
 
 
@@ -40,7 +40,7 @@ def rank(graph: Graph) -> tuple[str, np.ndarray]:
     if not manifest.symmetric:
         offsets, indices = both_directions(offsets, indices)
     indices = _rows_by_degree(offsets, indices, np.argsort(np.diff(offsets), kind="stable"))
-    # The values are never looked at: one byte stands for all of them.
+    # SciPy never reads the values, so one byte stands for all of them.
     values = np.broadcast_to(np.int8(1), len(indices))
     matrix = scipy.sparse.csr_matrix((values, indices, offsets), shape=(manifest.nodes, manifest.nodes))
     sequence = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
@@ -49,9 +49,9 @@ def rank(graph: Graph) -> tuple[str, np.ndarray]:
 
 @numba.njit(cache=True, nogil=True)
 def _rows_by_degree(offsets, indices, ascending):  # type: ignore[no-untyped-def]
-    """The same symmetric matrix, the columns of each row by ascending degree.
+    """Return the symmetric matrix with the columns of each row by ascending degree.
 
-    SciPy sorts the neighbors of each row by insertion, which takes the square of a hub's degree unless they are sorted.
+    SciPy sorts the neighbors of each row by insertion, which takes quadratic time in a hub's degree unless sorted.
     """
     out = np.empty_like(indices)
     place = offsets[:-1].copy()

@@ -12,7 +12,7 @@ from mgg.graph.store import Graph
 
 
 def averaged_edge_span(graph: Graph) -> float:
-    """Equation 4: the mean of |source - target| over all arcs, 0 without arcs; holds one part of the graph at a time.
+    """Return the mean of |source - target| over all arcs (equation 4), 0 without arcs; reads one part at a time.
 
     Raises:
         InputError: a part of the graph is damaged.
@@ -24,17 +24,17 @@ def averaged_edge_span(graph: Graph) -> float:
 
 
 def block_span(first: int, csr: Csr) -> int:
-    """The sum of |source - target| over rows that begin with row ``first`` of a graph; column ids are the graph's."""
+    """Return the sum of |source - target| over rows of a graph from row ``first`` on; column ids are the graph's."""
     return int(_span(csr.indptr, csr.indices, first))
 
 
 def span_of(offsets: np.ndarray, indices: np.ndarray, rank: np.ndarray) -> float:
-    """The same of a graph in memory where node v has the number ``rank[v]``; offsets int64 [n + 1], ids [arcs]."""
+    """Return the averaged edge span of a graph in memory numbered by ``rank``; offsets int64 [n + 1], ids [arcs]."""
     return int(_span_ranked(offsets, indices, rank)) / max(len(indices), 1)
 
 
 def pays(span: float, nodes: int) -> bool:
-    """Whether reordering promises to pay: sqrt(AES) > floor(sqrt(nodes) / 100).
+    """Return whether reordering is likely to pay off: sqrt(AES) > floor(sqrt(nodes) / 100).
 
     The paper fitted this to the graphs that it profiled. Below 10,000 nodes the right side is 0, so every graph with
     an arc between two nodes is reordered.

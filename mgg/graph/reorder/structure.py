@@ -1,4 +1,4 @@
-"""Which arcs a stored graph has, without their weights."""
+"""Reads the arcs of a stored graph without their weights."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mgg.graph.csr import Csr
 from mgg.graph.external import kernels
 from mgg.graph.store import Graph, Shard
 
-#: Parts that are read at once; more would hold more memory and wait for the same disk.
+#: Parts that are read at once; more would take more memory and wait for the same disk.
 READERS = 4
 
 
 def adjacency(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """The whole graph: offsets int64 [nodes + 1] and column ids [arcs] of the graph's index type.
+    """Read the whole graph: offsets int64 [nodes + 1] and column ids [arcs] of the graph's index type.
 
-    Where the manifest says that the graph is symmetric, its arcs are (their weights are not looked at).
+    If the manifest says that the graph is symmetric, its arcs are checked to be (their weights are ignored).
 
     Raises:
         InputError: a part is missing, truncated, altered or not what the manifest says.
@@ -36,17 +36,17 @@ def adjacency(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
         return _fingerprint(lo, csr) if symmetric else [0] * 4
 
     with ThreadPoolExecutor(min(READERS, len(os.sched_getaffinity(0)))) as pool:
-        # Each part is read once. The list raises what a reader raised.
+        # Each part is read once. The list re-raises a reader's exception.
         made = list(pool.map(fill, (part for _, part in graph.manifest.parts("adjacency"))))
     sums = [sum(part[k] for part in made) % 2**64 for k in range(4)]
-    # Loops that trust a manifest which is wrong here write where they must not, or do not end.
+    # With a wrong manifest, the loops that trust it would write outside their arrays or never end.
     if sums[:2] != sums[2:]:
         raise InputError(f"{graph.path}: says that it is symmetric, and is not; make it again")
     return offsets, indices
 
 
 def _fingerprint(first: int, csr: Csr) -> list[int]:
-    """Sums over the arcs of these rows, and over their reverses (see kernels.fingerprint)."""
+    """Return sums over the arcs of these rows, and over their reverses (see kernels.fingerprint)."""
     sums = np.zeros(4, np.uint64)
     unlooked = np.empty(0, np.uint32), np.empty(0, np.int32)
     kernels.fingerprint(first, np.diff(csr.indptr), csr.indices, *unlooked, sums)
@@ -54,14 +54,14 @@ def _fingerprint(first: int, csr: Csr) -> list[int]:
 
 
 def both_directions(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A + A^T of a square matrix: each row's own columns, then the rows that name it; repeats stay.
+    """Return A + A^T of a square matrix: each row's own columns, then the rows that have it as a column; repeats stay.
 
     Args:
         offsets: int64 [n + 1].
         indices: integers [arcs].
 
     Returns:
-        int64 [n + 1] and integers [2 arcs] of the type of ``indices``.
+        Offsets int64 [n + 1] and column ids [2 arcs] of the dtype of ``indices``.
     """
     return _both_directions(offsets, indices)
 

@@ -1,7 +1,7 @@
-"""Where graphs come from: one module a source, found by itself.
+"""Graph sources: one module per source, found automatically.
 
-A module registers a loader (raw files -> graph) with :func:`loader`; adding a source means adding one file to this
-folder. Generators are in ``mgg.graph.generators``.
+A module registers a loader (raw files -> graph) with :func:`loader`. To add a source, add one file to this folder.
+Generators are in ``mgg.graph.generators``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mgg.registry import Registry
 
 @dataclass(frozen=True)
 class GraphData:
-    """A whole graph in memory, as a generator hands it over.
+    """A whole graph in memory, as generators return it.
 
     Attributes:
         csr: the square adjacency matrix.
-        symmetric: whether it is known to equal its transpose; None: unknown.
+        symmetric: whether the matrix equals its transpose; None: unknown.
         features: float32 [nodes, columns] or None.
-        labels: integers [nodes], -1 where unlabeled, or None.
+        labels: integers [nodes], -1: unlabeled, or None.
         splits: uint8 [nodes] (0 none, 1 train, 2 validation, 3 test) or None.
         classes: number of classes, or None for the largest label + 1.
     """
@@ -44,9 +44,9 @@ class _Merging(TypedDict):
     loops: Loops
 
 
-#: How the arcs of a matrix are merged, so that the graph's product is that of SciPy's matrix.
+#: Merging of a matrix's entries, so that products with the graph equal products with SciPy's matrix.
 AS_MATRIX: _Merging = {"repeats": "sum", "loops": "keep"}
-#: Most arcs of one chunk of an :class:`ArcStream`.
+#: Maximum arcs per chunk of an :class:`ArcStream`.
 CHUNK_ARCS = 2**20
 
 
@@ -57,7 +57,7 @@ class Arcs:
     Attributes:
         targets: integers [arcs], the rows of the adjacency matrix.
         sources: integers [arcs], its columns.
-        weights: numbers [arcs], finite as float32, or None where every arc counts 1.
+        weights: numbers [arcs], finite as float32, or None if every arc weighs 1.
         types: int32 [arcs], relation of each arc, or None.
     """
 
@@ -72,17 +72,17 @@ class ArcStream:
     """Arcs that need not fit into memory.
 
     Attributes:
-        read: gives the arcs anew at every call, at most CHUNK_ARCS at a time, always the same; raises InputError that
-            names file and line (or byte) of what is wrong, ids outside 0..nodes-1 included.
+        read: yields the same arcs at every call, at most CHUNK_ARCS at a time; raises InputError that names file and
+            line (or byte) of an error, ids outside 0..nodes-1 included.
         nodes: number of nodes; None: the nodes are the ids that occur (0 to 2^63 - 1), renumbered in ascending order.
         weighted: whether arcs have weights.
         relations: number of arc types, 0: arcs have none.
-        undirected: each arc stands for both directions; a self-loop does so once.
-        repeats: what arcs that join the same nodes (by the same type) weigh unless the user says otherwise: as the
-            ``first``, their ``sum`` (without weights: their number) or their ``max``.
-        loops: whether arcs from a node to itself are kept unless the user says otherwise.
-        stated_nodes: number of nodes that the source says it has, checked once the ids that occur are known.
-        stated_in: where it says so, ``PATH: line N``, for the error about it; "" where it does not.
+        undirected: each arc stands for both directions; a self-loop counts once.
+        repeats: default weight of arcs that join the same nodes (with the same type): the ``first``, their ``sum``
+            (without weights: their number) or their ``max``.
+        loops: default for arcs from a node to itself: ``keep`` or ``drop``.
+        stated_nodes: number of nodes that the source states, checked once the ids that occur are known.
+        stated_in: place of that statement, ``PATH: line N``, for errors; "" without one.
     """
 
     read: Callable[[], Iterator[Arcs]]
@@ -101,7 +101,7 @@ class FeatureStream:
     """Feature rows that need not fit into memory.
 
     Attributes:
-        read: gives float32 [rows, width] blocks in the order of the nodes, anew at every call; finite.
+        read: yields finite float32 [rows, width] blocks in the order of the nodes, the same at every call.
         width: feature columns.
     """
 
@@ -111,20 +111,19 @@ class FeatureStream:
 
 @dataclass(frozen=True)
 class StreamedGraph:
-    """A graph of any size, as a source hands it over; node data need ``arcs.nodes``.
+    """A graph of any size, as loaders return it; node data need ``arcs.nodes``.
 
     Attributes:
         arcs: its arcs, in any order, repeats and self-loops included.
-        features: rows of all nodes, or None.
-        labels: integers [nodes], -1 where unlabeled, or None.
+        features: feature rows of all nodes, or None.
+        labels: integers [nodes], -1: unlabeled, or None.
         splits: uint8 [nodes] (0 none, 1 train, 2 validation, 3 test) or None.
         classes: number of classes, or None for the largest label + 1.
         tasks: uint8 [nodes, tasks] of 0 and 1 (255: unknown), the labels of a multi-label data set, or None.
-        ids: int64 [nodes], the source's own ids, or None where it numbers nodes as ``arcs`` does (or ``arcs.nodes`` is
-            None).
-        loader: the loader that read it, where the one that was asked handed the file on; "" where it did not.
-        columns: what was read from where, and what was not: by kind (edges, nodes, files, ...) role -> names; the role
-            ``ignored`` has what the source holds beside.
+        ids: int64 [nodes], the source's own ids, or None if they equal the ids in ``arcs`` (or ``arcs.nodes`` is None).
+        loader: the loader that read the file if the requested one passed it on; else "".
+        columns: what was read: kind (edges, nodes, files, ...) -> role -> names; the role ``ignored`` lists what was
+            not read.
     """
 
     arcs: ArcStream
@@ -138,12 +137,12 @@ class StreamedGraph:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-#: Reads a file or folder; raises InputError that names the file if it is not what the loader expects. One of tables
-#: takes what the user says of their columns, too.
+#: Reads a file or folder; raises InputError that names the file if its format is not the loader's. Loaders of tables
+#: also take the user's choice of columns.
 Loader = Callable[..., StreamedGraph]
 
 
-#: What ``loader`` has registered.
+#: The loaders that ``loader`` has registered.
 LOADERS: Registry[Loader] = Registry(__name__, "loader", "loader", unknown="unknown {what} {name!r}")
 _SUFFIXES: dict[str, tuple[str, ...]] = {}
 _OF_TABLES: set[str] = set()
@@ -151,9 +150,9 @@ L = TypeVar("L", bound=Loader)
 
 
 def loader(name: str, *suffixes: str, columns: bool = False) -> Callable[[L], L]:
-    """Decorator: register a function as the loader ``name``, the default one of files that end in ``suffixes``.
+    """Register the decorated function as the loader ``name``, the default for files that end in ``suffixes``.
 
-    ``columns``: it reads tables, and takes a :class:`mgg.graph.io.columns.Columns` beside the path.
+    ``columns``: the loader reads tables, and takes a :class:`mgg.graph.io.columns.Columns` after the path.
     """
 
     def register(function: L) -> L:
@@ -166,12 +165,12 @@ def loader(name: str, *suffixes: str, columns: bool = False) -> Callable[[L], L]
 
 
 def loaders() -> dict[str, Loader]:
-    """Every loader by name."""
+    """Return every loader by name."""
     return LOADERS.all()
 
 
 def loader_of(path: Path) -> str | None:
-    """The name of the default loader of a file by its suffix (the longest that fits), or None."""
+    """Return the name of a file's default loader by its suffix (the longest that fits), or None."""
     fitting = {
         suffix: name for name in loaders() for suffix in _SUFFIXES.get(name, ()) if path.name.lower().endswith(suffix)
     }
@@ -179,18 +178,18 @@ def loader_of(path: Path) -> str | None:
 
 
 def reads_columns(name: str) -> bool:
-    """Whether a loader reads tables, whose columns the user may name."""
+    """Return whether a loader reads tables, whose columns the user may name."""
     find_loader(name)
     return name in _OF_TABLES
 
 
 def find_loader(name: str) -> Loader:
-    """The loader ``name``; InputError with the nearest names if there is none, or with what is wrong with its file."""
+    """Return the loader ``name``; raises InputError with the nearest names, or with the error in the loader's file."""
     return LOADERS.find(name)
 
 
 def shuffled(data: GraphData, order: np.ndarray) -> GraphData:
-    """Give node v's features, label and split to node ``order[v]``; the adjacency is left alone."""
+    """Move node v's features, label and split to node ``order[v]``; the adjacency does not change."""
 
     def moved(values: np.ndarray | None) -> np.ndarray | None:
         if values is None:

@@ -1,4 +1,4 @@
-"""Many small graphs as one block-diagonal graph: what the formats for graph classification share.
+"""Code that the formats for graph classification share: they read many small graphs as one block-diagonal graph.
 
 No arc joins two graphs. A node's label is its graph's class, as in GNNAdvisor's node-level runs on these sets (its
 table 1: PROTEINS_full has 29 features and 2 classes).
@@ -22,18 +22,18 @@ from mgg.errors import InputError
 from mgg.graph.io.archive import unpack
 from mgg.graph.sources import FeatureStream
 
-#: float32 values in a block of features: 16 MiB.
+#: float32 values per block of features: 16 MiB.
 BLOCK_VALUES = 2**22
 
 
 class Unpacked:
-    """A folder, or an archive unpacked into a temporary one, which goes when this object does.
+    """A folder, or an archive unpacked into a temporary folder, which is deleted together with this object.
 
-    A process that is killed leaves its folder, which the next one on the same host that unpacks an archive removes.
+    If a process is killed, its folder stays until another process on the same host unpacks an archive.
 
     Attributes:
         path: the folder.
-        source: what errors call it.
+        source: the original path, for errors.
     """
 
     def __init__(self, source: Path) -> None:
@@ -46,7 +46,7 @@ class Unpacked:
             unpack(source, self.path)
 
     def only(self, pattern: str, *but: str) -> Path:
-        """The one file below the folder that fits ``pattern``, hidden ones and members of the folders ``but`` aside."""
+        """Return the only file in the folder that fits ``pattern``, except hidden ones and those in folders ``but``."""
         files = [file for file in self.path.rglob(pattern) if not self._aside(file, but) and file.is_file()]
         if len(files) != 1:
             raise InputError(f"{self.source}: expected one file {pattern}, found {len(files)}")
@@ -58,7 +58,7 @@ class Unpacked:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes of this host left; those of other hosts, which may share the folder, are let be."""
+    """Remove folders that killed processes of this host left; other hosts may share ``folder``, and theirs stay."""
     name = re.compile(rf"mgg-{re.escape(socket.gethostname())}-([0-9]+)-[^-]+")
     with suppress(OSError):
         for entry in folder.iterdir():
@@ -68,13 +68,13 @@ def _sweep(folder: Path) -> None:
 
 
 def numbered(labels: np.ndarray) -> tuple[np.ndarray, int]:
-    """Any whole numbers [graphs] as classes: int32 0..classes-1 in ascending order of the numbers; and ``classes``."""
+    """Number any whole numbers [graphs] as classes in ascending order: int32 0..classes-1, and ``classes``."""
     values, classes = np.unique(labels, return_inverse=True)
     return classes.astype(np.int32), len(values)
 
 
 def one_hot(columns: list[np.ndarray]) -> FeatureStream:
-    """Features of categories: each column of integers [nodes] gives a column for each of its values, in their order."""
+    """Return one-hot features: each column of integers [nodes] becomes one column per value, in ascending order."""
     coded = [numbered(column) for column in columns]
     starts = np.cumsum([0, *(count for _, count in coded)])
     nodes, width = len(columns[0]), int(starts[-1])

@@ -1,6 +1,6 @@
 """CSR graphs in raw binary files: ``NAME_beg_pos.bin`` and ``NAME_csr.bin``, which MGG's artifact (OSDI'23) reads.
 
-They come of the CSR generator of H. Liu's graph_project_start, and of others that took it over.
+The CSR generator of H. Liu's graph_project_start writes them, and other programs that adopted it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _POINTERS, _COLUMNS, _WEIGHTS = SUFFIXES = ("_beg_pos.bin", "_csr.bin", "_weight
 
 @loader("csr_binary", *SUFFIXES)
 def load(path: Path) -> StreamedGraph:
-    """Read the files of a graph, of which ``path`` is one or the folder: row pointers, int64 [nodes + 1], and columns.
+    """Read a graph's row pointers (int64 [nodes + 1]) and columns; ``path`` is one of its files or their folder.
 
-    Columns are int32 or int64, as their file's size says. The columns of row i are its neighbours: entries of row i of
-    the adjacency matrix. Weights are not read, as the file does not say of which type they are, which is told.
+    Columns are int32 or int64, depending on their file's size. The columns of row i are its neighbours: entries of row
+    i of the adjacency matrix. Weights are listed as ignored, as their file does not state their type.
 
     Raises:
-        InputError: names the file that is missing, of another size, does not begin at 0 or descends; the stream's
+        InputError: names the file that is missing, has a wrong size, does not begin at 0 or descends; the stream's
             errors name the arc that is out of range.
     """
     pointers_file = _find(path)

@@ -28,13 +28,13 @@ SPLIT_SEED = 0
 
 @loader("digits")
 def load(path: Path) -> StreamedGraph:
-    """Read ``digits.csv.gz`` (64 pixels and the digit, a line an image).
+    """Read ``digits.csv.gz``, one line per image: 64 pixels and the digit.
 
-    Features are pixels over 16, so 0..1. The split takes 20 images a class for training and 500 of the others for
+    Features are pixels over 16, so 0..1. The split takes 20 images per class for training and 500 of the others for
     validation, drawn with seed 0; the remaining 1,097 are for testing.
 
     Raises:
-        InputError: the file is not that.
+        InputError: the file is no such table.
     """
     file = path / FILE if path.is_dir() else path
     table = _read(file)
@@ -71,10 +71,10 @@ def _read(file: Path) -> np.ndarray:
 
 
 def _nearest(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of images, the lower id first, of which one is among the NEIGHBORS nearest of the other; each pair once.
+    """Return each pair of images, the lower id first, of which one is among the NEIGHBORS nearest of the other.
 
-    Squared distances of whole pixels are whole numbers: exact, so equal distances are really equal and the lower id
-    goes first. That makes the graph the same on every machine, which a tree search in floating point does not promise.
+    Squared distances of whole pixels are exact whole numbers; of equal ones the lower id goes first. So the graph is
+    the same on every machine, which a tree search in floating point does not guarantee.
     """
     count = len(pixels)
     squares = (pixels * pixels).sum(axis=1)

@@ -13,7 +13,7 @@ from mgg.errors import InputError
 from mgg.graph.io.npz import HEADER_ERRORS
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
-#: Ids that may occur.
+#: Upper bound of ids.
 MOST_IDS = 2**63
 
 
@@ -24,8 +24,8 @@ def load(path: Path) -> StreamedGraph:
     The nodes are the ids that occur, renumbered in ascending order.
 
     Raises:
-        InputError: the file is not that, or shorter than its header says. The stream's errors name the byte at which an
-            id stands that is not within 0..2^63 - 1.
+        InputError: the file is no such array, or its size differs from its header. The stream's errors name the byte of
+            an id outside 0..2^63 - 1.
     """
     with _open(path) as file:
         shape, dtype, begin, columns = _header(path, file)
@@ -42,7 +42,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, int], np.dtype, int, bool]:
-    """Shape, type, position of the first number, and whether the pairs are columns."""
+    """Return the shape, dtype, position of the first number, and whether the pairs are columns."""
     try:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -58,7 +58,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[tuple[int, int], np.dtype, int,
     expected = begin + 2 * arcs * dtype.itemsize
     if path.stat().st_size != expected:
         raise InputError(f"{path}: has {path.stat().st_size} bytes, its header says {expected}: truncated or altered")
-    # Column-major pairs lie in the file as the transposed row-major ones do.
+    # Column-major pairs have the same bytes as transposed row-major ones.
     return (arcs, 2), dtype, begin, columns != fortran
 
 

@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 
 @loader("geom_gcn")
 def load(path: Path) -> StreamedGraph:
-    """Read a folder with ``out1_graph_edges.txt`` and ``out1_node_feature_label.txt``, and a split beside them.
+    """Read a folder with ``out1_graph_edges.txt``, ``out1_node_feature_label.txt`` and, optionally, a split.
 
-    A line of edges is source and target. A node's features are its row of numbers, or, where rows differ in length
-    (film), the columns that are 1. Of several files ``*_split_*.npz`` the first by name is read; the others are
-    told.
+    A line of edges has source and target. A node's features are its row of numbers; if rows differ in length (film),
+    they are the numbers of the columns that are 1. Of several files ``*_split_*.npz`` the first by name is read; the
+    others are listed as ignored.
 
     Raises:
-        InputError: names file and line that is malformed or names a node twice or one that there is not.
+        InputError: names the file and the line that is malformed, repeats a node or names one that does not exist.
     """
     edges = path / EDGES
     features, labels = _nodes(path / NODES)
@@ -54,7 +54,7 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """float32 [nodes, columns] and int32 [nodes]."""
+    """Return the features, float32 [nodes, columns], and labels, int32 [nodes]."""
     rows: dict[int, list[float]] = {}
     labels: dict[int, int] = {}
     for number, line in lines(file):
@@ -92,7 +92,7 @@ def _stream(features: np.ndarray) -> FeatureStream:
 
 
 def _splits(folder: Path, nodes: int) -> tuple[np.ndarray | None, dict[str, Any]]:
-    """uint8 [nodes] of the first split file, None where there is none; and what is said of them."""
+    """Return the split of the first split file, uint8 [nodes] or None, and the files read and ignored."""
     files = sorted(folder.glob("*_split_*.npz"))
     others = sorted(file.name for file in folder.glob("*.npz") if file not in files[:1])
     if not files:

@@ -2,7 +2,7 @@
 
 K. Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019. Line 1: number of graphs. For each graph a line
 ``nodes label``, then for each of its nodes a line ``tag k neighbor_1 ... neighbor_k``, neighbors counted from 0 within
-the graph. Lines are ragged, which no library parses: hence own loops over the bytes.
+the graph. No library parses such ragged lines, so this module loops over the bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 
 FOLDS = "10fold_idx"
-#: Text that is parsed at once, unless one graph is longer.
+#: Bytes of text parsed at once, unless one graph is longer.
 BLOCK = 2**22
 _SPACE, _TAB, _LINE, _RETURN, _MINUS, _ZERO = 32, 9, 10, 13, 45, 48
 #: Numbers of more digits are refused: they might not fit 64 bits.
 _DIGITS = 18
 
-# What can be wrong; 0 is nothing. Values of the first field of what the parsers return.
+# Error codes, the first field of the parsers' results; 0: no error.
 _END, _NOT_WHOLE, _TOO_LONG, _TOO_FEW, _TOO_MANY, _OUTSIDE, _NEGATIVE, _CUT, _REST = range(1, 10)
 
 
@@ -36,13 +36,13 @@ _END, _NOT_WHOLE, _TOO_LONG, _TOO_FEW, _TOO_MANY, _OUTSIDE, _NEGATIVE, _CUT, _RE
 def load(path: Path) -> StreamedGraph:
     """Read ``NAME.txt``, a folder that holds it, or an archive of one.
 
-    Row v of the adjacency matrix is what node v's line lists. Every node gets the class of its graph (any whole
-    numbers, which become 0, 1, ... in ascending order); features are the tags, one-hot in ascending order. The split is
-    fold 1 of ``10fold_idx`` beside the text, if there: the graphs of ``test_idx-1.txt`` test, and of those in
-    ``train_idx-1.txt`` the ones in ``test_idx-2.txt`` validate and the others train (the release itself validates on
-    the test fold).
+    Node v's line lists row v of the adjacency matrix. Every node gets the class of its graph (any whole numbers, which
+    become 0, 1, ... in ascending order). Features are the tags, one-hot in ascending order. The split is fold 1 of the
+    folder ``10fold_idx`` next to the text, if it exists: graphs in ``test_idx-1.txt`` are for testing; graphs in
+    ``train_idx-1.txt`` are for validation if they are also in ``test_idx-2.txt``, else for training (the release itself
+    validates on the test fold).
 
-    The text is in memory while it is checked; arcs are read block by block, as often as they are asked for.
+    The text is in memory while it is checked; arcs are then read block by block, at every call.
 
     Raises:
         InputError: names the file and line that is malformed, names a neighbor outside its graph, or lists more or
@@ -66,14 +66,14 @@ def load(path: Path) -> StreamedGraph:
 
 @dataclass(frozen=True)
 class _Text:
-    """A file that was read once.
+    """The index of a checked file.
 
     Attributes:
-        file: where it is; ``unpacked`` keeps it there.
-        sizes: int64 [graphs] nodes of each graph.
+        file: the file; ``unpacked`` keeps its folder alive.
+        sizes: int64 [graphs], nodes of each graph.
         labels: int64 [graphs].
-        places: int64 [graphs + 1] where each graph begins, in bytes, and where the last one ends.
-        numbers: int64 [graphs + 1] the line of each place.
+        places: int64 [graphs + 1], the byte where each graph begins, and where the last one ends.
+        numbers: int64 [graphs + 1], the line of each place.
         tags: int64 [nodes].
     """
 
@@ -94,7 +94,7 @@ class _Text:
             raise InputError(f"{file}: {error.strerror or error}") from None
         failed, graphs, start, line = _count(data)
         _raise(file, data, failed, line, start, graphs)
-        # A graph takes four bytes at least: no count makes this ask for more memory than the file has.
+        # A graph takes at least four bytes, so a wrong count cannot make this allocate more than the file's size.
         if not 0 < graphs <= len(data) // 4:
             raise InputError(
                 f"{file}: line {line}: {graphs} graphs; there must be some, and not more than fit this file"
@@ -109,7 +109,7 @@ class _Text:
         return text
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of graphs of about BLOCK bytes."""
+        """Yield ranges of graphs of about BLOCK bytes."""
         lo = 0
         while lo < len(self.sizes):
             hi = int(np.searchsorted(self.places, self.places[lo] + BLOCK, side="right")) - 1
@@ -118,7 +118,7 @@ class _Text:
             lo = hi
 
     def parse(self, data: np.ndarray, lo: int, hi: int, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Targets and sources of the arcs of graphs ``lo`` to ``hi - 1``, whose bytes are ``data``; fills ``tags``."""
+        """Return targets and sources of the arcs of graphs ``lo`` to ``hi - 1`` from their bytes; fills ``tags``."""
         ends = np.empty((2, len(data) // 2 + 1), np.int64)
         first = int(self.sizes[:lo].sum())
         failed, line, at, value, arcs = _parse(data, self.sizes[lo:hi], self.numbers[lo], first, tags, ends)
@@ -126,7 +126,7 @@ class _Text:
         return ends[0, :arcs], ends[1, :arcs]
 
     def arcs(self) -> Iterator[Arcs]:
-        """All arcs, in the order of the text."""
+        """Yield all arcs in the order of the text."""
         tags = np.empty_like(self.tags)
         with self.file.open("rb") as file:
             for lo, hi in self.blocks():
@@ -138,7 +138,7 @@ class _Text:
 
 
 def _fold(folder: Path, graphs: int) -> np.ndarray | None:
-    """uint8 [graphs]: the split of fold 1, or None if there is no such folder."""
+    """Return the split of fold 1, uint8 [graphs], or None if there is no such folder."""
     if not folder.is_dir():
         return None
     train, test = (_graphs(folder / f"{part}_idx-1.txt", graphs) for part in ("train", "test"))
@@ -154,7 +154,7 @@ def _graphs(file: Path, graphs: int) -> np.ndarray:
 
 
 def _raise(file: Path, data: np.ndarray, failed: int, line: int, at: int, value: int) -> None:
-    """Raise InputError for what a parser found wrong at byte ``at`` of ``data``."""
+    """Raise InputError for a parser's error code ``failed`` at byte ``at`` of ``data``."""
     if not failed:
         return
     words = data[at : at + 40].tobytes().split()
@@ -175,7 +175,7 @@ def _raise(file: Path, data: np.ndarray, failed: int, line: int, at: int, value:
 
 @numba.njit(cache=True, nogil=True)
 def _number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
-    """The next number of the line: what failed, its value, where it begins and where it ends."""
+    """Parse the next number of the line: return the error code, its value, its begin and its end."""
     while at < len(data) and (data[at] == _SPACE or data[at] == _TAB or data[at] == _RETURN):
         at += 1
     begin = at
@@ -198,7 +198,7 @@ def _number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _next_line(data: np.ndarray, at: int, line: int) -> tuple[int, int]:
-    """Where the next line that is not blank begins, from the beginning of a line, and its number."""
+    """Return the begin and the number of the next line that is not blank; ``at`` is the beginning of a line."""
     begin = at
     while at < len(data) and (data[at] == _SPACE or data[at] == _TAB or data[at] == _RETURN or data[at] == _LINE):
         at += 1
@@ -209,7 +209,7 @@ def _next_line(data: np.ndarray, at: int, line: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _line_end(data: np.ndarray, at: int) -> int:
-    """Where the line after this one begins."""
+    """Return the begin of the next line."""
     while at < len(data) and data[at] != _LINE:
         at += 1
     return min(at + 1, len(data))
@@ -217,7 +217,7 @@ def _line_end(data: np.ndarray, at: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _count(data: np.ndarray) -> tuple[int, int, int, int]:
-    """The first line: what failed, the number of graphs, where the next line (or the mistake) is, its own number."""
+    """Parse the first line: error code, number of graphs, place of the next line (or error), the line's number."""
     at, line = _next_line(data, 0, 1)
     failed, graphs, begin, at = _number(data, at)
     if failed:
@@ -230,7 +230,7 @@ def _count(data: np.ndarray) -> tuple[int, int, int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _index(data, graphs, at, line):  # type: ignore[no-untyped-def]  # numba infers them
-    """Find the graphs: what failed, its line, place and value; size, label, place and line of each graph."""
+    """Find the graphs: error code, its line, place and value; size, label, place and line of each graph."""
     sizes, labels = np.zeros(graphs, np.int64), np.zeros(graphs, np.int64)
     places, lines = np.zeros(graphs + 1, np.int64), np.zeros(graphs + 1, np.int64)
     for graph in range(graphs):
@@ -261,10 +261,10 @@ def _index(data, graphs, at, line):  # type: ignore[no-untyped-def]  # numba inf
 
 @numba.njit(cache=True, nogil=True)
 def _parse(data, sizes, line, first, tags, ends):  # type: ignore[no-untyped-def]  # numba infers them
-    """Parse whole graphs whose headers are known to be right: what failed, its line, place and value; number of arcs.
+    """Parse graphs whose headers are already checked: error code, its line, place and value; number of arcs.
 
     ``first`` is the first graph's first node, ``line`` the number of its header's line. Writes ``tags[first:]``, and
-    the arcs' targets and sources into the two rows of ``ends``: an arc takes two bytes of text at least.
+    the arcs' targets and sources into the two rows of ``ends``: an arc takes at least two bytes of text.
     """
     at, arcs = 0, 0
     for size in sizes:

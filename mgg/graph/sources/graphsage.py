@@ -30,7 +30,7 @@ FEATURE_ROWS = 2**16
 #: pyarrow parses a document as one block, whose length is an int32.
 MOST_BYTES = 2**31 - 2
 
-#: A string of JSON, and the colon behind it where it names a field.
+#: A JSON string, and the colon after it if it is a field's name.
 _STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?', re.DOTALL)
 _READ = {"directed", "nodes", "links", "id", "test", "val", "source", "target"}
 _BESIDE = ("-feats.npy", "-class_map.json", "-id_map.json")
@@ -41,16 +41,16 @@ _GRAPH = pa.schema([("directed", pa.bool_()), ("nodes", pa.list_(_NODE)), ("link
 
 @loader("graphsage", SUFFIX)
 def load(path: Path) -> StreamedGraph:
-    """Read ``PREFIX-G.json`` and, if they lie beside it, ``PREFIX-feats.npy`` and ``PREFIX-class_map.json``.
+    """Read ``PREFIX-G.json`` and, from its folder if present, ``PREFIX-feats.npy`` and ``PREFIX-class_map.json``.
 
-    ``path`` is the first of these or a folder with one. Nodes have the ids 0, 1, ... in this order; ``val`` and
-    ``test`` give the split, nodes that are neither train. Each link stands for both directions unless the file says
-    ``directed``. The class map has a list of 0 and 1 for each node: its tasks. ``PREFIX-id_map.json`` must say that row
-    v of the features is node v. Other fields, and other files ``PREFIX-...``, are not read, which is told. The links
-    are in memory, 16 bytes each.
+    ``path`` is the first of these files or a folder with one. Nodes have the ids 0, 1, ... in this order. ``val`` and
+    ``test`` give the split; nodes with neither are for training. Each link stands for both directions unless the file
+    says ``directed``. The class map has a list of 0 and 1 per node: its tasks. ``PREFIX-id_map.json`` must map node v
+    to row v of the features. Other fields and other files ``PREFIX-...`` are listed as ignored. The links are in
+    memory, 16 bytes each.
 
     Raises:
-        InputError: names the file and the node or link that is malformed; the stream of features, what is not finite.
+        InputError: names the file and the malformed node or link; the stream of features names values not finite.
     """
     file = find_file(path, (SUFFIX.lower(),))
     directed, nodes, links = _read_graph(file)
@@ -72,7 +72,7 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _told(file: Path, read: set[Path]) -> dict[str, dict[str, Any]]:
-    """The fields of the graph, its nodes and links that are not read, and the files beside it."""
+    """Return the ignored fields of the graph, its nodes and links, and the ignored files in its folder."""
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
         names = {found[1] for found in _STRING.finditer(text) if found[2]}
     fields = {name.decode("utf-8", "replace") for name in names}
@@ -86,7 +86,7 @@ def _told(file: Path, read: set[Path]) -> dict[str, dict[str, Any]]:
 
 
 def _check_rows(file: Path, count: int) -> None:
-    """Raise InputError unless the map of ids, by which GraphSAGE finds a node's features, is that of 0, 1, ..."""
+    """Raise InputError unless the id map, by which GraphSAGE finds a node's features, maps each id to itself."""
     rows = _json(file)
     if not isinstance(rows, dict) or len(rows) != count:
         raise InputError(f"{file}: expected an object with the rows of {count} nodes")

@@ -1,4 +1,4 @@
-"""Sparse matrices in MATLAB's files up to version 7, SuiteSparse's and the Facebook100 networks among them."""
+"""Sparse matrices in MATLAB files up to version 7, for example those of SuiteSparse and Facebook100."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgg.graph.io.endings import find_file
 from mgg.graph.sources import AS_MATRIX, CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 SUFFIXES = (".mat",)
-#: How files of version 7.3 begin, which are HDF5.
+#: First bytes of files of version 7.3, which are HDF5.
 _HDF5 = b"MATLAB 7.3"
 
 
@@ -25,11 +25,11 @@ _HDF5 = b"MATLAB 7.3"
 def load(path: Path) -> StreamedGraph:
     """Read the square sparse matrix of a file as a graph: entry (i, j) is row i, column j of the adjacency matrix.
 
-    It is ``Problem.A`` (SuiteSparse), else the only square sparse matrix; which one, and what else the file has, is
-    told. The matrix is read into memory as a whole.
+    The matrix is ``Problem.A`` (SuiteSparse), else the only square sparse matrix. The result records its name, and
+    lists the other variables as ignored. The whole matrix is read into memory.
 
     Raises:
-        InputError: the file is none, is of version 7.3, or has no such matrix, or several.
+        InputError: the file is no MATLAB file, has version 7.3, or has no such matrix or several.
     """
     file = find_file(path, SUFFIXES)
     found = _variables(file)
@@ -64,7 +64,7 @@ def _square(matrix: Any) -> bool:
 
 
 def _variables(file: Path) -> dict[str, Any]:
-    """The variables by name; what SuiteSparse keeps in a struct ``Problem`` as ``Problem.FIELD``."""
+    """Return the variables by name; fields of SuiteSparse's struct ``Problem`` are called ``Problem.FIELD``."""
     try:
         with file.open("rb") as opened:
             if opened.read(len(_HDF5)) == _HDF5:
@@ -72,7 +72,7 @@ def _variables(file: Path) -> dict[str, Any]:
         found = scipy.io.loadmat(str(file), squeeze_me=True, struct_as_record=True)
     except InputError:
         raise
-    except Exception as error:  # SciPy raises whatever it meets
+    except Exception as error:  # SciPy raises exceptions of any kind for broken files
         raise InputError(f"{file}: not a whole MATLAB file: {' '.join(str(error).split())[:200]}") from None
     found = {name: value for name, value in found.items() if not name.startswith("__")}
     problem = found.pop("Problem", None)

@@ -20,14 +20,14 @@ from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked
 
 SUFFIXES = packed(".mtx")
-#: An archive as SuiteSparse serves it.
+#: Archives that SuiteSparse serves.
 ARCHIVES = (".tar.gz", ".tgz")
-#: Most rows of a matrix.
+#: Maximum rows of a matrix.
 MOST_NODES = 2**32
 
 #: Some writers leave out one of the two percent signs.
 BANNERS = ("%%matrixmarket", "%matrixmarket")
-#: Word of the banner -> what is supported; the order is that of the banner.
+#: Field of the banner -> supported words, in the order of the banner.
 _SUPPORTED = {
     "object": ("matrix",),
     "format": ("coordinate", "array"),
@@ -38,9 +38,9 @@ _SUPPORTED = {
 
 @dataclass(frozen=True)
 class _Header:
-    """What the banner and the size line (number ``line``) say; ``entries`` are the lines after it.
+    """The contents of the banner and the size line (number ``line``); ``entries`` is the number of entry lines.
 
-    ``comments`` are lines between both that are none but for their text.
+    ``comments`` is the number of comment lines with text between them.
     """
 
     nodes: int
@@ -53,12 +53,12 @@ class _Header:
 
     @property
     def triangle(self) -> bool:
-        """Whether only the lower triangle is listed."""
+        """Return whether only the lower triangle is listed."""
         return self.symmetry != "general"
 
     @property
     def skew(self) -> bool:
-        """Whether entries above the diagonal are those below it with another sign."""
+        """Return whether the entries above the diagonal are the negated ones below it."""
         return self.symmetry == "skew-symmetric"
 
 
@@ -66,18 +66,16 @@ class _Header:
 def load(path: Path) -> StreamedGraph:
     """Read a square matrix as a graph: entry (i, j) is row i, column j of the adjacency matrix, an arc j -> i.
 
-    ``path`` is a file, compressed or not, or a folder or archive with one ``.mtx``, in itself or in a folder below; of
-    several the one counts that is called like its folder (``NAME/NAME.mtx``, as SuiteSparse packs them); the others
-    (right-hand sides, coordinates) are told, and so are comments, which are not read. Values are weights,
-    but of ``pattern`` matrices; ``symmetric`` ones list the lower triangle and are undirected; of ``skew-symmetric``
-    ones the arcs are those listed and their reverses with the other sign. An ``array`` file lists all entries, column
-    by column, whose zeros are no arcs. Entries that repeat another one are summed up and the diagonal stays, so the
-    graph is the matrix that SciPy reads.
+    ``path`` is a file, compressed or not, or a folder or archive with one ``.mtx`` in it or in a folder below. Of
+    several, the one with its folder's name counts (``NAME/NAME.mtx``, as SuiteSparse packs them); the others
+    (right-hand sides, coordinates) and comments are listed as ignored. Values are weights, except in ``pattern``
+    matrices. ``symmetric`` matrices list the lower triangle and are undirected. ``skew-symmetric`` ones give the listed
+    arcs and their reverses with the opposite sign. An ``array`` file lists all entries, column by column; zeros are no
+    arcs. Repeated entries are summed and the diagonal stays, so the graph equals the matrix that SciPy reads.
 
     Raises:
-        InputError: the header is wrong or announces a matrix that is no such graph (complex, Hermitian, not square).
-            The stream's errors name the line that is no entry, is outside the matrix or its lower triangle, or is one
-            too many.
+        InputError: the header is wrong, or its matrix is no graph (complex, Hermitian, not square). The stream's errors
+            name the line that is no entry, is outside the matrix or its lower triangle, or is one too many.
     """
     unpacked = Unpacked(path) if path.is_dir() or path.name.lower().endswith(ARCHIVES) else None
     file, others = (path, []) if unpacked is None else _find(unpacked.path, path)
@@ -91,7 +89,7 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _find(folder: Path, source: Path) -> tuple[Path, list[str]]:
-    """The matrix in a folder, which ``source`` is or was unpacked into; and the names of the others."""
+    """Return the matrix in a folder and the names of the others; ``source``: the folder or its archive, for errors."""
     files = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern))]
     found = [file for file in files if file.name.lower().endswith(SUFFIXES)]
     named = [file for file in found if plain_name(file) == f"{file.resolve().parent.name}.mtx"]
@@ -102,12 +100,12 @@ def _find(folder: Path, source: Path) -> tuple[Path, list[str]]:
 
 
 def _entries(file: Path, header: _Header, _: Unpacked | None) -> Iterator[Arcs]:
-    """The arcs of a file, whose folder is there as long as this is, if it was unpacked."""
+    """Yield the arcs of a file; the unused argument keeps an unpacked folder alive meanwhile."""
     yield from (_dense if header.dense else _read)(file, header)
 
 
 def _read_header(file: Path) -> _Header:
-    """The banner and the first line after it that is neither blank nor a comment."""
+    """Read the banner and the first line after it that is neither blank nor a comment."""
     text = lines(file)
     words = next(text, (1, ""))[1].lower().split()
     if not words or words[0] not in BANNERS or len(words) != 1 + len(_SUPPORTED):
@@ -153,7 +151,7 @@ def _read(file: Path, header: _Header) -> Iterator[Arcs]:
 
 
 def _arcs(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, header: _Header) -> Iterator[Arcs]:
-    """The arcs of some entries; a skew-symmetric matrix has their reverses with the other sign, too."""
+    """Yield the arcs of some entries, for a skew-symmetric matrix also their reverses with the opposite sign."""
     yield Arcs(rows, columns, values)
     if header.skew and values is not None:
         yield Arcs(columns, rows, -values)
@@ -172,14 +170,14 @@ def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray, header: _
 
 
 def _dense(file: Path, header: _Header) -> Iterator[Arcs]:
-    """The entries of an array file that are not 0: column by column, of triangles from the diagonal or below it on."""
+    """Yield the nonzero entries of an array file; triangles list each column from (or from below) the diagonal on."""
     layout, n, below = Layout((Column("value", "float64"),), comments=b"%"), header.nodes, int(header.skew)
     first, column = 0, 0
     announced = f"the size of line {header.line}"
     for part in counted(read_rows(file, layout, header.line), file, header.entries, announced):
         values = part.weights(0)
         at = np.flatnonzero(values)
-        # The columns that this part may reach, and what is listed before each of them.
+        # The columns that this part may reach, and the number of entries before each of them.
         reached = np.arange(column, min(n, column + part.count + 2))
         starts = reached * n - (reached * (reached - 1) // 2 + below * reached if header.triangle else 0)
         columns = column + np.searchsorted(starts, first + at, side="right") - 1

@@ -1,4 +1,4 @@
-"""Graphs in the text format of METIS, which Chaco and KaHIP read, too.
+"""Graphs in the text format of METIS, which Chaco and KaHIP also read.
 
 G. Karypis, "METIS: A Software Package for Partitioning Unstructured Graphs", manual of version 5.1, section 4.1.1.
 """
@@ -24,7 +24,7 @@ MOST_NODES = 2**32
 
 @dataclass(frozen=True)
 class _Header:
-    """The first line: nodes, edges, and what stands before the neighbours of a line and behind each of them."""
+    """The first line: nodes, edges, and which numbers come before a line's neighbours and after each of them."""
 
     nodes: int
     edges: int
@@ -35,26 +35,26 @@ class _Header:
 
     @property
     def before(self) -> int:
-        """Numbers of a line that are of the node itself."""
+        """Return how many numbers of a line belong to the node itself."""
         return self.sizes + self.constraints
 
     @property
     def ignored(self) -> list[str]:
-        """What these are."""
+        """Return the names of these numbers, which are ignored."""
         weights = [f"weights ({self.constraints} of each node)"] if self.constraints else []
         return ["sizes", *weights] if self.sizes else weights
 
 
 @loader("metis", *SUFFIXES)
 def load(path: Path) -> StreamedGraph:
-    """Read a graph whose line i lists the neighbours of node i, from 1: entries of row i.
+    """Read a graph whose line i (from 1) lists the neighbours of node i: the entries of row i.
 
-    Both directions of an edge are listed, and the arcs are those. Weights of edges are read. Sizes and weights of nodes
-    are not, which is told. Lines that begin with ``%`` are comments.
+    The file lists both directions of an edge, and each becomes an arc. Weights of edges are read; sizes and weights of
+    nodes are listed as ignored. Lines that begin with ``%`` are comments.
 
     Raises:
-        InputError: the header is none. The stream's errors name the line with a neighbour that is none, and say where
-            there are more or fewer lines or neighbours than the header promises.
+        InputError: the header is malformed. The stream's errors name the line with an invalid neighbour, and report
+            more or fewer lines or neighbours than the header states.
     """
     file = find_file(path, SUFFIXES)
     header = _read_header(file)
@@ -116,7 +116,7 @@ def _part(rows: list[int], found: list[np.ndarray], values: list[np.ndarray], he
 
 
 def _line(file: Path, number: int, line: str, header: _Header) -> tuple[np.ndarray, np.ndarray]:
-    """The neighbours that a line names, from 0, and the weights of their edges."""
+    """Return the neighbours in a line, counted from 0, and the weights of their edges."""
 
     def error(problem: str) -> InputError:
         return InputError(f"{file}: line {number}: {problem}")

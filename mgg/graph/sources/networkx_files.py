@@ -17,23 +17,23 @@ from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.endings import find_file
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
-#: What NetworkX itself unpacks.
+#: Suffixes of files that NetworkX itself reads and unpacks.
 SUFFIXES = tuple(kind + packing for kind in (".graphml", ".gml") for packing in ("", ".gz", ".bz2"))
 _NUMBER = r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\b"
 
 
 @loader("networkx", *SUFFIXES)
 def load(path: Path) -> StreamedGraph:
-    """Read a graph of GraphML or GML; edges of undirected graphs stand for both directions.
+    """Read a GraphML or GML graph; edges of undirected graphs stand for both directions.
 
-    Nodes are numbered in the order of the file; where their names are whole numbers, these are kept as ids. ``weight``
-    of edges is read where every edge has it, in itself or as GraphML's default. Other attributes of edges, those of
-    nodes and of the graph, and names that are no numbers are not, which is told: write them into tables (docs/data.md).
-    The graph is in memory as NetworkX holds it.
+    Nodes are numbered in the order of the file; names that are whole numbers become ids. The edge attribute ``weight``
+    is read if every edge has it, itself or by GraphML's default. Other attributes of edges, nodes and the graph, and
+    names that are no numbers, are listed as ignored: write them into tables to use them (docs/data.md). The whole
+    graph is in memory as a NetworkX object.
 
     Raises:
         MachineError: NetworkX is not installed.
-        InputError: the file is none, has no nodes, or some edges alone have a weight.
+        InputError: the file is no such graph, has no nodes, or only some edges have a weight.
     """
     try:
         import networkx
@@ -43,7 +43,7 @@ def load(path: Path) -> StreamedGraph:
     gml = ".gml" in file.name.lower()
     try:
         graph = networkx.read_gml(file, label="id") if gml else networkx.read_graphml(file)
-    except Exception as error:  # NetworkX raises whatever it meets
+    except Exception as error:  # NetworkX raises exceptions of any kind for broken files
         raise InputError(f"{file}: not a whole {'GML' if gml else 'GraphML'} file: {_words(error)}") from None
     if not len(graph):
         raise InputError(f"{file}: has no nodes")
@@ -67,14 +67,14 @@ def _words(error: Exception) -> str:
 
 
 def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
-    """Numbers [edges], None where no edge has a weight."""
+    """Return the weights, numbers [edges]; None if no edge has one."""
     having = sum("weight" in edge for edge in edges)
     if not having:
         return None
     if having < len(edges):
         raise InputError(f"{file}: {having} of {len(edges)} edges have a weight: give all of them one, or none")
     if ".gml" in file.name.lower() and any("e" in edge or "E" in edge for edge in edges):
-        # NetworkX takes 1e-5 for the number 1 and an attribute e.
+        # NetworkX parses 1e-5 as the number 1 and an attribute e.
         raise InputError(f"{file}: a number such as 1e-5 is none of GML, which wants a point: write 1.0e-5")
     try:
         values = np.array([float(edge["weight"]) for edge in edges])
@@ -86,7 +86,7 @@ def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
 
 
 def _check_zeros(file: Path) -> None:
-    """Raise InputError for a number that NetworkX has read as 0 and that is not."""
+    """Raise InputError for a nonzero number that NetworkX has read as 0."""
     unpack: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(file.suffix.lower(), open)
     with unpack(file, "rt", encoding="utf-8", errors="replace") as opened:
         text = opened.read()
@@ -104,7 +104,7 @@ def _gml_weights(text: str) -> Iterator[str]:
 
 
 def _graphml_weights(text: str) -> Iterator[str]:
-    """Numbers of the keys of edges that are called weight, defaults among them."""
+    """Yield the numbers of the edge keys called weight, defaults included."""
     for key in re.finditer(r"<key\b[^>]*>", text):
         told = dict(re.findall(r"([\w.]+)\s*=\s*[\"']([^\"']*)", key[0]))
         if told.get("attr.name") != "weight" or told.get("for") not in ("edge", "all"):
@@ -119,7 +119,7 @@ def _graphml_weights(text: str) -> Iterator[str]:
 
 
 def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:
-    """What was read of the attributes, and what was not."""
+    """Return the attributes read and ignored."""
     of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - {"weight"}
     of_nodes = {key for _, node in graph.nodes(data=True) for key in node}
     of_graph = graph.graph.keys() - {"node_default", "edge_default"}
@@ -136,7 +136,7 @@ def _sorted(keys: Iterable[Any]) -> list[str]:
 
 
 def _ids(names: list[Any]) -> tuple[bool, np.ndarray | None]:
-    """Whether nodes have names that are no whole numbers; int64 [nodes]: those that are, other than 0, 1, ..."""
+    """Return whether nodes have names that are no whole numbers, and ids int64 [nodes] unless they are 0, 1, ..."""
     try:
         found = np.array([int(str(name)) for name in names], np.int64)
     except (ValueError, OverflowError):

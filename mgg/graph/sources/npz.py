@@ -26,9 +26,9 @@ from mgg.graph.sources.scipy_npz import MEMBERS, finite_weights, has_matrix, mat
 TRAIN_PER_CLASS = 20
 VALIDATION_PER_CLASS = 30
 SPLIT_SEED = 0
-#: float32 values in a block of features: 16 MiB.
+#: float32 values per block of features: 16 MiB.
 BLOCK_VALUES = 2**22
-#: More columns than this are taken for damage: one row would take 4 MiB.
+#: A file with more columns counts as damaged: one row would take 4 MiB.
 MOST_COLUMNS = 2**20
 
 _ADJACENCY = ("adj_", "adj_matrix.")
@@ -42,19 +42,19 @@ _LABELS = ("labels", "node_label")
 def load(path: Path) -> StreamedGraph:
     """Read one ``.npz`` file, a folder that holds one, or a folder with ``NAME_graph.npz`` and ``NAME_data.npz``.
 
-    What ``scipy.sparse.save_npz`` wrote, in any format, is a matrix (scipy_npz.py). Another file holds the adjacency as
+    A file of ``scipy.sparse.save_npz``, in any format, is a matrix (scipy_npz.py). Other files have the adjacency as
     the parts of a CSR matrix (``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``; also ``adj_matrix.data``
-    and so on), or as a pickled SciPy CSR matrix (``adj_matrix``, read by the restricted unpickler); optional features
-    alike (``attr_...``, ``node_attr``, or dense), and optional integer labels (``labels``, ``node_label``). Arcs are
-    those stored, weights too unless all are 1; of a matrix alone repeated entries are summed up and the diagonal stays,
-    as in SciPy. These files have no split; this one is drawn with seed 0 as in the paper: of each class 20 nodes for
-    training and 30 others for validation, all others for testing. Nodes of classes with less than 51 nodes are in no
-    split.
+    and so on) or as a pickled SciPy CSR matrix (``adj_matrix``, read by the restricted unpickler). Features
+    (``attr_...``, ``node_attr``, in the same forms or dense) and integer labels (``labels``, ``node_label``) are
+    optional. The stored entries are the arcs, with weights unless all are 1; if the file has a matrix only, repeated
+    entries are summed and the diagonal stays, as in SciPy. These files have no split; it is drawn with seed 0 as in the
+    paper: of each class 20 nodes for training and 30 others for validation, all others for testing. Nodes of classes
+    with less than 51 nodes are in no split.
 
-    Lists of edges are those of heterophilous graphs, GNNAdvisor and PyTorch Geometric's ``Data`` (npz_edges.py).
+    Lists of edges come from heterophilous graphs, GNNAdvisor and PyTorch Geometric's ``Data`` (npz_edges.py).
 
-    A pair (Reddit) has the arcs in a COO matrix of ``scipy.sparse.save_npz``; ``feature``, ``label`` and ``node_types``
-    (1 train, 2 validation, 3 test) in the other file. Its arcs and features are read block by block.
+    A pair (Reddit) has the arcs as a COO matrix of ``scipy.sparse.save_npz``, and ``feature``, ``label`` and
+    ``node_types`` (1 train, 2 validation, 3 test) in the other file. Its arcs and features are read block by block.
 
     Raises:
         InputError: names the file and member that is missing, truncated, absurdly large, refused or does not fit.
@@ -68,7 +68,7 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
-    """The file with the arcs and, for a pair, the file with the node data."""
+    """Return the file with the arcs and, for a pair, the file with the node data."""
     if not path.is_dir():
         return path, None
     files = sorted(file for file in path.rglob("*.npz") if file.is_file() and not file.name.startswith("."))
@@ -114,7 +114,7 @@ def _benchmark(path: Path) -> StreamedGraph:
 
 
 def _members(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> set[str]:
-    """The members that :func:`_matrix` reads."""
+    """Return the members that :func:`_matrix` reads."""
     for prefix in prefixes:
         if f"{prefix}indptr" in file.keys:
             return {prefix + part for part in _PARTS}
@@ -122,7 +122,7 @@ def _members(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> set
 
 
 def _matrix(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> Any:
-    """A CSR matrix from parts or a pickle, a dense array, or None if the file has neither."""
+    """Return a CSR matrix from parts or a pickle, a dense array, or None if the file has neither."""
     for prefix in prefixes:
         if f"{prefix}indptr" in file.keys:
             parts = {part: file.array(prefix + part) for part in _PARTS}
@@ -172,7 +172,7 @@ def _features(file: Npz, nodes: int) -> FeatureStream | None:
 
 
 def finite_rows(block: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """``block`` as float32; InputError, naming the node, if a value is not finite."""
+    """Return ``block`` as float32; raises InputError that names the node if a value is not finite."""
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(block, np.float32)
     if not np.isfinite(values).all():
@@ -183,7 +183,7 @@ def finite_rows(block: np.ndarray, first: int, path: Path) -> np.ndarray:
 
 
 def _integers(file: Npz, key: str, nodes: int) -> np.ndarray:
-    """Labels of all nodes."""
+    """Return the labels of all nodes."""
     labels = file.value(key)
     if not isinstance(labels, np.ndarray):
         raise InputError(f"{file.path}: {key} is {_kind(labels)}; expected {nodes} integers")
@@ -192,7 +192,7 @@ def _integers(file: Npz, key: str, nodes: int) -> np.ndarray:
 
 
 def random_split(labels: np.ndarray, name: str, seed: int = SPLIT_SEED) -> np.ndarray:
-    """uint8 [nodes]: a random split like the paper's: of each class 20 nodes to train on and 30 to validate on."""
+    """Draw a split as in the paper, uint8 [nodes]: of each class, 20 nodes train and 30 validate."""
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(labels))
     train: list[np.ndarray] = []
     validation: list[np.ndarray] = []
@@ -209,7 +209,7 @@ def random_split(labels: np.ndarray, name: str, seed: int = SPLIT_SEED) -> np.nd
 
 
 def _with_data(arcs: ArcStream, path: Path, others: list[str]) -> StreamedGraph:
-    """Node data of the Reddit kind; ``others`` are members of the file with the arcs that are not read."""
+    """Add the node data of a pair to its arcs; ``others`` are ignored members of the file with the arcs."""
     nodes = arcs.nodes
     assert nodes is not None
     with Npz(path) as file:

@@ -1,7 +1,7 @@
-"""Lists of edges in ``.npz`` files, as other programs write them, with what nodes have beside them.
+"""Lists of edges and node data in ``.npz`` files of other programs.
 
-What the members are called decides: those of the heterophilous graphs (O. Platonov et al., "A critical look at the
-evaluation of GNNs under heterophily", ICLR 2023), of GNNAdvisor (OSDI'21), and those of PyTorch Geometric's ``Data``.
+The names of the members tell the programs apart: heterophilous graphs (O. Platonov et al., "A critical look at the
+evaluation of GNNs under heterophily", ICLR 2023), GNNAdvisor (OSDI'21), and PyTorch Geometric's ``Data``.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.scipy_npz import finite_weights
 
-#: float32 values in a block of features: 16 MiB.
+#: float32 values per block of features: 16 MiB.
 _BLOCK_VALUES = 2**22
 MOST_COLUMNS = 2**20
 
 
 @dataclass(frozen=True)
 class _Members:
-    """What a program calls its members; "" for what its files do not have.
+    """A program's names of members; "" for members that its files do not have.
 
     Attributes:
         edges: [edges, 2] or [2, edges], or the names of two members, [edges] each: sources and targets.
         nodes: the number of nodes.
         features, labels, weights: [nodes, columns], [nodes], [edges].
-        masks: of training, validation and test, each [nodes], or one a row, of which the first counts.
+        masks: training, validation and test, each [nodes], or several masks as rows, of which the first counts.
         undirected: each edge is listed once and stands for both directions.
     """
 
@@ -60,19 +60,18 @@ _PROGRAMS = {
 
 
 def has_edges(file: Npz) -> bool:
-    """Whether a file holds a list of edges under one of the names that are known."""
+    """Return whether a file has a list of edges under a known name."""
     return any(set(each.edges) <= file.keys for each in _PROGRAMS.values())
 
 
 def edges(path: Path) -> StreamedGraph:
-    """The graph of such a file. What was read as what is told, and so is what was not read.
+    """Read the graph of such a file; the result lists the members read and ignored.
 
-    Source and target are the first and second of each pair. Edges of heterophilous graphs stand for both directions, as
-    their authors' code takes them. Without a number of nodes they are those of features, labels or masks, else the
-    largest id + 1.
+    Each pair is source, then target. Edges of heterophilous graphs stand for both directions, as in their authors'
+    code. If the file has no number of nodes, features, labels or masks give it, else the largest id + 1.
 
     Raises:
-        InputError: names file and member that is of another shape or type, out of range, or in two splits.
+        InputError: names the file and the member with a wrong shape or type, an id out of range, or overlapping splits.
     """
     with Npz(path) as file:
         members = next(each for each in _PROGRAMS.values() if set(each.edges) <= file.keys)
@@ -96,13 +95,13 @@ class _Reader:
         self._masks: list[str] = []
 
     def has(self, file: Npz, key: str) -> bool:
-        """Whether a member is there; then it counts as read."""
+        """Return whether a member exists; it then counts as read."""
         found = bool(key) and key in file.keys
         self._read += [key] * found
         return found
 
     def told(self, file: Npz) -> dict[str, dict[str, Any]]:
-        """What was read as what, and what was not."""
+        """Return the members read, by role, and those ignored."""
         members, read = self._members, set(self._read)
         ends = members.edges if len(members.edges) == 2 else [f"{members.edges[0]}[{end}]" for end in (0, 1)]
         roles = {"label": members.labels, "features": members.features, "split": self._masks}
@@ -116,7 +115,7 @@ class _Reader:
         )  # fmt: skip
 
     def count_nodes(self, file: Npz) -> int:
-        """The number of nodes."""
+        """Return the number of nodes."""
         members = self._members
         if self.has(file, members.nodes):
             value = file.array(members.nodes)
@@ -134,7 +133,7 @@ class _Reader:
         return largest + 1
 
     def labels(self, file: Npz, nodes: int) -> np.ndarray:
-        """int [nodes]."""
+        """Return the labels, integers [nodes]."""
         key = self._members.labels
         found = file.array(key)
         found = found.reshape(-1) if found.shape == (nodes, 1) else found
@@ -144,7 +143,7 @@ class _Reader:
         return found
 
     def splits(self, file: Npz, nodes: int) -> np.ndarray | None:
-        """uint8 [nodes] of the masks that are there."""
+        """Return the split from the existing masks, uint8 [nodes]."""
         found = np.zeros(nodes, np.uint8)
         keys = [key for key in self._members.masks if self.has(file, key)]
         for key in keys:
@@ -163,7 +162,7 @@ class _Reader:
         return found if keys else None
 
     def features(self, file: Npz, nodes: int) -> FeatureStream:
-        """float32 rows, read block by block."""
+        """Return the features as a stream of float32 rows, read block by block."""
         from mgg.graph.sources.npz import finite_rows
 
         key, path = self._members.features, self._path
@@ -181,7 +180,7 @@ class _Reader:
         return FeatureStream(read, shape[1])
 
     def arcs(self, nodes: int, weighted: bool) -> Iterator[Arcs]:
-        """The edges in the order of the file."""
+        """Yield the edges in the order of the file."""
         first = 0
         with Npz(self._path) as file:
             weights = file.blocks(self._members.weights, CHUNK_ARCS) if weighted else None
@@ -199,7 +198,7 @@ class _Reader:
                 first += len(sources)
 
     def _pairs(self, file: Npz) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Sources and targets, in blocks."""
+        """Yield sources and targets in blocks."""
         keys = self._members.edges
         headers = [file.header(key) for key in keys]
         if any(header.dtype.kind not in "iu" for header in headers):

@@ -23,7 +23,7 @@ from mgg.graph.io.unpickle import read_pickle
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.npz import BLOCK_VALUES, MOST_COLUMNS
 
-#: Nodes for validation: those that follow the training nodes.
+#: Number of validation nodes, which follow the training nodes.
 VALIDATION = 500
 
 
@@ -38,7 +38,7 @@ class _Files:
         return self.folder / f"{self.prefix}.{part}"
 
     def matrix(self, part: str) -> scipy.sparse.csr_matrix:
-        """float32 feature rows."""
+        """Return the feature rows of a part, float32."""
         value = read_pickle(self.path(part))
         if not scipy.sparse.issparse(value):
             raise InputError(f"{self.path(part)}: expected a sparse feature matrix, found {type(value).__name__}")
@@ -52,7 +52,7 @@ class _Files:
         return matrix
 
     def one_hot(self, part: str, rows: int) -> np.ndarray:
-        """int32 [rows, classes] of 0 and 1."""
+        """Return the labels of a part, int32 [rows, classes] of 0 and 1."""
         value = read_pickle(self.path(part))
         if not isinstance(value, np.ndarray) or value.ndim != 2 or len(value) != rows:
             raise InputError(f"{self.path(part)}: expected {rows} rows of one-hot labels")
@@ -66,10 +66,10 @@ class _Files:
 def load(path: Path) -> StreamedGraph:
     """Read a folder of the eight ``ind.NAME.*`` files.
 
-    Each pair of the adjacency lists stands for both directions (the published files list most of them both ways, and
-    self-loops twice); features are as they are (not normalized). The split:
-    the rows of ``y`` train, the next 500 validate, ``test.index`` tests. Ids between the least and the largest test id
-    that ``test.index`` leaves out are isolated nodes (Citeseer has 15): no features, no label, in no split.
+    Each pair in the adjacency lists stands for both directions (the published files list most pairs both ways, and
+    self-loops twice). Features are not normalized. The split: the rows of ``y`` train, the next 500 nodes validate,
+    ``test.index`` lists the test nodes. Ids between the smallest and the largest test id that ``test.index`` leaves out
+    are isolated nodes (Citeseer has 15): no features, no label, in no split.
 
     Raises:
         InputError: names the file that is missing, truncated, not a Planetoid file or does not fit the others.
@@ -107,7 +107,7 @@ def _find(path: Path) -> _Files:
 
 
 def _training_nodes(files: _Files, allx: scipy.sparse.csr_matrix, ally: np.ndarray) -> int:
-    """Number of training nodes, which ``x`` and ``y`` list and ``allx`` and ``ally`` begin with."""
+    """Return the number of training nodes, which ``x`` and ``y`` list and ``allx`` and ``ally`` begin with."""
     x = files.matrix("x")
     y = files.one_hot("y", x.shape[0])
     count = len(y)
@@ -141,7 +141,7 @@ def _graph(files: _Files) -> dict[int, list[int]]:
 
 
 def _arcs(graph: dict[int, list[int]]) -> Iterator[Arcs]:
-    """The lists of all nodes, in their order; together they may be far longer than the file, which may share them."""
+    """Yield the lists of all nodes in order; they may be far longer than the file, as a pickle may share lists."""
     rows, columns = array("q"), array("q")
     for node, neighbors in graph.items():
         for lo in range(0, len(neighbors), CHUNK_ARCS):
@@ -158,7 +158,7 @@ def _arcs(graph: dict[int, list[int]]) -> Iterator[Arcs]:
 def _features(
     known: scipy.sparse.csr_matrix, tested: scipy.sparse.csr_matrix, test: np.ndarray, nodes: int
 ) -> FeatureStream:
-    """Rows of the known nodes, of the test nodes at their places, and zeros for those between them."""
+    """Stream the rows of the known nodes, then of the test nodes at their places, with zeros in the gaps."""
     width = known.shape[1]
     stacked = scipy.sparse.vstack([known, tested, scipy.sparse.csr_matrix((1, width), dtype=np.float32)], "csr")
     place = np.full(nodes, stacked.shape[0] - 1)
@@ -169,7 +169,7 @@ def _features(
 
 
 def _test_nodes(files: _Files, count: int, known: int, nodes: int) -> np.ndarray:
-    """int64 ids of the test nodes, in the order of the rows of ``tx``."""
+    """Return the test nodes' ids, int64, in the order of the rows of ``tx``."""
     path = files.path("test.index")
     try:
         lines = path.read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""RDF graphs in N-Triples, as typed arcs for relational models, parsed by Oxigraph.
+"""RDF graphs in N-Triples, parsed by Oxigraph, as typed arcs for relational models.
 
 M. Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", 2018 (R-GCN): AIFB, MUTAG, BGS,
 AM, with the splits of P. Ristoski, G. de Vries, H. Paulheim, "A Collection of Benchmark Datasets for Systematic
@@ -27,7 +27,7 @@ from mgg.graph.io.text import Block, blocks, lines
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 SUFFIXES = packed(".nt")
-#: How the tables of labels begin: all labeled entities, those for training, those for testing.
+#: First part of the names of label tables: all labeled entities, training entities, test entities.
 _COMPLETE, _TRAIN, _TEST = "completeDataset", "trainingSet", "testSet"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{0,18})?")
 
@@ -39,15 +39,15 @@ def load(path: Path) -> StreamedGraph:
     The nodes are the distinct subjects and objects, literals included, in the byte order of their N-Triples form; the R
     relations are the distinct predicates in byte order. A triple (s, p, o) gives two arcs, as in R-GCN: s -> o of type
     p and o -> s of type R + p, so AIFB's 29,043 triples of 45 relations are 58,086 arcs of 90 types. A triple that is
-    listed twice is delivered twice. There are no features.
+    listed twice gives its arcs twice. There are no features.
 
-    ``completeDataset*.tsv`` names classes, ``trainingSet*.tsv`` and ``testSet*.tsv`` also the split. Their first line
-    names the columns: the class is the first ``label_...``, the entity is the one that is neither that nor ``id``;
-    other columns of labels are not read, which is told.
-    Classes are numbered in the byte order of their names; names that are equal numbers (``0`` and ``0.0``) are one
-    class, called by the first of them. Entities in no table have none.
+    ``completeDataset*.tsv`` has the classes; ``trainingSet*.tsv`` and ``testSet*.tsv`` also give the split. Their first
+    line names the columns: the class is the first ``label_...``, the entity is the column that is neither a label nor
+    ``id``; other columns of labels are listed as ignored. Classes are numbered in the byte order of their names; names
+    that are equal numbers (``0`` and ``0.0``) are one class with the first of these names. Entities in no table are
+    unlabeled.
 
-    The names are in memory, and 12 bytes a triple.
+    The names are in memory, and 12 bytes per triple.
 
     Raises:
         InputError: names the file and line that is no triple, or the table and line of an entity that is not in the
@@ -75,7 +75,7 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _find(path: Path) -> Path:
-    """``path`` itself, or the one N-Triples file below the folder."""
+    """Return ``path`` itself, or the only N-Triples file in the folder."""
     if not path.is_dir():
         return path
     found = [file for file in path.rglob("[!.]*") if file.name.lower().endswith(SUFFIXES) and file.is_file()]
@@ -86,11 +86,11 @@ def _find(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class _Graph:
-    """Triples of numbers, given in the order in which the names appear.
+    """Numbered triples; numbers follow the order in which names appear.
 
     Attributes:
-        entities: the number of each subject or object, by its N-Triples form.
-        relations: the number of each predicate.
+        entities: N-Triples form of each subject or object -> its number.
+        relations: predicate -> its number.
         triples: int32 subjects, predicates, objects.
     """
 
@@ -118,7 +118,7 @@ class _Graph:
 
 
 def _misformed(block: Block, error: SyntaxError) -> InputError:
-    """The error that names the first line that cannot be parsed alone: the parser may name the one after it."""
+    """Return the error for the first line that fails to parse alone: the parser may name the line after it."""
     line = block.first + (error.lineno or 1) - 1
     for number, data in enumerate(block.data.split(b"\n"), block.first):
         try:
@@ -131,12 +131,12 @@ def _misformed(block: Block, error: SyntaxError) -> InputError:
 
 
 def _parsed(data: bytes) -> Iterator[pyoxigraph.Quad]:
-    """Lenient: names are not resolved here, so an IRI with a space, as old data sets have them, does no harm."""
+    """Parse leniently: IRIs are only names here, so the spaces in those of old data sets do no harm."""
     return pyoxigraph.parse(data, format=pyoxigraph.RdfFormat.N_TRIPLES, lenient=True)
 
 
 def _ranks(names: dict[str, int]) -> np.ndarray:
-    """int32: the place of each name in byte order, which for UTF-8 is the order of code points."""
+    """Return the rank of each name in byte order, int32; for UTF-8, that is the order of code points."""
     ranks = np.empty(len(names), np.int32)
     ranks[[names[name] for name in sorted(names)]] = np.arange(len(names), dtype=np.int32)
     return ranks
@@ -144,7 +144,7 @@ def _ranks(names: dict[str, int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of labels: line, node and name of the class of each entity; its columns that are read, and the others."""
+    """A table of labels: line, node and class name of each entity, and the columns read and ignored."""
 
     file: Path
     label: str
@@ -159,7 +159,7 @@ class _Table:
 def _labels(
     folder: Path, entities: dict[str, int], order: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None, int | None, dict[str, Any]]:
-    """Labels, splits and number of classes, as far as the folder's tables tell, and what was read of these."""
+    """Return labels, splits and number of classes from the folder's tables, and the columns read and ignored."""
     tables = {}
     for start in (_COMPLETE, _TRAIN, _TEST):
         files = sorted(folder.glob(f"{start}*.tsv"))
@@ -183,7 +183,7 @@ def _labels(
 
 
 def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:
-    """int32 [nodes]: what all tables say together; and the number of classes."""
+    """Combine all tables: return labels int32 [nodes] and the number of classes."""
     first: dict[Decimal | str, str] = {}
     for name in sorted({name for table in tables for _, _, name in table.rows}):
         first.setdefault(_value(name), name)
@@ -200,7 +200,7 @@ def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:
 
 
 def _value(name: str) -> Decimal | str:
-    """What makes two names of classes one: the number that they are, else the name."""
+    """Return the identity of a class name: its number if it is one, else the name."""
     return Decimal(name) if _NUMBER.fullmatch(name) else name
 
 

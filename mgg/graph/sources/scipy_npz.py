@@ -1,6 +1,6 @@
-"""Matrices that ``scipy.sparse.save_npz`` wrote, in any of its formats, read block by block.
+"""Files of ``scipy.sparse.save_npz`` in any of its formats, read block by block.
 
-The arcs are those of SciPy's ``tocoo()``: explicit zeros are arcs but in ``dia`` files, whose zeros are padding.
+The arcs are the entries of SciPy's ``tocoo()``: explicit zeros are arcs, except the padding in ``dia`` files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mgg.graph.check import check_weights
 from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
-#: What ``save_npz`` calls the members of any of its formats.
+#: Names of members in all formats of ``save_npz``.
 MEMBERS = frozenset(("format", "shape", "data", "row", "col", "coords", "indices", "indptr", "offsets", "_is_array"))
 #: Rows, columns and values of some entries.
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -25,15 +25,15 @@ Reader = Callable[[Npz], Iterator[Entries]]
 
 
 def has_matrix(file: Npz) -> bool:
-    """Whether a file is one of ``save_npz``; COO files of other programs may lack the member ``format``."""
+    """Return whether a file is one of ``save_npz``; COO files of other programs may lack the member ``format``."""
     return "format" in file.keys or {"row", "col"} <= file.keys
 
 
 def matrix_arcs(path: Path) -> ArcStream:
-    """The entries of a file: (i, j) is row i, column j of the adjacency matrix.
+    """Return the entries of a file as arcs: entry (i, j) is row i, column j of the adjacency matrix.
 
     The row pointers of ``csr``, ``csc`` and ``bsr`` and the block columns of ``bsr`` are in memory. Values are read
-    once beforehand, to learn whether all of them are 1: then arcs have no weights.
+    once in advance: if all of them are 1, arcs have no weights.
 
     Raises:
         InputError: names the file and member that is missing, truncated or does not fit the others; the matrix is not
@@ -75,7 +75,7 @@ def _read(path: Path, nodes: int, weighted: bool, reader: Reader) -> Iterator[Ar
 
 
 def finite_weights(values: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """``values`` as weights; InputError, naming the arc, if float32 cannot hold one."""
+    """Return ``values`` as weights; raises InputError that names the arc if float32 cannot hold one."""
     return check_weights(values, lambda arc, problem: InputError(f"{path}: weight of arc {first + arc} {problem}"))
 
 
@@ -154,7 +154,7 @@ _FORMATS: dict[str, Callable[[Npz, int], Reader]] = {
 
 
 def _placed(file: Npz) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
-    """The values of the member ``data`` as they are stored, and the place of each in the array."""
+    """Yield the values of the member ``data`` in their stored order, and the place of each in the array."""
     header, first = file.header("data"), 0
     for values in file.flat("data", CHUNK_ARCS):
         at = np.arange(first, first + len(values))
@@ -163,7 +163,7 @@ def _placed(file: Npz) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
 
 
 def _pointers(file: Npz, rows: int) -> np.ndarray:
-    """Where each compressed row begins, integers [rows + 1]; entries beyond the last are none."""
+    """Return the begin of each compressed row, integers [rows + 1]; entries after the last row are ignored."""
     indices, pointers = file.header("indices"), file.array("indptr")
     if len(indices.shape) != 1 or indices.dtype.kind not in "iu":
         raise _unlike(file, "indices", "a vector of integers")

@@ -21,13 +21,13 @@ from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market, table
 
 SUFFIXES = packed(".txt", ".edges", ".edgelist", ".jlg")
-#: Ids that may occur where the number of nodes is not known, and nodes that a header may announce.
+#: Upper bound of ids if the number of nodes is not known; maximum number of nodes that a header may announce.
 MOST_IDS, MOST_NODES = 2**63, 2**32
 
 _COUNTS = re.compile(r"Nodes:\s*([0-9]+)\s+Edges:\s*([0-9]+)", re.IGNORECASE)
 _JULIA = re.compile(r"([0-9]+),([0-9]+),([du])(,.*)?")
-#: The banner of a KONECT network (J. Kunegis, "Handbook of Network Analysis: The KONECT Project"), and the line that
-#: may follow: lines, nodes, and for networks of one set of nodes the same again.
+#: The banner of a KONECT network (J. Kunegis, "Handbook of Network Analysis: The KONECT Project"), and the optional
+#: next line: lines, nodes, and nodes again for networks with a single set of nodes.
 _KONECT = re.compile(
     r"%\s*(sym|asym|bip)(\s+(un|pos|multi|multipos)?(weighted|positive|signed|dynamic))?", re.IGNORECASE
 )
@@ -38,7 +38,7 @@ _MOST_DIGITS = 40
 
 @dataclass(frozen=True)
 class _Header:
-    """What the lines before the first arc say: ``arcs`` and ``nodes`` are None where they do not."""
+    """The contents of the lines before the first arc; ``arcs`` and ``nodes`` are None if these do not state them."""
 
     skip: int
     layout: Layout
@@ -56,20 +56,19 @@ class _Header:
 def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008  # it is frozen
     """Read an edge list (a file, compressed or not, or a folder with one).
 
-    Forms, told apart by the first lines:
+    The first lines decide between these forms:
 
-    - SNAP: comments (``#`` or ``%``), then ``u v`` a line, divided by spaces and tabs or by a comma. The ids that occur
-      are the nodes. ``# Nodes: N Edges: M`` announces the number of lines; ``# Undirected graph`` that each stands for
-      both directions (not so "Directed graph (each unordered pair of nodes is saved once)", which SNAP writes above
-      arcs).
-    - KONECT: ``% sym ...`` (each line stands for both directions) or ``% asym ...``, and maybe ``% LINES NODES NODES``:
-      then the nodes are 1 to NODES. A third field is a weight. ``% bip ...``, which numbers two sets of nodes from 1
-      each, and lines with times are refused.
-    - Matrix Market's banner: what the loader ``matrix_market`` makes of the file.
-    - Julia: ``nodes,edges,d|u,...``, then ``u,v`` a line, counted from 1; ``u`` is undirected.
-
-    - A table: a line of names, more than two fields, semicolons, or what NetworkX writes (``0 1 {}``): what the loader
-      ``table`` makes of the file, and of ``said``.
+    - SNAP: comments (``#`` or ``%``), then one ``u v`` per line, divided by spaces and tabs or by a comma. The ids that
+      occur are the nodes. ``# Nodes: N Edges: M`` announces the number of lines. ``# Undirected graph`` means that each
+      line stands for both directions ("Directed graph (each unordered pair of nodes is saved once)", which SNAP writes
+      above arcs, does not).
+    - KONECT: ``% sym ...`` (each line stands for both directions) or ``% asym ...``, and optionally ``% LINES NODES
+      NODES``: then the nodes are 1 to NODES. A third field is a weight. ``% bip ...``, which numbers two sets of nodes
+      from 1 each, and lines with times are refused.
+    - Matrix Market's banner: the loader ``matrix_market`` reads the file.
+    - Julia: ``nodes,edges,d|u,...``, then one ``u,v`` per line, counted from 1; ``u`` in the first line: undirected.
+    - A table: a line of names, more than two fields, semicolons, or NetworkX's ``0 1 {}``: the loader ``table`` reads
+      the file, with the columns in ``said``.
 
     Raises:
         InputError: the header is not one of these. The stream's errors name the line that is no arc, has an id out of
@@ -111,7 +110,7 @@ def _places(header: _Header) -> Iterator[tuple[str, int]]:
 
 
 def _read_header(file: Path) -> _Header:
-    """The comments (or Julia's first line) before the first arc, whose delimiter is that of all."""
+    """Read the comments (or Julia's first line) before the first arc, and the delimiter of that arc's line."""
     counts: tuple[int | None, int | None, int] = (None, None, 0)
     undirected, konect, remark = False, "", ""
     for number, line in lines(file):
@@ -150,7 +149,7 @@ def _read_header(file: Path) -> _Header:
 
 
 def _konect(file: Path, number: int, text: str, kind: str, counts: tuple[int | None, int | None, int]) -> _Header:
-    """The header of a KONECT network whose first arc is line ``number``."""
+    """Return the header of a KONECT network whose first arc is line ``number``."""
     layout = _layout("," if "," in text else " ")
     fields = len(layout.fields(text.encode()))
     if fields > 3:
@@ -163,7 +162,7 @@ def _konect(file: Path, number: int, text: str, kind: str, counts: tuple[int | N
 
 
 def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
-    """Number of nodes and of arcs that a header states."""
+    """Return the numbers of nodes and arcs that a header states."""
     longest = max(len(found[1]), len(found[2]))
     if longest > _MOST_DIGITS:  # int() refuses some thousands
         raise InputError(f"{file}: line {line}: a number of {longest} digits counts neither nodes nor edges")
@@ -171,7 +170,7 @@ def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
 
 
 def _turned(remark: str) -> bool:
-    """Whether the last comment names the columns, the target first."""
+    """Return whether the last comment names the columns with the target first."""
     names = re.split(r"[\s,;]+", remark.lstrip("#% "))
     return len(names) == 2 and known_edges(names) and known_edges([names[0], "source"])
 

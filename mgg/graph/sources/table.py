@@ -18,7 +18,7 @@ from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loa
 
 SUFFIXES = (*packed(".csv", ".tsv"), ".parquet")
 EDGES, NODES = "edges", "nodes"
-#: Ids that occur where no node table gives them.
+#: Upper bound of ids if there is no node table.
 MOST_IDS = 2**63
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _SPLITS = {
     "3": 3,
 }
 _FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-#: What Gephi has in the column Type of its edges.
+#: Values of the column Type in Gephi's edge tables.
 _DIRECTIONS = ("directed", "undirected")
 
 
@@ -48,27 +48,28 @@ _DIRECTIONS = ("directed", "undirected")
 def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008  # it is frozen
     """Read an edge table, or a folder with ``edges.*`` and optional ``nodes.*`` (csv, tsv, either also .gz, parquet).
 
-    What a column is its name says, in any order, without regard to case, ``-``, ``_`` and spaces, or else ``said``
-    (all: mgg/graph/io/columns.py). The edge table has ``source`` (``src``, ``from``, ``src_id``, ``:START_ID``)
-    and ``target`` (``dst``, ``to``, ``dst_id``, ``:END_ID``), and may have ``weight`` and ``type`` (whole numbers from
-    0; relations are the largest + 1; or all Directed, or all Undirected, as Gephi has it). Two columns whose names say
-    nothing are source and target, in this order; a warning tells which is which. A CSV file whose first line begins
-    with two numbers has no header: the comment above it may name the columns, else there are two of them, source and
-    target, or ``said`` names them. CSV fields are divided by commas, tabs, semicolons (then numbers may have decimal
-    commas) or spaces, may stand in double quotes, and NetworkX's ``{}`` or ``{'weight': 0.5}`` may end a line. Without
-    a node table the ids that occur (0 to 2^63 - 1, also as 1.0) are the nodes.
+    A column's name decides its role, ignoring case, ``-``, ``_`` and spaces, unless ``said`` does (all names:
+    mgg/graph/io/columns.py); columns may be in any order. The edge table has ``source`` (``src``, ``from``, ``src_id``,
+    ``:START_ID``) and ``target`` (``dst``, ``to``, ``dst_id``, ``:END_ID``), and may have ``weight`` and ``type``
+    (whole numbers from 0, with relations = the largest + 1; or Gephi's Directed or Undirected, the same in all rows).
+    Two columns with unknown names are source and target, in this order, with a warning. A CSV file whose first line
+    begins with two numbers has no header: the comment above it or ``said`` may name the columns; otherwise there must
+    be two, source and target. CSV fields are divided by commas, tabs, semicolons (numbers may then have decimal commas)
+    or spaces, and may be in double quotes; NetworkX's ``{}`` or ``{'weight': 0.5}`` may end a line. Without a node
+    table, the ids that occur (0 to 2^63 - 1, also written as 1.0) are the nodes.
 
-    A row of the node table is a node. Columns: ``id`` (``node_id``, ``:ID``, or pandas' index: any different 64-bit
-    numbers; without it a node's id is the number of its row, from 0), ``label`` (``y``, ``class``: a whole number from
-    0; empty or -1: unlabeled; if all are, the graph has no labels), ``split`` (train, validation or val or valid, test,
+    A row of the node table is a node. Columns: ``id`` (``node_id``, ``:ID``, or pandas' index: any distinct 64-bit
+    numbers; without it, a node's id is its row number from 0), ``label`` (``y``, ``class``: a whole number from 0;
+    empty or -1: unlabeled; if all are, the graph has no labels), ``split`` (train, validation or val or valid, test,
     empty or none; or 0 to 3: none, train, validation, test) or ``train_mask``, ``val_mask`` and ``test_mask`` (true or
-    false, 1 or 0). All other columns are features, in their order; or one column of lists of equal length, in CSV
-    quoted ("0.5,1"). What ends in ``id`` or may otherwise have a role is refused until it has one; so is text.
+    false, 1 or 0). All other columns are features in their order, or one column has lists of equal length, quoted in
+    CSV ("0.5,1"). A column whose name ends in ``id`` or suggests another role is refused until the user gives it a
+    role; so is text.
 
     Raises:
-        InputError: names the file and column that is missing or unknown, and the option that decides. The stream's
-            errors name file and line (row, from 0, of a Parquet file) of what is no number, out of range or a node that
-            the node table has not.
+        InputError: names the file, the column that is missing or unknown, and the option that decides. The stream's
+            errors name file and line (Parquet: row, from 0) of a value that is no number, is out of range, or is a node
+            that is not in the node table.
     """
     edges_file, nodes_file = _find(path)
     edges = open_table(edges_file, Headless(said.header, ("source", "target"), known_edges))
@@ -110,7 +111,7 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
-    """The edge table and the node table."""
+    """Return the edge table and the node table, if there is one."""
     if not path.is_dir():
         return path, None
     names = {stem: tuple(stem + suffix for suffix in SUFFIXES) for stem in (EDGES, NODES)}
@@ -156,7 +157,7 @@ def _arcs(edges: Table, placed: Placed, direction: str, nodes: _Nodes | None) ->
 
 
 def _check_direction(part: Part, column: int, direction: str) -> None:
-    """Raise InputError for the first edge that is directed where others are not, or the other way round."""
+    """Raise InputError for the first edge whose direction differs from ``direction``."""
     values = part.columns[column].dictionary_encode()
     other = [number for number, name in enumerate(values.dictionary.to_pylist()) if name.lower() != direction]
     bad = np.flatnonzero(np.isin(values.indices.to_numpy(zero_copy_only=False), other))
@@ -167,14 +168,14 @@ def _check_direction(part: Part, column: int, direction: str) -> None:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """What the node table says.
+    """The contents of the node table.
 
     Attributes:
         table: the file.
         placed: the roles of its columns.
         count: number of nodes.
-        ids: int64 [nodes] in ascending order, and the node of each, or None where ids are 0..nodes-1 in order.
-        labels: int32 [nodes], some not -1, or None.
+        ids: int64 [nodes] in ascending order, and the node of each; None if ids are 0..nodes-1 in order.
+        labels: int32 [nodes], not all -1, or None.
         splits: uint8 [nodes] or None.
     """
 
@@ -190,7 +191,7 @@ class _Nodes:
         """Read all but the features, which are checked when they are streamed."""
         names = {role: name for role in _COLUMNS if (name := placed.one(role)) is not None}
         types = {name: _TYPES[role] for role, name in names.items()}
-        # A table of features alone still has to be counted.
+        # A table with features only is still read once to count its rows.
         first = table.names[0]
         counting: dict[str, Type] = types or {first: "vector" if table.vector_width(first) else "number"}
         found: dict[str, list[np.ndarray]] = {role: [] for role in names}
@@ -213,7 +214,7 @@ class _Nodes:
         return cls(table, placed, count, ids, labels, _merged(whole, count))
 
     def numbers(self, part: Part, column: int) -> np.ndarray:
-        """int64 [rows]: the nodes that a column of ids names."""
+        """Return the nodes that a column of ids names: int64 [rows]."""
         if self.ids is None:
             return part.ids(column, 0, self.count - 1)
         wanted, (known, node) = part.columns[column], self.ids
@@ -225,7 +226,7 @@ class _Nodes:
         return node[place]
 
     def source_ids(self) -> np.ndarray | None:
-        """int64 [nodes]: the id of each node, None where that is the number of its row."""
+        """Return the id of each node: int64 [nodes], or None if ids are row numbers."""
         if self.ids is None:
             return None
         known, node = self.ids
@@ -234,7 +235,7 @@ class _Nodes:
         return ids
 
     def features(self) -> FeatureStream | None:
-        """The stream of the other columns, None if there are none."""
+        """Return the stream of the feature columns, or None if there are none."""
         names = self.placed.by_role.get("feature", [])
         vectors = [name for name in names if self.table.vector_width(name)]
         if not names:
@@ -274,7 +275,7 @@ def _sorted_ids(table: Table, name: str, ids: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _labels(part: Part, column: int) -> np.ndarray:
-    """int32 [rows], -1 where unlabeled."""
+    """Return the labels of a part: int32 [rows], -1: unlabeled."""
     labels = np.nan_to_num(part.columns[column], nan=-1, posinf=np.inf, neginf=-np.inf)
     for row, text in part.lost(column).items():
         raise part.error(row, f"{part.name(column)} is {text}; expected a whole number from 0, or nothing")
@@ -287,7 +288,7 @@ def _labels(part: Part, column: int) -> np.ndarray:
 
 
 def _splits(part: Part, column: int) -> np.ndarray:
-    """uint8 [rows]."""
+    """Return the splits of a part: uint8 [rows]."""
     values = part.columns[column].dictionary_encode()
     names = values.dictionary.to_pylist()
     codes = np.array([_SPLITS.get(name.strip().lower(), 255) for name in names] or [0], np.uint8)
@@ -306,7 +307,7 @@ def _ids(part: Part, column: int) -> np.ndarray:
 
 
 def _flags(part: Part, column: int) -> np.ndarray:
-    """bool [rows]."""
+    """Return a mask of a part: bool [rows]."""
     values = part.columns[column].dictionary_encode()
     names = values.dictionary.to_pylist()
     known = [_FLAGS.get(name.strip().lower()) for name in names]
@@ -322,7 +323,7 @@ _COLUMNS = {"id": _ids, "label": _labels, "split": _splits, **dict.fromkeys(MASK
 
 
 def _merged(columns: dict[str, np.ndarray], count: int) -> np.ndarray | None:
-    """uint8 [nodes]: the split, from its column or from masks."""
+    """Return the split from its column or from masks: uint8 [nodes], or None."""
     masks = {number: columns[role] for number, role in enumerate(MASKS, 1) if role in columns}
     if not masks:
         return columns.get("split")
@@ -341,7 +342,7 @@ def _check_apart(part: Part, masks: dict[str, np.ndarray]) -> None:
 
 
 def _check_names(placed: Placed, labels: np.ndarray, ids: np.ndarray | None) -> None:
-    """Raise InputError where labels repeat the nodes' ids: Gephi calls nodes so, and each would be a class."""
+    """Raise InputError if labels repeat the nodes' ids: Gephi's labels are node names, and each would be a class."""
     if ids is not None and len(ids) > 2 and np.array_equal(labels, ids):
         name = placed.one("label")
         raise InputError(

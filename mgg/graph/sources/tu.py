@@ -23,7 +23,7 @@ from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 _ARCS = "_A.txt"
 _ENDS = Layout((Column("row"), Column("column")), ",", comments=b"")
 _LABEL = Layout((Column("edge label"),), ",", comments=b"")
-#: Graph numbers without a list of graphs to compare them with.
+#: Upper bound of graph numbers if there is no list of graphs to check them.
 _MOST_GRAPHS = 2**31 - 1
 
 
@@ -31,13 +31,13 @@ _MOST_GRAPHS = 2**31 - 1
 def load(path: Path) -> StreamedGraph:
     """Read a folder, or an archive of one, with ``NAME_A.txt`` and ``NAME_graph_indicator.txt``.
 
-    A line ``i, j`` of ``NAME_A.txt`` is entry (row i, column j) of the adjacency matrix, as the format says. Every node
-    gets the class of its graph (``NAME_graph_labels.txt``, optional: any whole numbers, which become 0, 1, ... in
-    ascending order). Features are ``NAME_node_attributes.txt``, else ``NAME_node_labels.txt``, each of its columns
-    one-hot, else none. ``NAME_edge_labels.txt``, any whole numbers, one a line of ``NAME_A.txt``, are the types of the
-    arcs, numbered in ascending order. Several labels an edge, attributes of edges and graphs, node labels beside
-    attributes and other files ``NAME_*.txt`` are not read, which is told. The format has no split. Arcs and attributes
-    are read block by block, as often as they are asked for.
+    A line ``i, j`` of ``NAME_A.txt`` is entry (row i, column j) of the adjacency matrix, as the format specifies. Every
+    node gets the class of its graph (``NAME_graph_labels.txt``, optional: any whole numbers, which become 0, 1, ... in
+    ascending order). Features are ``NAME_node_attributes.txt``, else ``NAME_node_labels.txt`` with each column one-hot,
+    else none. ``NAME_edge_labels.txt`` has one whole number per line of ``NAME_A.txt``: the type of the arc, numbered
+    in ascending order. Several labels per edge, attributes of edges and graphs, node labels if there are attributes,
+    and other files ``NAME_*.txt`` are listed as ignored. The format has no split. Arcs and attributes are read block by
+    block, at every call.
 
     Raises:
         InputError: names the file and line that is malformed, names a node or graph that does not exist, joins two
@@ -80,7 +80,7 @@ class _Files:
         return StreamedGraph(arcs, features, labels, None, classes, columns=self._told(typed=types is not None))
 
     def _told(self, *, typed: bool) -> dict[str, dict[str, Any]]:
-        """What was read as what, and what was not, by the names of the files."""
+        """Return the names of the files read, by role, and ignored."""
         parts = sorted(
             file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{glob.escape(self.prefix)}_*.txt")
         )
@@ -99,7 +99,7 @@ class _Files:
         )  # fmt: skip
 
     def _types(self) -> np.ndarray | None:
-        """int64 [relations]: the labels of edges that occur, ascending; None where edges have none, or several."""
+        """Return the edge labels that occur, int64 [relations], ascending; None if edges have none or several each."""
         path = self.path("edge_labels")
         if not path.exists() or _width(path) > 1:
             return None
@@ -111,7 +111,7 @@ class _Files:
         return found
 
     def _graph_of(self, graphs: int) -> np.ndarray:
-        """int32 [nodes]: the number of each node's graph, from 0."""
+        """Return the number of each node's graph, from 0: int32 [nodes]."""
         path = self.path("graph_indicator")
         layout = Layout((Column("graph"),), ",", comments=b"")
         parts = [(rows.ids(0, 1, graphs) - 1).astype(np.int32) for rows in read_rows(path, layout)]
@@ -144,7 +144,7 @@ def _arcs(files: _Files, graph_of: np.ndarray, types: np.ndarray | None) -> Iter
 
 
 class _Labels:
-    """The types of arcs, as many at a time as arcs come."""
+    """Reads the types of arcs in step with the arcs."""
 
     def __init__(self, files: _Files, types: np.ndarray) -> None:
         self._path, self._arcs, self._types = files.path("edge_labels"), files.path("A").name, types
@@ -152,7 +152,7 @@ class _Labels:
         self._held, self._taken = np.empty(0, np.int64), 0
 
     def take(self, count: int) -> np.ndarray:
-        """int32 [count]: the next ones; InputError where there are fewer."""
+        """Return the next ``count`` types, int32; raises InputError if there are fewer."""
         while len(self._held) < count:
             more = next(self._rows, None)
             if more is None:
@@ -164,7 +164,7 @@ class _Labels:
         return np.searchsorted(self._types, taken).astype(np.int32)
 
     def finish(self) -> None:
-        """Raise InputError where labels are left."""
+        """Raise InputError if labels are left."""
         if len(self._held) or any(len(more) for more in self._rows):
             raise InputError(f"{self._path}: lists more labels than the {self._taken} edges of {self._arcs}")
 
@@ -178,7 +178,7 @@ def _attributes(files: _Files, width: int, nodes: int) -> Iterator[np.ndarray]:
 
 
 def _numbers(path: Path, name: str, width: int, count: int | None = None) -> list[np.ndarray]:
-    """The ``width`` int64 columns of a file, ``count`` lines of it where that is known."""
+    """Read the ``width`` int64 columns of a file of ``count`` lines (None: unknown)."""
     layout = Layout((Column(name),) * width, ",", comments=b"")
     rows = read_rows(path, layout)
     if count is not None:
@@ -190,7 +190,7 @@ def _numbers(path: Path, name: str, width: int, count: int | None = None) -> lis
 
 
 def _width(path: Path) -> int:
-    """Number of fields of the first line that has any."""
+    """Return the number of fields of the first line that has any."""
     first = next((line for _, line in lines(path) if line.strip()), None)
     if first is None:
         raise InputError(f"{path}: is empty")

@@ -24,12 +24,12 @@ __all__ = ["Graph", "Manifest", "Shard", "write_graph"]
 
 
 class Graph:
-    """A graph folder, opened for reading; any number of threads may share it.
+    """A graph folder opened for reading; threads may share it.
 
     Attributes:
         path: the folder.
         manifest: its checked manifest.
-        hash: sha256 (hex) of the manifest, which holds the hash of every shard: identifies the graph.
+        hash: sha256 (hex) of the manifest, which has the hash of every shard, so it identifies the graph.
     """
 
     def __init__(self, path: Path, manifest: Manifest, digest: str) -> None:
@@ -41,16 +41,16 @@ class Graph:
 
     @classmethod
     def open(cls, path: str | Path) -> Graph:
-        """Open a graph folder; raises InputError that names the file and field if its manifest is wrong."""
+        """Open a graph folder; if its manifest is wrong, raises InputError with the file and field."""
         path = Path(path)
         return cls(path, *manifests.load(path))
 
     def offsets(self) -> np.ndarray:
-        """int64 [nodes + 1]: where each row's arcs begin."""
+        """Return the start of each row's arcs: int64 [nodes + 1]."""
         return self._offsets(0, self.manifest.nodes)
 
     def rows(self, lo: int, hi: int) -> Csr:
-        """The adjacency of rows lo..hi-1: ``indptr`` begins at 0, column ids are global. Reads only the parts it needs.
+        """Read rows lo..hi-1 of the adjacency, and only the parts they need; ``indptr`` begins at 0, ids are global.
 
         Raises:
             InputError: a part is missing, truncated, altered or not what the manifest says.
@@ -69,33 +69,33 @@ class Graph:
         return Csr(offsets - begin, indices, weights, self.manifest.nodes, types)
 
     def blocks(self) -> Iterator[tuple[int, Csr]]:
-        """All rows in order, one part of the adjacency at a time: the first row, and the rows as from :meth:`rows`.
+        """Yield all rows in order, one part of the adjacency at a time: its first row, and its rows as a Csr.
 
-        A part holds a few million arcs or a single row, so it fits any memory, and each is read once.
+        A part has a few million arcs or a single row, so it fits in memory; each part is read once.
         """
         for _, shard in self._parts["adjacency"]:
             yield shard.first, self.rows(shard.first, shard.first + shard.rows)
 
     def features(self, lo: int, hi: int) -> np.ndarray | None:
-        """float32 [hi - lo, features] of nodes lo..hi-1, or None if the graph has none."""
+        """Return the features of nodes lo..hi-1: float32 [hi - lo, features], or None if the graph has none."""
         width = self.manifest.features
         return self._nodes("features", lo, hi, np.empty((hi - lo, width), np.float32)) if width else None
 
     def labels(self, lo: int, hi: int) -> np.ndarray | None:
-        """int32 [hi - lo] of nodes lo..hi-1, -1 where unlabeled, or None if the graph has none."""
+        """Return the labels of nodes lo..hi-1: int32 [hi - lo], -1: unlabeled, or None if the graph has none."""
         return self._nodes("labels", lo, hi, np.empty(hi - lo, np.int32)) if self.manifest.classes else None
 
     def splits(self, lo: int, hi: int) -> np.ndarray | None:
-        """uint8 [hi - lo] of nodes lo..hi-1 (0 none, 1 train, 2 validation, 3 test), or None if the graph has none."""
+        """Return the splits of nodes lo..hi-1: uint8 [hi - lo] (0 none, 1 train, 2 validation, 3 test), or None."""
         return self._nodes("splits", lo, hi, np.empty(hi - lo, np.uint8)) if self._parts["splits"] else None
 
     def tasks(self, lo: int, hi: int) -> np.ndarray | None:
-        """uint8 [hi - lo, tasks] of nodes lo..hi-1 (0, 1, 255: unknown), or None if the graph has none."""
+        """Return the tasks of nodes lo..hi-1: uint8 [hi - lo, tasks] (0, 1, 255: unknown), or None if it has none."""
         width = self.manifest.tasks
         return self._nodes("tasks", lo, hi, np.empty((hi - lo, width), np.uint8)) if width else None
 
     def ids(self, lo: int, hi: int) -> np.ndarray | None:
-        """int64 [hi - lo]: the source's own ids of nodes lo..hi-1, or None if it numbers them as the graph does."""
+        """Return the source's ids of nodes lo..hi-1: int64 [hi - lo], or None if they equal the graph's ids."""
         return self._nodes("ids", lo, hi, np.empty(hi - lo, np.int64)) if self._parts["ids"] else None
 
     def _range(self, lo: int, hi: int) -> None:
@@ -115,7 +115,7 @@ class Graph:
         return out
 
     def _fill_arcs(self, kind: Kind, begin: int, out: np.ndarray) -> None:
-        """Fill ``out`` with the values of arcs begin..begin+len(out)-1 (numbered over the whole graph)."""
+        """Fill ``out`` with the values of arcs begin..begin+len(out)-1 (arc numbers of the whole graph)."""
         end, start = begin + len(out), 0
         for name, shard in self._parts[kind]:
             stop = start + (shard.arcs or 0)
@@ -140,7 +140,7 @@ class Graph:
                 yield name, shard
 
     def _read(self, name: str, kind: Kind, shard: Shard) -> np.ndarray:
-        """A part's values; its hash is checked once, and again only if the file changes."""
+        """Read a part; its hash is checked once, and again only if the file changes."""
         path = self.path / name
         try:
             status = path.stat()
@@ -168,22 +168,22 @@ def write_graph(
     classes: int | None = None,
     symmetric: bool | None = None,
 ) -> Manifest:
-    """Write a graph that is in memory to a folder; the same input gives the same bytes. Replaces a graph that is there.
+    """Write a graph in memory to a folder, replacing any graph there; the same input gives the same bytes.
 
     Args:
         path: the folder.
         csr: the whole square adjacency matrix.
         name: name of the graph.
-        source: where it comes from; plain YAML values that do not depend on the machine.
+        source: the graph's origin; plain YAML values that do not depend on the machine.
         features: [nodes, columns], stored as float32.
-        labels: integers [nodes], -1 where unlabeled.
-        tasks: uint8 [nodes, tasks], yes-or-no labels: 0, 1, or 255 where unknown.
+        labels: integers [nodes], -1: unlabeled.
+        tasks: uint8 [nodes, tasks], yes-or-no labels: 0, 1, or 255: unknown.
         splits: [nodes], 0 none, 1 train, 2 validation, 3 test.
-        classes: number of classes; by default the largest label + 1.
-        symmetric: whether the matrix equals its transpose; found out by transposing it when not given.
+        classes: number of classes; None: the largest label + 1.
+        symmetric: whether the matrix equals its transpose; None: transpose it to find out.
 
     Raises:
-        InputError: names the node, arc or column that is wrong; nothing is written then.
+        InputError: names the wrong node, arc or column; nothing is written then.
     """
     check_csr(csr, name)
     data = NodeData(features, labels, splits, classes, tasks).checked(csr.rows, name)
@@ -210,11 +210,11 @@ def write_graph(
 
 
 def write_offsets(folder: Path, degrees: Iterator[np.ndarray]) -> Iterator[tuple[str, Shard]]:
-    """Write the offsets of a graph.
+    """Write the parts of a graph's offsets, and yield their names and manifest entries.
 
     Args:
-        folder: the graph folder that is being made.
-        degrees: integers [VERTICES_PER_PART] (the last one: the rest), arcs of each row.
+        folder: the new graph folder.
+        degrees: blocks of integers [VERTICES_PER_PART] (the last block: the rest), the number of arcs per row.
     """
     first, arcs = 0, 0
     for number, block in enumerate(degrees):
@@ -239,7 +239,7 @@ def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
 
 
 def _arcs(csr: Csr, lo: int, hi: int) -> dict[Kind, np.ndarray]:
-    """What is stored of the arcs of rows lo..hi-1."""
+    """Return the stored arrays of the arcs of rows lo..hi-1, by kind."""
     arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
     values: dict[Kind, np.ndarray] = {"adjacency": csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)}
     more: dict[Kind, np.ndarray | None] = {"weights": csr.weights, "arc_types": csr.types}

@@ -1,4 +1,4 @@
-"""What nodes have beside their arcs: features, labels, tasks, splits and the source's own ids."""
+"""Node data of a graph folder: features, labels, tasks, splits and the source's own ids."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class NodeData:
 
     Attributes:
         features: float32 [nodes, columns], a stream of such blocks, or None.
-        labels: integers [nodes], -1 where unlabeled, or None.
+        labels: integers [nodes], -1: unlabeled, or None.
         splits: uint8 [nodes] (0 none, 1 train, 2 validation, 3 test) or None.
         classes: number of classes, or None for the largest label + 1.
         tasks: uint8 [nodes, tasks] (0, 1, 255: unknown) or None.
-        ids: int64 [nodes], the source's own ids, or None where it numbers nodes as the graph does.
+        ids: int64 [nodes], the source's own ids, or None if they equal the graph's ids.
     """
 
     features: np.ndarray | FeatureStream | None = None
@@ -38,13 +38,13 @@ class NodeData:
 
     @property
     def width(self) -> int:
-        """Number of feature columns, 0: none."""
+        """Return the number of feature columns, 0: none."""
         if self.features is None:
             return 0
         return self.features.width if isinstance(self.features, FeatureStream) else self.features.shape[1]
 
     def checked(self, nodes: int, name: str) -> NodeData:
-        """The same with the classes counted; InputError names the node that is wrong (of a stream: when written)."""
+        """Return the checked data with its number of classes; InputError names the wrong node (streams: at writing)."""
         if isinstance(self.features, np.ndarray):
             check_features(self.features, nodes, name)
         if self.tasks is not None:
@@ -59,15 +59,15 @@ class NodeData:
 
 
 def feature_rows(width: int, itemsize: int = 4) -> int:
-    """Vertices of a part of rows of ``width`` numbers."""
+    """Return the number of vertices per part, for rows of ``width`` numbers."""
     return max(1, min(shards.VERTICES_PER_PART, shards.FEATURE_BYTES_PER_PART // (itemsize * width)))
 
 
 def write_nodes(folder: Path, data: NodeData, nodes: int, name: str) -> Iterator[tuple[str, Shard]]:
-    """Write the parts of ``data``, which is checked already, into the graph folder that is being made.
+    """Write the parts of ``data``, which must be checked, into the new graph folder; yield their manifest entries.
 
     Raises:
-        InputError: a stream of features ends early or late or holds what is no finite number; names the node.
+        InputError: a stream of features ends early or late, or has a number that is not finite; names the node.
     """
     if data.features is not None:
         blocks: Iterable[np.ndarray] = (
@@ -83,7 +83,7 @@ def write_nodes(folder: Path, data: NodeData, nodes: int, name: str) -> Iterator
 
 
 def write_column(folder: Path, kind: Kind, blocks: Iterable[np.ndarray]) -> Iterator[tuple[str, Shard]]:
-    """Write one part for every block of a kind of node data, in the order of the nodes."""
+    """Write one part per block of a kind of node data, in the order of the nodes; yield their manifest entries."""
     first = 0
     for number, block in enumerate(blocks):
         values = block.astype(shards.DTYPES[kind], copy=False)
@@ -107,7 +107,7 @@ def _checked(stream: FeatureStream, nodes: int, name: str) -> Iterator[np.ndarra
 
 
 def _even(blocks: Iterable[np.ndarray], rows: int) -> Iterator[np.ndarray]:
-    """The same rows in blocks of ``rows``; the last one holds the rest."""
+    """Yield the same rows in blocks of ``rows``; the last block has the rest."""
     pending: list[np.ndarray] = []
     held = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Sorted rows, in order -> parts of adjacency, cut as docs/format.md says and encoded side by side."""
+"""Writes sorted rows as parts of the adjacency: cuts them as in docs/format.md and encodes parts in parallel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Rows:
     """Consecutive sorted rows.
 
     Attributes:
-        degrees: int64 [rows].
-        arcs: by kind, "adjacency" and where there are any "weights" and "arc_types", the values of all arcs in order.
+        degrees: int64 [rows], arcs per row.
+        arcs: kind -> the values of all arcs in order: "adjacency" and, if present, "weights" and "arc_types".
         repeats: number of arcs that were merged with others.
         loops: number of self-loops among the arcs.
     """
@@ -33,12 +33,12 @@ class Rows:
 
 
 class PartWriter:
-    """Writes the parts of consecutive rows; their numbers begin at 0."""
+    """Writes the parts of consecutive rows; part numbers begin at 0."""
 
     def __init__(
         self, folder: Path, first: int, submit: Callable[..., Future[tuple[str, Shard]]], waiting: int
     ) -> None:
-        """Write into ``folder`` from row ``first`` on; ``submit`` runs a call, at most ``waiting`` of them at once."""
+        """Write into ``folder`` from row ``first`` on; ``submit`` runs calls, at most ``waiting`` of them at once."""
         self.parts: dict[str, Shard] = {}
         self._folder, self._submit, self._waiting = folder, submit, waiting
         self._first, self._number = first, 0
@@ -47,14 +47,14 @@ class PartWriter:
         self._running: deque[Future[tuple[str, Shard]]] = deque()
 
     def add(self, rows: Rows) -> None:
-        """Append rows; writes the parts that are certain to be whole."""
+        """Append rows and write the parts that are certainly complete."""
         self._degrees = np.concatenate([self._degrees, rows.degrees])
         for kind, values in rows.arcs.items():
             self._arcs.setdefault(kind, deque()).append(values)
         self._cut(last=False)
 
     def finish(self) -> dict[str, Shard]:
-        """Write the rest; returns every part."""
+        """Write the rest and return all parts: name -> manifest entry."""
         self._cut(last=True)
         while self._running:
             self._collect()
@@ -68,8 +68,8 @@ class PartWriter:
             limit = lo + shards.VERTICES_PER_PART - first % shards.VERTICES_PER_PART
             hi = min(max(int(np.searchsorted(ends, arcs + shards.ARCS_PER_PART, side="right")), lo + 1), limit)
             if hi >= len(ends) and hi != limit and not last:
-                # The next row may still fit. A single row that is too long is whole already, but waits for the next
-                # rows without harm.
+                # The next row may still fit into this part. A single row that is too long could be written already, but
+                # waiting for the next rows does no harm.
                 break
             self._write(first, hi - lo, int(ends[hi - 1]) - arcs)
             lo, arcs = hi, int(ends[hi - 1])
@@ -92,7 +92,7 @@ class PartWriter:
 
 
 def _take(blocks: deque[np.ndarray], count: int) -> np.ndarray:
-    """The first ``count`` values, which leave the queue; at least one block stays."""
+    """Remove the first ``count`` values from the queue and return them; at least one block stays."""
     taken, missing = [], count
     while missing > len(blocks[0]):
         missing -= len(blocks[0])

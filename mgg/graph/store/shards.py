@@ -1,6 +1,6 @@
-"""One Parquet part of a graph folder: written with pinned options, read back only if its hash agrees.
+"""Reads and writes one Parquet part of a graph folder: fixed options for writing, a hash check for reading.
 
-docs/format.md is the contract of the files.
+docs/format.md specifies the files.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mgg.graph.manifest import ARC_KINDS, Shard
 
 Kind = Literal["offsets", "adjacency", "weights", "arc_types", "features", "labels", "tasks", "splits", "ids"]
 
-#: Vertices of a part of offsets, labels, splits and ids.
+#: Vertices per part of offsets, labels, splits and ids.
 VERTICES_PER_PART = 2**18
-#: Arcs of a part of adjacency, weights and arc_types: as many whole rows as fit, at least one, and never more vertices
-#: than one of those parts has; so each of them can be cut without knowing the arcs before it.
+#: Arcs per part of adjacency, weights and arc_types: as many whole rows as fit, but at least one. A part never crosses
+#: a multiple of VERTICES_PER_PART, so parts can be cut from there on without knowing the arcs before.
 ARCS_PER_PART = 2**22
-#: Bytes of a part of features or tasks before compression (and never more than VERTICES_PER_PART rows).
+#: Bytes per part of features or tasks before compression (and never more than VERTICES_PER_PART rows).
 FEATURE_BYTES_PER_PART = 2**26
 
-#: Kind -> name of its one column.
+#: Kind -> name of its only column.
 COLUMNS: dict[Kind, str] = {
     "offsets": "offset",
     "adjacency": "neighbor",
@@ -41,7 +41,7 @@ COLUMNS: dict[Kind, str] = {
     "splits": "split",
     "ids": "id",
 }
-#: Kind -> type of its numbers; that of adjacency is the manifest's index_dtype.
+#: Kind -> dtype of its numbers; the adjacency has the manifest's index_dtype.
 DTYPES: dict[Kind, str] = {
     "offsets": "int64",
     "weights": "float32",
@@ -54,7 +54,7 @@ DTYPES: dict[Kind, str] = {
 }
 #: Kinds whose values are rows of fixed width.
 _ROWS = ("features", "tasks")
-#: Pinned, so that the same numbers give the same bytes; no Arrow schema, which readers in other languages lack.
+#: Fixed, so that the same numbers give the same bytes; no Arrow schema, which readers in other languages lack.
 _OPTIONS: dict[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -67,23 +67,23 @@ _OPTIONS: dict[str, Any] = {
 
 
 def part_name(kind: Kind, number: int) -> str:
-    """Path of a part, relative to the graph folder."""
+    """Return the path of a part, relative to the graph folder."""
     return f"{kind}/part-{number:05d}.parquet"
 
 
 def write_part(
     folder: Path, kind: Kind, number: int, values: np.ndarray, *, first: int, rows: int
 ) -> tuple[str, Shard]:
-    """Write one part and return its name and its entry of the manifest.
+    """Write one part and return its name and manifest entry.
 
     Args:
-        folder: the graph folder that is being made.
+        folder: the new graph folder.
         kind: which of the graph's arrays.
-        number: the part's number among its kind.
+        number: the part's number within its kind.
         values: the part's numbers: [rows + 1] offsets, [arcs] neighbors, weights or types, [rows, width] features
             or tasks, [rows] labels, splits or ids.
         first: first vertex of the part.
-        rows: vertices of the part.
+        rows: number of vertices of the part.
     """
     column, metadata = _column(kind, values)
     table = pa.table([column], schema=pa.schema([pa.field(COLUMNS[kind], column.type, nullable=False)]))
@@ -99,18 +99,18 @@ def write_part(
 
 
 def read_part(path: Path, kind: Kind, shard: Shard, dtype: str, width: int = 0, *, verify: bool = True) -> np.ndarray:
-    """The numbers of one part, as :func:`write_part` got them.
+    """Read the numbers of one part, in the shape that :func:`write_part` takes.
 
     Args:
         path: the file.
         kind: which of the graph's arrays.
-        shard: the part's entry of the manifest.
-        dtype: type of the numbers.
+        shard: the part's manifest entry.
+        dtype: dtype of the numbers.
         width: number of columns of features or tasks.
         verify: compare the file's hash with the manifest's.
 
     Raises:
-        InputError: the file is missing, unreadable, not as long as or different from what the manifest says.
+        InputError: the file is missing, unreadable, or differs from its manifest entry.
     """
     try:
         data = path.read_bytes()
@@ -132,12 +132,12 @@ def read_part(path: Path, kind: Kind, shard: Shard, dtype: str, width: int = 0, 
 
 
 def _encoding(kind: Kind) -> dict[str, str]:
-    """Ascending offsets pack well as differences; the other numbers do not."""
+    """Return the column encoding: ascending offsets compress well as differences; the other numbers do not."""
     return {COLUMNS[kind]: "DELTA_BINARY_PACKED" if kind == "offsets" else "PLAIN"}
 
 
 def _column(kind: Kind, values: np.ndarray) -> tuple[pa.Array, dict[str, str]]:
-    """The part's column and the file's key-value metadata."""
+    """Return the part's column and the file's key-value metadata."""
     if kind not in _ROWS:
         return to_arrow(values), {}
     rows, width = values.shape

@@ -1,4 +1,4 @@
-"""OGB: the node-property data sets of the Open Graph Benchmark, as their zip archives unpack.
+"""OGB: the node-property data sets of the Open Graph Benchmark, in the layout of their zip archives.
 
 W. Hu et al., "Open Graph Benchmark: Datasets for Machine Learning on Graphs", NeurIPS 2020 (ogb.stanford.edu).
 """
@@ -29,21 +29,22 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 
 @loader("ogb")
 def load(path: Path) -> StreamedGraph:
-    """Read the folder ``NAME`` with ``raw`` and ``split``, or the folder that holds it.
+    """Read the folder ``NAME`` with ``raw`` and ``split``, or the folder that contains it.
 
-    Arcs are those that the files list: reverses that OGB would add are not here. A label column of class numbers gives
-    labels (nan: unlabeled), several of 0 and 1 give tasks. Features are the nodes'; where only arcs have some, the mean
-    over a node's arcs in both directions. The split is the only one under ``split``.
+    The arcs are those in the files, without the reverses that OGB would add. A label column of class numbers gives
+    labels (nan: unlabeled), several columns of 0 and 1 give tasks. Features are the nodes' features; if only arcs have
+    features, each node gets the mean over its arcs in both directions. The split is the only one under ``split``.
 
-    Three forms: CSV; ``data.npz``; and CSV of several node types (ogbn-mag), which becomes one graph with typed arcs:
-    node types follow each other in alphabetical order, relation r is the r-th (head, relation, tail) in alphabetical
-    order, features of node types that have none are zeros, and labels and split are those of the one type that has any.
+    There are three forms: CSV; ``data.npz``; and CSV of several node types (ogbn-mag), which becomes one graph with
+    typed arcs. There, node types follow each other in alphabetical order, and relation r is the r-th (head, relation,
+    tail) in alphabetical order. Node types without features get zeros. Labels and split come from the only type that
+    has them.
 
-    Other files of ``raw`` (``node_year.csv.gz``, features of arcs beside those of nodes) and other members of
-    ``data.npz`` are not read, which is told.
+    Other files of ``raw`` (``node_year.csv.gz``, features of arcs if nodes have features) and other members of
+    ``data.npz`` are listed as ignored.
 
     Raises:
-        InputError: names the file that is missing or has another number of lines than the counts say. The streams'
+        InputError: names the file that is missing or whose number of lines differs from the counts. The streams'
             errors name file and line.
     """
     raw = _raw(path)
@@ -69,7 +70,7 @@ def _raw(path: Path) -> Path:
 
 
 def _only_folder(path: Path) -> Path | None:
-    """The only folder in ``path``; None if there is no ``path``."""
+    """Return the only folder in ``path``; None if ``path`` does not exist."""
     if not path.is_dir():
         return None
     found = sorted(entry for entry in path.iterdir() if entry.is_dir())
@@ -107,7 +108,7 @@ def _load_csv(raw: Path) -> StreamedGraph:
 
 
 def _unread(raw: Path, read: set[str]) -> list[str]:
-    """The files of a folder, by their paths in it, that are not among those ``read``; hidden ones aside."""
+    """Return the paths in a folder of its files that are not in ``read``, hidden files excepted."""
     files = (file.relative_to(raw) for file in sorted(raw.rglob("*")) if file.is_file())
     return [str(file) for file in files if str(file) not in read and not any(part[0] == "." for part in file.parts)]
 
@@ -117,9 +118,9 @@ class _Typed:
     """A data set of several node types.
 
     Attributes:
-        raw: its folder.
+        raw: its folder ``raw``.
         types: number of nodes of each type, in alphabetical order.
-        first: node of each type's first one.
+        first: the graph's id of each type's first node.
         relations: head type, relation and tail type, in alphabetical order.
     """
 
@@ -169,7 +170,7 @@ class _Typed:
         return StreamedGraph(arcs, self.features(), labels, splits, columns=told)
 
     def size(self, folder: Path) -> int:
-        """Number of nodes of the type that a folder is called after."""
+        """Return the number of nodes of the type that gives a folder its name."""
         if folder.name not in self.types:
             raise InputError(f"{folder}: {folder.name!r} is no node type; {_TYPES} has {', '.join(self.types)}")
         return self.types[folder.name]
@@ -187,7 +188,7 @@ class _Typed:
             )
 
     def labels(self, folder: Path) -> np.ndarray:
-        """int32 [nodes]."""
+        """Return the labels, int32 [nodes]."""
         found, tasks = ogb_csv.labels(folder / _LABELS, self.size(folder))
         if found is None or tasks is not None:
             raise InputError(f"{folder}: several label columns; a graph of node types may have one")

@@ -18,14 +18,14 @@ from mgg.graph.io.npz import Header, Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.sources.ogb.csv import MOST_NODES, classes, tasks
 
-#: Numbers of a block of features or labels.
+#: Numbers per block of features or labels.
 BLOCK_NUMBERS = 2**22
 
 _EDGES, _FEATURES, _LABEL = "edge_index", "node_feat", "node_label"
 
 
 def load_binary(raw: Path) -> StreamedGraph:
-    """The graph of ``data.npz`` and ``node-label.npz``, without a split.
+    """Read the graph of ``data.npz`` and ``node-label.npz``, without a split.
 
     Raises:
         InputError: a member is missing, or its shape does not fit the counts.
@@ -67,10 +67,10 @@ def _arcs(file: Path, header: Header, nodes: int) -> Iterator[Arcs]:
 
 
 def _rows(file: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Both rows of the member at once, by two readers.
+    """Read both rows of the member at once, with two readers.
 
-    A compressed member cannot be entered in the middle: the second reader unpacks and drops the first row on its
-    way, so the first row is unpacked twice. In return nothing is written to disk and memory stays constant.
+    A compressed member cannot be read from the middle: the second reader unpacks and drops the first row, so the first
+    row is unpacked twice. In return nothing is written to disk and memory stays constant.
     """
     arcs, size = header.shape[1], header.dtype.itemsize
     with _member(file, 2 * arcs * size) as first, _member(file, 2 * arcs * size) as second:
@@ -81,7 +81,7 @@ def _rows(file: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def _interleaved(file: Path, header: Header) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Both rows of a member that is stored column by column: pair by pair."""
+    """Read both rows of a member that is stored column by column, that is pair by pair."""
     arcs, size = header.shape[1], header.dtype.itemsize
     with _member(file, 2 * arcs * size) as member:
         for lo in range(0, arcs, CHUNK_ARCS):
@@ -91,7 +91,7 @@ def _interleaved(file: Path, header: Header) -> Iterator[tuple[np.ndarray, np.nd
 
 @contextmanager
 def _member(file: Path, size: int) -> Iterator[IO[bytes]]:
-    """The edges' member, behind its header: at its last ``size`` bytes."""
+    """Open the edges' member after its header, at its last ``size`` bytes."""
     try:
         with zipfile.ZipFile(file) as archive:
             info = archive.getinfo(f"{_EDGES}.npy")
@@ -135,7 +135,7 @@ def _features(file: Path, header: Header | None, nodes: int) -> FeatureStream | 
 
 
 def _labels(file: Path, nodes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels int32 [nodes], or tasks uint8 [nodes, tasks] where there are several columns."""
+    """Return labels int32 [nodes], or tasks uint8 [nodes, tasks] if there are several columns."""
     with Npz(file) as archive:
         header = archive.header(_LABEL)
         shape = header.shape if len(header.shape) == 2 else (*header.shape, 1)

@@ -1,4 +1,4 @@
-"""The ``.csv.gz`` files of an OGB data set: headerless tables of numbers, a line a node or an arc."""
+"""The ``.csv.gz`` files of an OGB data set: headerless tables of numbers, one line per node or arc."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mgg.graph.check import UNKNOWN, split_vector
 from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
 from mgg.graph.sources import Arcs, FeatureStream
 
-#: Rows of a block of features that are computed or zero.
+#: Rows per block of features that are computed or zero.
 ROWS = 2**16
-#: Most nodes of a graph, and most arcs that a file may announce.
+#: Maximum nodes of a graph, and maximum arcs that a file may announce.
 MOST_NODES = 2**32
 MOST_ARCS = 2**62
 
@@ -24,10 +24,10 @@ _ENDS = Layout((Column("source"), Column("target")), ",", comments=b"")
 
 
 def count(file: Path, most: int = MOST_ARCS) -> int:
-    """The only number of a ``num-*-list.csv.gz``.
+    """Return the only number of a ``num-*-list.csv.gz``.
 
     Raises:
-        InputError: it is above ``most``, or the file holds several (a collection of graphs) or none.
+        InputError: the number is above ``most``, or the file has several (a collection of graphs) or none.
     """
     layout = Layout((Column("count"),), ",", comments=b"")
     found: list[int] = []
@@ -55,11 +55,11 @@ def arcs(
         sources: number of nodes that u may name.
         targets: number of nodes that v may name.
         expected: number of lines.
-        offsets: node of the first source and of the first target.
+        offsets: the graph's ids of the first source and of the first target.
         relation: type of all arcs, or None.
 
     Raises:
-        InputError: names the line that is wrong, or how many are there.
+        InputError: names the wrong line, or states how many lines there are.
     """
     for rows in counted(read_rows(file, _ENDS), file, expected, "num-edge-list.csv.gz"):
         ends = [rows.ids(0, 0, sources - 1), rows.ids(1, 0, targets - 1)]
@@ -69,7 +69,7 @@ def arcs(
 
 
 def table(file: Path, expected: int, announced: str, name: str = "feature") -> FeatureStream:
-    """The float32 rows of a file of ``expected`` lines, as many as the file ``announced`` says; finite."""
+    """Stream the finite float32 rows of a file of ``expected`` lines, the number in the file ``announced``."""
     width = _width(file)
     layout = Layout(tuple(Column(f"{name} {i}", "float32") for i in range(width)), ",", comments=b"")
 
@@ -81,7 +81,7 @@ def table(file: Path, expected: int, announced: str, name: str = "feature") -> F
 
 
 def labels(file: Path, nodes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels int32 [nodes] of a ``node-label.csv.gz`` with one column, or tasks uint8 [nodes, columns] with several."""
+    """Read a ``node-label.csv.gz``: labels int32 [nodes] from one column, or tasks uint8 [nodes, columns]."""
     width = _width(file)
     layout = Layout(tuple(Column(f"label {i}", "float64", empty=True) for i in range(width)), ",", comments=b"")
     convert = classes if width == 1 else tasks
@@ -94,7 +94,7 @@ def labels(file: Path, nodes: int) -> tuple[np.ndarray | None, np.ndarray | None
 
 
 def classes(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
-    """int32: labels from numbers [rows, 1], -1 where they are nan; raises ``error(row, problem)`` if one is none."""
+    """Convert numbers [rows, 1] to labels int32, nan to -1; raises ``error(row, problem)`` for any other number."""
     known = np.where(np.isnan(values), -1, values)
     bad = np.argwhere((known != np.floor(known)) | (known < -1) | (known >= np.iinfo(np.int32).max))
     if bad.size:
@@ -103,7 +103,7 @@ def classes(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.n
 
 
 def tasks(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.ndarray:
-    """uint8: 0, 1, or 255 where numbers [rows, tasks] are nan; raises ``error(row, problem)`` for any other."""
+    """Convert numbers [rows, tasks] to uint8 0, 1, or 255 for nan; raises ``error(row, problem)`` for any other."""
     known = np.where(np.isnan(values), UNKNOWN, values)
     bad = np.argwhere(~np.isin(known, (0, 1, UNKNOWN)) | (values == UNKNOWN))
     if bad.size:
@@ -112,12 +112,12 @@ def tasks(values: np.ndarray, error: Callable[[int, str], InputError]) -> np.nda
 
 
 def splits(folder: Path, nodes: int, first: int = 0, among: int | None = None) -> np.ndarray:
-    """uint8 [nodes] from ``train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz``.
+    """Read the split from ``train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz``: uint8 [nodes].
 
     Args:
-        folder: holds the three files, a node id a line.
+        folder: has the three files, with one node id per line.
         nodes: number of nodes of the graph.
-        first: the node that the files call 0.
+        first: the graph's id of the files' node 0.
         among: number of nodes that the files may name; None: all.
 
     Raises:
@@ -134,10 +134,10 @@ def splits(folder: Path, nodes: int, first: int = 0, among: int | None = None) -
 
 
 def mean_of_arcs(raw: Path, nodes: int, expected: int) -> FeatureStream:
-    """Features of nodes that only have features of arcs: the mean over a node's arcs, in both directions.
+    """Return node features computed from arc features: the mean over a node's arcs in both directions.
 
-    As in OGB's baselines for ogbn-proteins, whose arcs are listed once but count both ways; a node without arcs gets
-    zeros. Takes 8 bytes a number.
+    OGB's baselines for ogbn-proteins do the same: its arcs are listed once but count both ways. A node without arcs
+    gets zeros. Takes 8 bytes per number.
     """
     values = table(raw / "edge-feat.csv.gz", expected, "num-edge-list.csv.gz")
     return FeatureStream(partial(_means, raw / "edge.csv.gz", values, nodes, expected), values.width)
@@ -154,7 +154,7 @@ def _means(edges: Path, values: FeatureStream, nodes: int, expected: int) -> Ite
 
 
 def _side_by_side(first: Iterator[np.ndarray], second: Iterator[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of as many rows from both; both have equally many in all, or raise an error themselves."""
+    """Yield blocks of equally many rows from both, which have the same total or raise an error themselves."""
     one, other = next(first, None), next(second, None)
     while one is not None and other is not None:
         count = min(len(one), len(other))
@@ -175,7 +175,7 @@ def _add(sums: np.ndarray, counts: np.ndarray, pairs: np.ndarray, rows: np.ndarr
 
 
 def _width(file: Path) -> int:
-    """Number of fields of the first line that is not blank."""
+    """Return the number of fields of the first line that is not blank."""
     first = next((line for _, line in lines(file) if line.strip()), None)
     if first is None:
         raise InputError(f"{file}: is empty")
@@ -183,5 +183,5 @@ def _width(file: Path) -> int:
 
 
 def names(file: Path) -> list[tuple[int, list[str]]]:
-    """Line number and fields of every line of a small file of names."""
+    """Return the line number and fields of every line of a small file of names."""
     return [(number, [field.strip() for field in line.split(",")]) for number, line in lines(file) if line.strip()]
