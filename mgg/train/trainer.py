@@ -98,7 +98,6 @@ class Trainer:
                 (see ``mgg.model.activations``), or ``auto``: keep all if they fit, else the cheapest way that does.
             memory_per_pe: limit on the predicted bytes per PE; None: the free memory.
         """
-        world.measure_memory()
         self._timeline = world.timeline() if phases else None
         if self._timeline is not None:
             world = phased_world(world, self._timeline)
@@ -120,6 +119,7 @@ class Trainer:
         learned, copies = self._targets, memory.copies(world, self.settings.optimizer, saves=saves)
         asked, how = (activations, memory_per_pe), (technique, options, dtype)
         self.need, stages = decide(world, layout, self._chain, how, given, learned, turned, copies, asked)
+        world.measure_memory()  # not that of measuring the machine
         self._staged, self.activations, self._allowed = Staged(world, stages), modes_by_name(stages), memory_per_pe
         self._targets.place(world)
         self._x: Any = None
