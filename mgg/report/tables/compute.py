@@ -33,7 +33,7 @@ PHASES = ("aggregate", "dense", "communication", "other")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
-    """Compute the sorted rows of every table in ``columns.TABLES`` but choices, figures and knobs; empty without records."""
+    """Compute sorted rows of every table in ``columns.TABLES`` but choices, figures, knobs; empty without records."""
     aggregate = _aggregate(collection.timings)
     training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
     return {
