@@ -25,8 +25,8 @@ GPU_NODES = {}
 def hand_on_allocation():
     """Keep the Slurm variables that mpiexec reads to start ranks on all nodes of its job.
 
-    The plugin takes Slurm's variables away from the Snakemake that runs a job's command. The one around it sets these
-    aside under another name, and they are taken back here.
+    The plugin removes Slurm's variables from the Snakemake that runs a job's command. The Snakemake around it saves them
+    under another name, and this function restores them.
     """
     for name in ALLOCATION:
         if workflow.is_main_process:
@@ -119,8 +119,8 @@ def refuse_uneven_ranks():
 def launcher(rulename):
     """Parameter function: the launcher of the PEs, empty for one process on this host.
 
-    srun starts a single one, too: what Slurm has to say (that the time is over) it says to what srun has started. It has
-    to be told everything, because it hardly looks at what its job asked for.
+    srun also starts a single PE, because Slurm sends its messages (such as that time is over) to what srun started. Its
+    options state everything, because srun hardly uses the job's own requests.
     """
 
     def command(wildcards, resources):
