@@ -49,7 +49,7 @@ def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
 
     Args:
         path: the folder to make or replace.
-        kind: what the folder is; a folder that holds anything else is never replaced.
+        kind: kind of the folder; a folder with any other contents is never replaced.
 
     Raises:
         InputError: ``path`` exists and is neither empty nor a folder of this kind, or its parent cannot be written.

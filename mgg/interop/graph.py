@@ -349,7 +349,7 @@ def run(
             " folder of a graph in memory, mgg partition and mgg layout make a layout of that"
         ).on_every_pe()
     threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS_PER_PE)  # as all dense products of a CPU PE
+    torch.set_num_threads(THREADS_PER_PE)  # as for all dense products of a CPU PE
     try:
         return launch_script(backend, lambda: layouts.read_manifest(folder).pes, pe)
     finally:

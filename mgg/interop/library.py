@@ -133,7 +133,7 @@ class LibraryTrainer:
     def _epoch(self, epoch: int) -> tuple[float, Scores]:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.settings, epoch, self._epochs)
-        torch.manual_seed(1_000_003 * self._seed + epoch)  # so that a resumed run drops what it would have dropped
+        torch.manual_seed(1_000_003 * self._seed + epoch)  # a resumed run draws the same dropout masks
         self._twin.train()
         return self._steps(epoch), self._evaluate(epoch)
 

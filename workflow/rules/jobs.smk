@@ -38,20 +38,20 @@ class Jobs(logging.Handler):
             ]
             if found:
                 write_lines(JOBS, sorted(found, key=lambda record: (record.rule, *record.wildcards.values())))
-        except Exception as error:  # whatever another version of Snakemake keeps elsewhere
+        except Exception as error:  # other versions of Snakemake may store these elsewhere
             logger.warning(f"{JOBS}: not written ({error}): the report does not say when jobs ran and what they used")
 
     def record(self, job, before):
         """Return a job's record, completed from an earlier record of the same execution."""
         bench = benchmark_of(job)
-        if job.rule.name in workflow._localrules:  # asks nobody for anything
+        if job.rule.name in workflow._localrules:  # requests no resources
             bench = {name: value for name, value in bench.items() if name not in ("resources", "threads")}
         slurm_job, submitted = self.submitted.get(job.jobid, (None, None))
         if slurm_job and "resources" in bench:
             # The Snakemake inside a Slurm job does not know attempts that lacked memory or time.
             bench["resources"] |= {name: job.resources.get(name) for name in ("mem_mb", "runtime")}
         fields = {
-            "stage": Path(str(job.rule.snakefile)).stem,  # every stage has its file of rules
+            "stage": Path(str(job.rule.snakefile)).stem,  # each stage has its own rule file
             "rule": job.rule.name,
             "wildcards": shown_wildcards(job.wildcards_dict),
             "attempts": job.attempt,

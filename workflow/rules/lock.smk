@@ -81,7 +81,7 @@ def sign(file, *runs):
     file.seek(0)
     file.write("".join(f"{line}\n" for line in lines))
     file.flush()
-    file.truncate()  # only now: a full disk must not take the name that stood there
+    file.truncate()  # last, so that a full disk does not erase the previous name
     os.fsync(file.fileno())
 
 
@@ -89,7 +89,7 @@ def leave(folder, file, run, beating):
     """At the end of a run that is not killed, clean up after its jobs on other nodes and remove its name."""
     beating.set()
     if heartbeat.first_line(file) != owner():
-        return  # taken over by a run that took this one for dead
+        return  # a run that considered this one dead has taken over
     if not run or end_own_jobs(run):
         remove_leftovers(folder)
         file.truncate(0)

@@ -91,7 +91,7 @@ def minutes(need, least=10):
 
 def sets_of_options(section, name):
     """Return how many sets of options a technique's variants have."""
-    from mgg.aggregate import variants  # takes a second: not in jobs that have none
+    from mgg.aggregate import variants  # takes a second, so jobs without variants skip it
 
     return len(variants.expand(name, section.options.get(name, {}), section.variants[name]))
 
@@ -145,7 +145,7 @@ def trained(size):
 
 def table_rows():
     """Return the rows of all tables of stage lookup together."""
-    from mgg.lookup.criteo_like import TABLES  # takes a second: not in jobs of other stages
+    from mgg.lookup.criteo_like import TABLES  # takes a second, so jobs of other stages skip it
 
     return sum(TABLES) * SETTINGS.lookup.scale
 

@@ -14,8 +14,8 @@ from mgg.report.figures.svg import INK, SERIES, draw
 from mgg.report.tables.compute import Rows, group
 from mgg.report.tables.numbers import number
 
-LONGEST = 26  # characters of a label in a figure; the tables have the whole one
-_ROW = 0.185  # inches a bar
+LONGEST = 26  # characters of a label in a figure; tables show it in full
+_ROW = 0.185  # inches per bar
 _WIDE = 30  # ratios that differ by more than this factor are drawn on a logarithmic axis
 
 

@@ -21,8 +21,8 @@ from mgg.report.tables.requests import stage_place
 SHOWN = 4
 #: Largest number of jobs in a run that get one row each.
 ROWS = 48
-_ROW = 0.185  # inches a job
-_LANES = 1.1  # inches that all lanes of a rule take at most
+_ROW = 0.185  # inches per job
+_LANES = 1.1  # largest height of a rule's lanes, inches
 
 
 def parts(jobs: Rows) -> list[Part]:

@@ -204,7 +204,7 @@ def _undecided(fastest: Rows) -> list[tuple[str, str]]:
 
 
 def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
-    """Products on several PEs with a time on 1 PE beside them; and of these those that are faster than all on 1 PE."""
+    """Return the products on several PEs with a time on 1 PE, and those of them faster than all on 1 PE."""
     ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
     rows = [row for row in sound(aggregate) if row["speedup"] and row["pes"] > 1]
     faster = [

@@ -32,7 +32,7 @@ class _Paper(Fixed):
 
 
 def _read(path: Path) -> _Paper:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml if available
     return parsed(_Paper, yaml.load(path.read_text("utf-8"), loader), f"{path}: ")  # nosec B506
 
 

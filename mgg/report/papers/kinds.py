@@ -123,7 +123,7 @@ class Versus(Fixed):
 
     @property
     def memory(self) -> bool:
-        """Whether bytes are compared instead of seconds."""
+        """Return whether bytes are compared instead of seconds."""
         return self.subject.column == MEMORY
 
     def claim(self, *keys: str) -> float | None:
@@ -299,7 +299,7 @@ class Foreseen(Fixed):
     """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions.
 
     Attributes:
-        title, source, machine, says: as of ``Experiment``.
+        title, source, machine, says: as in ``Experiment``.
         methods: the paper's methods and the techniques that represent them; the last is the paper's own.
         printed: the paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
         means: per number of PEs, the paper's geometric means over graphs of each method's time over its own method's.

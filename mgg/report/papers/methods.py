@@ -70,7 +70,7 @@ def _heading(row: Row) -> str:
 def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
     """Return the name, our mean and the paper's mean of each comparison."""
     found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
-    most = {each.rival.name for each in versus if each.claimed == "most"}  # no mean of the paper's
+    most = {each.rival.name for each in versus if each.claimed == "most"}  # the paper gives no mean for these
     return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
 
 

@@ -150,7 +150,7 @@ def _untold(versus: Versus, subject: Row) -> str:
 
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
-    ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
+    ratio = other / max(mine, 1e-9)  # the remaining transfer time may be too short for the clock
     memory = versus.memory
     return {
         "subject": versus.subject.name,
