@@ -1,7 +1,7 @@
 """MGG: full-graph GNN training and distributed SpMM on every GPU of a cluster, or on CPU ranks.
 
-``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report`` are subpackages and, called, the functions of
-``mgg.api``. Nothing of them is imported before it is used.
+``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report`` are subpackages that can also be called: a call runs
+the function of the same name in ``mgg.api``. Each is imported on first use.
 """
 
 import importlib
@@ -15,7 +15,7 @@ _CALLED = ("aggregate", "graph", "report", "train")
 
 
 class _Called(ModuleType):
-    """A subpackage that is called as the function of its name in ``mgg.api``."""
+    """A subpackage whose call runs the function of the same name in ``mgg.api``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self.__wrapped__(*arguments, **options)
@@ -31,14 +31,14 @@ class _Called(ModuleType):
 
 class _Mgg(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
-        """As of every module; the import of a subpackage ends here, whoever asked for it."""
+        """Set a module attribute and make imported subpackages callable; every subpackage import ends here."""
         if name in _CALLED and isinstance(value, ModuleType):
             value.__class__ = _Called
         super().__setattr__(name, value)
 
 
 def __getattr__(name: str) -> Any:
-    """A subpackage that is called, once somebody asks for it."""
+    """Import a callable subpackage on first access."""
     if name not in _CALLED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"mgg.{name}")

@@ -24,10 +24,10 @@ from mgg.errors import InputError
 from mgg.network import NetworkText
 from mgg.schema import MAX_INT64, Closed, Fixed, nearest, parsed
 
-#: Files are called by them, with what made them and where, and file systems take 255 bytes.
+#: File names contain them along with how and where the file was made, and file systems allow 255 bytes.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 Name = Annotated[str, Field(pattern=NAME, description="letters, digits, '_', '.', '-', at most 128")]
-#: A name, or the path of a file: there braces would be Snakemake's, a dash at the front an option's.
+#: A name or a file path. In a path, Snakemake would expand braces, and a leading dash would look like an option.
 ModelName = Annotated[
     str, Field(pattern=rf"{NAME}|^[^{{}}-][^{{}}]*\.py$", description="name of a model, or path of a .py file")
 ]
@@ -43,44 +43,44 @@ Threads = Annotated[
         description="threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
     ),
 ]
-#: More than a machine does in a year, and few enough to count them and to keep their times.
+#: More than a machine does in a year, yet few enough to count them and store their times.
 MAX_EPOCHS, MAX_PRODUCTS = 10**9, 10**6
-#: Three years: as good as never, and operating systems can wait for it.
+#: Three years: practically never, and still a timeout that operating systems accept.
 MAX_SECONDS = 1e8
 Dim = Annotated[int, Field(ge=1, le=MAX_DIM, description="embedding columns")]
 
 
 def with_exponents(value: Any) -> Any:
-    """``value``, as a number if it is one like 5e-4, which YAML 1.1 takes for text."""
+    """Return ``value``, converted to float if it is text like 5e-4, which YAML 1.1 does not read as a number."""
     is_one = isinstance(value, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value)
     return float(value) if is_one else value
 
 
 def scalar(text: str) -> Any:
-    """The YAML scalar that ``text`` is (true, 3, 0.5, 5e-4, null); what is none is text."""
+    """Return ``text`` as a YAML scalar (true, 3, 0.5, 5e-4, null), or unchanged if it is not one."""
     try:
         return with_exponents(yaml.safe_load(text))
-    except (yaml.YAMLError, ValueError):  # the second for 2024-13-45, which looks like a date
+    except (yaml.YAMLError, ValueError):  # ValueError: text like 2024-13-45, which looks like a date
         return text
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(with_exponents)]
 Choice = Scalar | Annotated[list[Scalar], Field(min_length=1)]
 Dtype = Literal["fp32", "bf16"]
-#: What a column of an edge table (the first four) or of a node table may be.
+#: Roles of columns; the first four are for edge tables, the rest for node tables.
 Role = Literal[
     "source", "target", "weight", "type", "id", "label", "split", "train", "validation", "test", "feature", "ignore"
 ]  # fmt: skip
-#: What becomes of arcs that repeat another one, and of those from a node to itself.
+#: How repeated arcs and self-loops are handled.
 Repeats = Literal["first", "sum", "max"]
 Loops = Literal["drop", "keep"]
 Backend = Literal["auto", "simulated", "mpi", "nvshmem"]
-#: How rows of embedding tables are looked up.
+#: Methods for looking up rows of embedding tables.
 LookupSide = Literal["mgg", "direct", "alltoall", "alltoall_tables", "halo"]
 LOOKUP_SIDES: tuple[LookupSide, ...] = get_args(LookupSide)
-#: What becomes of activations (``mgg.train.activations``).
+#: How activations are stored (``mgg.train.activations``).
 Activations = Literal["auto", "keep", "recompute", "host"]
-#: What trains models beside MGG as it is: those of ``mgg.record.Side``.
+#: What can train models besides plain MGG: the other values of ``mgg.record.Side``.
 OtherSide = Literal["unfused", "pyg", "pyg_csr", "pyg_bmm", "pyg_sampled"]
 
 
@@ -92,7 +92,7 @@ class Section(Closed):
 
 
 class Assigned(Fixed):
-    """Values by name that ``--set`` or the config assigns; the text ``none`` is null where a value may be null."""
+    """Named values assigned by ``--set`` or the config; the text ``none`` means null where a value may be null."""
 
     model_config = ConfigDict(strict=True)
 
@@ -535,20 +535,20 @@ def validate(values: Mapping[str, Any]) -> Config:
     """Check ``values`` against the schema.
 
     Raises:
-        InputError: names the first wrong field of the config, what it holds and what is allowed.
+        InputError: a field is wrong; names the first such field, its value and what is allowed.
     """
     return section(Config, values, "config")
 
 
 def section(kind: type[S], values: Mapping[str, Any], source: str) -> S:
-    """``values``, those of ``source``, as a section of the config; raises InputError as ``validate``."""
+    """Parse ``values``, read from ``source``, as a section of the config; raises InputError as ``validate`` does."""
     return parsed(kind, dict(values), f"{source}: ")
 
 
 def refuse_repeats(file: Path) -> None:
-    """Raise InputError, with the line, for a mapping of a YAML (or JSON) file that has a key twice.
+    """Raise InputError, with the line, if a mapping in a YAML (or JSON) file repeats a key.
 
-    YAML's readers take the last one and say nothing. What cannot be read is left to them.
+    YAML readers silently take the last one. Unreadable files pass here, because those readers report them.
     """
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -557,7 +557,7 @@ def refuse_repeats(file: Path) -> None:
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen or not isinstance(node, yaml.CollectionNode):  # an alias is the node that it stands for
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):  # an alias is the same node object
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-#: How the message begins where more host memory would have helped: the workflow asks for more then, and only then.
+#: Start of the message when more host memory would have helped; only then does the workflow request more.
 NOT_ENOUGH_MEMORY = "not enough memory"
 
 
@@ -10,19 +10,19 @@ class MggError(Exception):
     """Base of every error that the command line reports in one line; ``exit_code`` is what the process returns."""
 
     exit_code = 1
-    #: Every PE raises this same error: rank 0 alone speaks, and no PE has to be stopped by force.
+    #: Every PE raises this same error, so only rank 0 prints it and no PE has to be killed.
     everywhere = False
 
-    #: This PE speaks, whatever its rank: others may not know.
+    #: This PE prints the error whatever its rank, because other PEs may not have it.
     alone = False
 
     def by_itself(self) -> Self:
-        """This error, marked as one of a host, which other hosts may not have."""
+        """Return this error, marked as specific to this host."""
         self.alone = True
         return self
 
     def on_every_pe(self) -> Self:
-        """This error, marked as one that every PE raises."""
+        """Return this error, marked as raised by every PE."""
         self.everywhere = True
         return self
 
@@ -40,12 +40,12 @@ class MachineError(MggError):
 
 
 def memory_error(told: str) -> MachineError:
-    """The error where this host has too little memory, or the job may have too little of it; not for that of GPUs."""
+    """Return the error for too little host memory, on the machine or in the job's limit; not for GPU memory."""
     return MachineError(f"{NOT_ENOUGH_MEMORY}: {told}")
 
 
 def gpu_memory_error(error: MemoryError) -> MachineError | None:
-    """The error where a GPU had too little memory (CuPy's own is a MemoryError, too); None where the host had."""
+    """Return the error for too little GPU memory (CuPy raises a MemoryError), or None if host memory ran out."""
     if type(error).__module__.partition(".")[0] != "cupy":
         return None
     return MachineError(f"not enough GPU memory: {error}: use more PEs, fewer columns or another technique")

@@ -1,4 +1,4 @@
-"""Files and folders that appear only when they are whole: temporary name, fsync, rename."""
+"""Atomic writes of files and folders: temporary name, fsync, rename."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from mgg.errors import InputError, MachineError
 
 
 def keep_others_out() -> None:
-    """From here on nothing that this process makes can be written by everybody, whatever its umask was."""
+    """Tighten the umask so that files this process creates are never world-writable."""
     os.umask(os.umask(0o077) | 0o002)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of output folder: the file that each has, and patterns of all entries that one may have."""
+    """A kind of output folder: the marker file it must have, and patterns of the entries it may have."""
 
     marker: str
     members: tuple[str, ...] = ()
 
     def owns(self, folder: Path) -> bool:
-        """Whether ``folder`` holds the marker and nothing that does not belong to this kind."""
+        """Return whether ``folder`` has the marker and only entries of this kind."""
         names = {entry.name for entry in folder.iterdir()}
         allowed = (self.marker, *self.members)
         return self.marker in names and all(any(fnmatch(name, part) for part in allowed) for name in names)
@@ -42,14 +42,14 @@ class Kind:
 
 @contextmanager
 def replace_folder(path: str | Path, kind: Kind) -> Iterator[Path]:
-    """Give a fresh folder beside ``path``; when the block ends without an exception it takes the place of ``path``.
+    """Yield a new folder next to ``path``; it replaces ``path`` when the block ends without an exception.
 
-    A process that is killed leaves at most a hidden folder beside ``path``, which the next writer of ``path`` on the
-    same host removes.
+    A killed process leaves at most a hidden folder next to ``path``. The next writer of ``path`` on the same host
+    removes it.
 
     Args:
         path: the folder to make or replace.
-        kind: what the folder is; a folder that holds anything else is never replaced.
+        kind: kind of the folder; a folder with any other contents is never replaced.
 
     Raises:
         InputError: ``path`` exists and is neither empty nor a folder of this kind, or its parent cannot be written.
@@ -81,27 +81,27 @@ def refuse_foreign(path: Path, kind: Kind) -> None:
 
 
 def check_output(path: str | Path, kind: Kind) -> None:
-    """Raise, before hours of work, what :func:`replace_folder` would; makes the folder around ``path``."""
+    """Raise the errors of :func:`replace_folder` before hours of work; creates the parent folder of ``path``."""
     path = Path(path).resolve()
     refuse_foreign(path, kind)
     check_writable(path)
 
 
 def cache_folder(name: str = "") -> Path:
-    """What may be made again is kept there, for all jobs of a user: $XDG_CACHE_HOME/mgg, or ~/.cache/mgg."""
+    """Return the user's cache folder for data that can be rebuilt: $XDG_CACHE_HOME/mgg, or ~/.cache/mgg."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mgg" / name
 
 
 def check_file_output(path: Path, what: str) -> None:
-    """Raise, before anything is computed, when the file ``path`` cannot be written, into which ``what`` are to go."""
+    """Raise, before anything is computed, if the output file ``path`` for ``what`` cannot be written."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; {what} are written to a file")
     check_writable(path)
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder that ``path`` goes into; raise InputError, or MachineError, when nothing can be written there."""
+    """Create the parent folder of ``path``; raise InputError or MachineError if it is not writable."""
     with _unfinished(path) as probe, _refused(path):
         make_folder(path.parent)
         probe.touch()
@@ -110,7 +110,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _refused(path: Path) -> Iterator[None]:
-    """An OSError in the block means that ``path`` cannot be made: an InputError, unless the disk is full or fails."""
+    """Turn an OSError in the block into InputError for ``path``, or MachineError if the disk is full or fails."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def _refused(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep others out who want to replace a file in the folder of ``path``, where its file system has locks."""
+    """Lock the folder of ``path`` against other writers, if its file system supports locks."""
     with ExitStack() as opened:
         with suppress(OSError):
             handle = os.open(path.parent, os.O_RDONLY)
@@ -133,7 +133,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
-    """Write and fsync one file of a folder that is being made."""
+    """Write and fsync one file of a folder under construction."""
     make_folder(path.parent)
     with path.open("wb") as file:
         file.write(data)
@@ -142,7 +142,7 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace the file ``path`` by ``text``, whole or not at all; makes its folder.
+    """Atomically replace the contents of ``path`` with ``text``; creates its folder.
 
     Raises:
         MachineError: the disk is full or fails.
@@ -160,11 +160,11 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make ``path`` and the folders around it that are missing, and flush to the disk that they are there."""
+    """Create ``path`` and its missing parent folders, and fsync their directory entries."""
     missing = list(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
-        with suppress(PermissionError):  # around it is a folder that may be written but not read
+        with suppress(PermissionError):  # the parent may be writable but not readable
             sync(folder.parent)
 
 
@@ -177,7 +177,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-#: A name of ``_sibling``: what comes before the process, and the process.
+#: Names made by ``_sibling``. Groups: the part before the process id, and the process id.
 _SIBLING = re.compile(r"(\..+)\.(\d+)\.(?:part|old)")
 
 
@@ -185,13 +185,13 @@ def _sibling(path: Path, kind: str) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{kind}")
 
 
-#: What this process is making.
+#: Temporary paths of this process.
 _UNFINISHED: set[Path] = set()
 
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """A name beside ``path`` for what is not whole yet; what still has it after the block is removed."""
+    """Yield a temporary name next to ``path``; anything left under that name after the block is removed."""
     part = _sibling(path, "part").absolute()
     _UNFINISHED.add(part)
     try:
@@ -210,15 +210,15 @@ def _discard(part: Path) -> None:
 
 @atexit.register
 def _discard_all() -> None:
-    """Remove what another Ctrl-C kept, before it was gone, or a thread that still wrote; all threads have ended now."""
+    """Remove temporary files that a second Ctrl-C or a still-writing thread left; at exit all threads have ended."""
     for part in list(_UNFINISHED):
-        if part.name.endswith(f".{os.getpid()}.part"):  # else the parent's of this process
+        if part.name.endswith(f".{os.getpid()}.part"):  # other names belong to the parent process
             _discard(part)
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block. The main thread alone hears it."""
+    """Defer Ctrl-C to the end of the block. Only the main thread receives it."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -234,7 +234,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed writers of ``path`` left behind; writers that live or run on other hosts keep theirs."""
+    """Remove what killed writers of ``path`` on this host left behind."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{re.escape(socket.gethostname())}\.(\d+)\.(part|old)")
     for entry in path.parent.iterdir():
         match = pattern.fullmatch(entry.name)
@@ -243,9 +243,9 @@ def _sweep(path: Path) -> None:
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove what killed writers left anywhere below ``folder``, on any host; those that live on this one keep theirs.
+    """Remove what killed writers on any host left below ``folder``; files of live local processes stay.
 
-    For whoever knows that nobody on another host writes there.
+    Call it only when no process on another host is writing there.
     """
     for root, folders, files in os.walk(folder):
         for name in [*folders, *files]:

@@ -1,4 +1,4 @@
-"""Records of ``mgg describe``: what a graph is like, before and after rabbit order, and what that order took."""
+"""Records of ``mgg describe``: properties of a graph before and after rabbit order, and the time of reordering."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgg.record import Count, Origin, Seconds, Sha256
 
 
 class GraphRecord(Origin):
-    """Facts of one graph. Those of communities, and of rabbit order, are None where they were left out."""
+    """Properties of one graph. Fields on communities and rabbit order are None if these were not computed."""
 
     again: ClassVar[str] = "run mgg describe again"
 

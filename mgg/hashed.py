@@ -1,6 +1,6 @@
-"""Files whose every change must be noticed.
+"""Tamper-evident files.
 
-YAML that ends with its own hash, JSON objects that hold theirs, and JSON lines that name the hash of the line before.
+YAML files end with their own hash, JSON objects contain theirs, and JSON lines name the hash of the previous line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HASHED = re.compile(rb"(.*\n)hash: ([0-9a-f]{64})\n", re.DOTALL)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every hash: a run of digits and an 'e' is a number to some YAML readers."""
+    """A dumper that quotes every hash, because some YAML readers take digits with an 'e' for a number."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
@@ -33,7 +33,7 @@ _Dumper.add_representer(str, _text)
 
 
 def save(path: Path, values: dict[str, Any]) -> str:
-    """Write ``values`` and a last line with the hash of the rest; returns the hash."""
+    """Write ``values`` and a last line with the hash of the rest; return the hash."""
     body = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000).encode()
     digest = hashlib.sha256(body).hexdigest()
     write_file(path, body + f"hash: {digest}\n".encode())
@@ -41,11 +41,11 @@ def save(path: Path, values: dict[str, Any]) -> str:
 
 
 def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
-    """Read a file that ``save`` wrote: its values and its hash.
+    """Read a file that ``save`` wrote; return its values and its hash.
 
     Args:
         path: the file.
-        kind: what the folder around it is, for messages: ``graph`` or ``layout``.
+        kind: kind of the folder that contains it, for messages: ``graph`` or ``layout``.
         command: the command that makes such a folder.
 
     Raises:
@@ -64,7 +64,7 @@ def load(path: Path, kind: str, command: str) -> tuple[Any, str]:
         )
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # Aliases of aliases would grow without end when they are looked at; what we write has none.
+        # Nested aliases can expand exponentially; files that MGG writes have none.
         if b"*" in match[1] and any(
             isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1], Loader=loader)
         ):
@@ -81,26 +81,26 @@ SEAL = "sha256"
 
 
 def sealed(values: dict[str, Any]) -> dict[str, Any]:
-    """``values``, which JSON can hold, and as last field their hash."""
+    """Return ``values`` (JSON-serializable) with their hash as the last field."""
     return values | {SEAL: _json_hash(values)}
 
 
 def unsealed(text: str, where: str, again: str) -> dict[str, Any]:
-    """The values of a JSON object that :func:`sealed` made, without their hash.
+    """Return the values of a JSON object that :func:`sealed` made, without their hash.
 
     Args:
-        text: the object.
-        where: the file, and the line in it, for messages.
-        again: how to get another one, the end of a message: ``run mgg aggregate again``.
+        text: the object as JSON.
+        where: the file and line, for messages.
+        again: how to recreate it, the end of a message: ``run mgg aggregate again``.
 
     Raises:
-        InputError: no such object, one without a hash, or one that was altered.
+        InputError: ``text`` is not such an object, has no hash or was altered.
     """
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno}): {again}") from None
-    except (RecursionError, ValueError):  # of numbers of thousands of digits
+    except (RecursionError, ValueError):  # ValueError: numbers of thousands of digits
         raise InputError(f"{where}: not JSON that MGG writes: {again}") from None
     if not isinstance(values, dict):
         raise InputError(f"{where}: no JSON object: {again}")
@@ -111,12 +111,12 @@ def unsealed(text: str, where: str, again: str) -> dict[str, Any]:
     return values
 
 
-#: Fields of a line: the hash of the line before it (None: it is the first), and that no line follows.
+#: Fields of a line: the hash of the previous line (None in the first), and a mark on the last line.
 PREVIOUS, LAST = "previous", "last"
 
 
 def lines(objects: Iterable[dict[str, Any]]) -> str:
-    """JSON lines of objects, whose order and number are part of their hashes."""
+    """Return ``objects`` as JSON lines whose hashes cover their order and number."""
     written: list[dict[str, Any]] = []
     objects = list(objects)
     for number, values in enumerate(objects, 1):
@@ -126,15 +126,15 @@ def lines(objects: Iterable[dict[str, Any]]) -> str:
 
 
 def read_lines(text: str, path: str | Path, again: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number of each line that :func:`lines` made, from 1, and its values, without what makes it one of them.
+    """Yield the 1-based number and the values of each line that :func:`lines` made, without the hash fields.
 
     Args:
-        text: the lines; blank ones are left out.
+        text: the lines; blank ones are skipped.
         path: the file, for messages.
         again: as in :func:`unsealed`.
 
     Raises:
-        InputError: as :func:`unsealed`; or a line was taken out, added or moved; names the first that does not follow.
+        InputError: as :func:`unsealed`; or a line was removed, added or moved; names the first line out of sequence.
     """
     before, ended = None, True
     for number, line in enumerate(text.split("\n"), 1):
@@ -153,11 +153,11 @@ def read_lines(text: str, path: str | Path, again: str) -> Iterator[tuple[int, d
 
 
 def _json_hash(values: dict[str, Any]) -> str:
-    """Of the shortest JSON: sorted keys, no spaces, ASCII alone."""
+    """Return the sha256 of ``values`` as compact JSON: sorted keys, no spaces, ASCII only."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def file_hash(path: Path) -> str:
-    """sha256 of a file in hex."""
+    """Return the sha256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""A process shows that it lives: it touches a file, and other hosts see by the file's age when it last did."""
+"""Heartbeats across hosts: a live process keeps touching a file, and other hosts read the file's age."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from typing import IO, Any
 
 from mgg.errors import MachineError
 
-#: Seconds between two touches. Whoever holds a file that has not been touched for ``SILENT`` seconds is dead.
+#: Seconds between two touches. A process counts as dead once its file has not been touched for ``SILENT`` seconds.
 PERIOD = 30.0
 SILENT = 180.0
 
 
 def first_line(file: IO[Any]) -> str:
-    """The first line of the open ``file`` as it stands there now, whoever wrote it."""
+    """Return the current first line of the open ``file``, whichever process wrote it."""
     return os.pread(file.fileno(), 4096, 0).decode(errors="replace").partition("\n")[0]
 
 
 def beat(file: IO[Any], owner: str) -> threading.Event:
-    """Touch the open ``file`` every ``PERIOD`` seconds from here on, until this process ends, however it ends.
+    """Touch the open ``file`` every ``PERIOD`` seconds until this process ends.
 
     Returns:
-        What ends it before, for who is about to change the file.
+        An event that stops the touching; set it before changing the file.
 
-    A process that was away for longer than ``SILENT`` (stopped, or its file server out of reach) may find another one's
-    first line there instead of ``owner``. It counts as dead then: it ends at once, with code 3, and touches nothing
-    more.
+    A process that was silent for longer than ``SILENT`` (stopped, or cut off from its file server) may find another
+    process's first line there instead of ``owner``. It then exits at once with code 3 and touches nothing more.
     """
     over = threading.Event()
 
     def touch() -> None:
         while not over.wait(PERIOD):
-            # A file server that is away comes back, or the run fails where it writes.
+            # A lost file server comes back, or the run fails at its next write.
             with suppress(OSError):
                 holder = first_line(file)
                 if holder != owner and not over.is_set():
@@ -50,12 +49,16 @@ def beat(file: IO[Any], owner: str) -> threading.Event:
 
 
 def silence(file: IO[Any], folder: str | Path) -> float:
-    """Seconds since the open ``file`` was touched, by the clock of the file system that holds it and ``folder``.
+    """Return the seconds since the open ``file`` was touched, by the clock of its file system.
 
-    The clocks of hosts may differ by more than a run is silent.
+    Host clocks are not used, because they may differ by more than ``SILENT``.
+
+    Args:
+        file: the open file.
+        folder: a folder on the same file system.
 
     Raises:
-        OSError: nothing can be made in ``folder``.
+        OSError: no file can be created in ``folder``.
     """
     with tempfile.TemporaryFile(dir=folder) as now:
         return os.fstat(now.fileno()).st_mtime - os.fstat(file.fileno()).st_mtime

@@ -1,4 +1,4 @@
-"""Records of the workflow's jobs, and what jobs say they used."""
+"""Records of the workflow's jobs and of the resources they used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgg.record import RUN_FILE, Origin, Seconds, Used, parsed, read_lines, text
 
 
 class JobRecord(Origin):
-    """A job of the workflow: what it asked for, when it ran, what it used. None: nobody measured or told it."""
+    """A job of the workflow: its requests, times and resource use. None means not measured or not reported."""
 
     again: ClassVar[str] = "remove it, and the workflow writes it anew"
 
@@ -39,16 +39,19 @@ class JobRecord(Origin):
 
 
 class _Using(BaseModel):
-    """Of any record what it tells of its job."""
+    """The field of any record that gives its job's resource use."""
 
     used: Used | None = None
 
 
 def read_used(paths: Iterable[str | Path]) -> Used | None:
-    """The most that the job which wrote ``paths``, records and folders of runs, says it had used; None: it does not.
+    """Return the largest resource use noted in ``paths``, or None if none is noted.
+
+    Args:
+        paths: files of records and run folders that one job wrote.
 
     Raises:
-        InputError: names the file, the line and the field.
+        InputError: a record is invalid; names the file, the line and the field.
     """
     found = []
     for path in map(Path, paths):

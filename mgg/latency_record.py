@@ -1,4 +1,4 @@
-"""Records of ``mgg links --latency``: what transfers take by their size, row by row and at once (CoLa's table 4)."""
+"""Records of ``mgg links --latency``: transfer times by size, row by row and in one piece (CoLa's table 4)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import Field, model_validator
 
 from mgg.record import Count, Machine, Origin, Seconds, Used
 
-#: How bytes move: a request a row, or one for all of them.
+#: How bytes move: one request per row (fine), or one request for all rows (coarse).
 Grain = Literal["fine", "coarse"]
 
 
 class LatencyRecord(Origin):
-    """One size of a transfer between two PEs of a job, all PEs at once, over one class of links."""
+    """Times of one transfer size over one class of links; all PEs of the job transfer at once."""
 
     again: ClassVar[str] = "run mgg links --latency again"
 

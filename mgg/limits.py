@@ -1,4 +1,4 @@
-"""Limits of a process (``ulimit``) that keep MGG from working: found before they break a library, or named after."""
+"""Process limits (``ulimit``) that stop MGG: checked before they break a library, or named in the error afterwards."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from mgg.errors import MachineError
 
-#: Bytes of addresses that every command needs, to load its libraries above all: below that some of them abort or hang.
+#: Bytes of address space that every command needs, mostly for libraries; with less, some of them abort or hang.
 ADDRESSES = 1200 * 2**20
-#: Files that a process opens without being asked twice: a layout of 8 PEs in one process has 400.
+#: Open files that MGG asks for; a layout of 8 PEs in one process needs 400.
 _FILES = 65536
 _SHORT = re.compile("allocate|map segment|thread-local|find/load shared object", re.IGNORECASE)
 
 
 def prepare() -> None:
-    """Let this process open as many files as it may; to be called before any library is loaded.
+    """Raise this process's limit on open files; call it before any library is loaded.
 
     Raises:
-        MachineError: its addresses are too few.
+        MachineError: the limit on address space is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 def lack_behind(error: BaseException) -> MachineError | None:
-    """What of this process's limits an error comes from, whatever it was taken for on its way here; None if of none."""
+    """Return the error about the process limit that caused ``error``, however wrapped, or None if no limit did."""
     for each in _causes(error):
         if isinstance(each, OSError) and each.errno in (errno.EMFILE, errno.ENFILE):
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -44,7 +44,7 @@ def lack_behind(error: BaseException) -> MachineError | None:
             return MachineError("no thread can be started: raise the limit of processes (ulimit -u) or addresses (-v)")
     limit, last = _addresses(), _causes(error)[-1]
     short = isinstance(last, MemoryError) or getattr(last, "errno", None) == errno.ENOMEM
-    # What loads a library says it in words alone.
+    # The dynamic loader reports the cause only in the message text.
     short = short or (isinstance(last, (ImportError, OSError)) and bool(_SHORT.search(str(last))))
     if limit is None or not short:
         return None
@@ -62,7 +62,7 @@ def _of_addresses(limit: int) -> str:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """An error and those that were being handled when it was raised, told or not."""
+    """Return an error and its chain of causes and contexts, suppressed ones included."""
 
     def walk() -> Iterator[BaseException]:
         each: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Records of embedding lookups (``mgg lookup``), and between which batch sizes one side overtakes another."""
+"""Records of embedding lookups (``mgg lookup``), and the batch sizes between which one side overtakes another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mgg.record import Count, Machine, Origin, Seconds, Sha256, Used
 
 
 class LookupRecord(Origin):
-    """One side, width and batch size on one data set.
+    """Timing of one side, width and batch size on one data set.
 
-    It is measured in launches, each with room and tables prepared anew, between which everything else of the job is
-    measured. No two batches of a job are the same unless ``distinct`` says so.
+    The timing is repeated in launches. Each launch allocates buffers and tables anew, and the job measures everything
+    else between two launches. Batches repeat only after ``distinct`` different ones.
     """
 
     schema_version: Literal[1] = 1
@@ -58,26 +58,26 @@ class LookupRecord(Origin):
 
     @property
     def timed(self) -> int:
-        """Timed batches."""
+        """Number of timed batches."""
         return len(self.seconds)
 
     @property
     def rate(self) -> float:
-        """Rows looked up a second."""
+        """Rows looked up per second."""
         return self.indices / self.median
 
     @property
     def remote_share(self) -> float:
-        """The share of indices whose rows another PE owns."""
+        """Share of indices whose rows another PE owns."""
         return self.remote / (self.indices * self.timed)
 
 
 class Crossover(NamedTuple):
-    """One side against another over batch sizes.
+    """Comparison of two sides over batch sizes.
 
     Attributes:
-        side, against: their names.
-        ratios: by batch size, the other's time over the side's: above 1 the side is faster.
+        side, against: names of the two sides.
+        ratios: per batch size, the time of ``against`` over that of ``side``; above 1 ``side`` is faster.
         changes: pairs of neighboring batch sizes between which the faster one changes.
     """
 
@@ -88,10 +88,10 @@ class Crossover(NamedTuple):
 
 
 def crossovers(medians: Mapping[str, Mapping[int, float]]) -> list[Crossover]:
-    """The first side against each other one.
+    """Compare the first side with each other side.
 
     Args:
-        medians: by side, by batch size, the median seconds of a batch.
+        medians: per side and batch size, the median seconds of a batch.
     """
     side, *others = medians or [""]
     return [crossover(side, medians[side], other, medians[other]) for other in others]
@@ -106,7 +106,7 @@ def crossover(side: str, mine: Mapping[int, float], against: str, theirs: Mappin
 
 
 def told(found: Crossover) -> str:
-    """A crossover in words."""
+    """Describe a crossover in words."""
     sizes = list(found.ratios)
     if not sizes:
         return f"{found.side} and {found.against} have no batch size in common"
@@ -119,7 +119,7 @@ def told(found: Crossover) -> str:
 
 
 def by_side(records: Iterable[LookupRecord]) -> dict[str, dict[int, float]]:
-    """What ``crossovers`` takes, of records that differ in side and batch alone."""
+    """Return the argument of ``crossovers`` for records that differ only in side and batch."""
     found: dict[str, dict[int, float]] = {}
     for record in records:
         found.setdefault(record.side, {})[record.batch] = record.median

@@ -1,6 +1,6 @@
-"""Names of results in the workflow's folder: what made a result, and where it was measured, is part of its path.
+"""Names of results in the workflow's folder. A result's path says how it was made and where it was measured.
 
-So no config takes another one's results away, and what was measured in one place does not pass for another's.
+So configs never overwrite each other's results, and results from different places are never mixed up.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from mgg.config import DatasetConfig, PartitionConfig
 from mgg.origin import settings_hash
 
-#: Letters of a place, ``PLACE_PATTERN`` of ``mgg.origin``; longer ones end in a hash.
+#: Maximum letters of a place (``PLACE_PATTERN`` of ``mgg.origin``); longer names are cut and end in a hash.
 _LONGEST_PLACE = 40
-#: Letters that stand for everything: 2^32 values tell the results of one folder apart.
+#: Hex digits of a hash in a name: 2^32 values suffice for the results of one folder.
 _DIGITS = 8
 
 
 def short_hash(facts: Mapping[str, Any]) -> str:
-    """The first letters of the sha256 of ``facts``."""
+    """Return the first hex digits of the sha256 of ``facts``."""
     return settings_hash(facts)[:_DIGITS]
 
 
 def recipe(name: str, options: DatasetConfig, *, scale: float = 1.0, content: str | None = None) -> str:
-    """How the graph of a data set is made, as the end of its folder's name: ``scale0.004-rabbit-1a2b3c4d``.
+    """Return the end of a graph folder's name, which says how the graph is made: ``scale0.004-rabbit-1a2b3c4d``.
 
     Args:
         name: the data set.
-        options: how it is made. Those at their defaults do not count, so a new option leaves all names as they are.
-        scale: ``graph.scale`` of the config, a factor on the scale of generators; 1 for all else.
-        content: of files of one's own a hash of what is in them; where they lie does not count.
+        options: how it is made. Options at their defaults do not count, so adding an option keeps existing names.
+        scale: ``graph.scale`` of the config, a factor on the scale of generators; 1 for other data sets.
+        content: hash of the contents of the user's own files, whose location does not count.
     """
     given = options.model_dump(mode="json", exclude_defaults=True, exclude={"source", "scale"})
     factor = (options.scale or 1.0) * scale
@@ -42,15 +42,15 @@ def recipe(name: str, options: DatasetConfig, *, scale: float = 1.0, content: st
 
 
 def split_name(partition: PartitionConfig) -> str:
-    """How graphs are divided, as the name of a folder: ``edge_balanced-w8-d64``."""
+    """Return the folder name for a partition config: ``edge_balanced-w8-d64``."""
     return f"{partition.scheme}-w{partition.workgroup}-d{partition.dim}" + "-cover" * partition.cover
 
 
 def place_name(*facts: Any) -> str:
-    """Where and on what a job runs, as the name of a folder: ``slurm-gpus-h200-srun``.
+    """Return the folder name for where and on what a job runs: ``slurm-gpus-h200-srun``.
 
     Args:
-        facts: scheduler, kind of device, its model, launcher and so on; those that are empty are left out.
+        facts: scheduler, kind of device, its model, launcher and so on; empty ones are left out.
     """
     words = [re.sub(r"[^A-Za-z0-9.]+", "_", str(fact or "")).strip("_") for fact in facts]
     name = "-".join(filter(None, words))
@@ -61,10 +61,10 @@ def place_name(*facts: Any) -> str:
 
 
 def is_own_model(model: str) -> bool:
-    """Whether ``model`` is the path of a file of the user's own rather than a name."""
+    """Return whether ``model`` is the path of the user's own file rather than a name."""
     return "/" in model or model.endswith(".py")
 
 
 def model_name(model: str) -> str:
-    """What ``model`` is called in records and results: of a file of the user's own its name without ``.py``."""
+    """Return the name of ``model`` in records and results; the user's own file is named without ``.py``."""
     return PurePath(model).stem if is_own_model(model) else model

@@ -1,4 +1,4 @@
-"""Networks that are emulated, as users write them: ``20GB/s,5us``."""
+"""Emulated networks in the notation of users: ``20GB/s,5us``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ByteSize, TypeAdapter, ValidationError, WithJsonSchema
 
-#: Seconds of a unit of latency.
+#: Seconds per unit of latency.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-#: The largest bandwidth, bytes a second, and latency, seconds: as of links that are given.
+#: Largest bandwidth (bytes per second) and latency (seconds), the same limits as for configured links.
 _FASTEST, _LONGEST = 1e15, 1.0
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network between workgroups, in which every PE has a port of its own, in both directions at once.
+    """A network between workgroups in which every PE has its own full-duplex port.
 
     Attributes:
-        bandwidth: bytes a second of a port.
+        bandwidth: bytes per second of a port.
         latency: seconds from the last byte's departure to its arrival.
     """
 
@@ -28,10 +28,10 @@ class Network:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The network of ``20GB/s,5us``, or ``200Gbit/s,5us``.
+        """Parse text like ``20GB/s,5us`` or ``200Gbit/s,5us``.
 
         Raises:
-            ValueError: anything else, or values that no network has.
+            ValueError: the text has another form, or its values are out of range.
         """
         rate, _, delay = (part.strip() for part in text[:80].partition(","))
         found = re.fullmatch(rf"(\d+(?:\.\d+)?) *({'|'.join(_UNITS)})", delay)
@@ -46,7 +46,7 @@ class Network:
         return cls(float(amount), float(found[1]) * _UNITS[found[2]])
 
     def __str__(self) -> str:
-        """What records and the report call it: ``emulated 20 GB/s, 5 us``."""
+        """Return the name in records and the report: ``emulated 20 GB/s, 5 us``."""
         return f"emulated {self.bandwidth / 1e9:g} GB/s, {self.latency * 1e6:g} us"
 
 
@@ -55,7 +55,7 @@ def _parsed(text: str) -> str:
     return text
 
 
-#: The text of a network, checked.
+#: Validated text of a network.
 NetworkText = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": rf"^[0-9.]+ *[A-Za-z]+/s *, *[0-9.]+ *({'|'.join(_UNITS)})$"}),

@@ -1,4 +1,4 @@
-"""Arrays as ``.npy`` files, known by their hash."""
+"""Arrays in ``.npy`` files, verified by their hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgg.files import write_file
 
 
 def save(path: Path, values: np.ndarray) -> str:
-    """Write and fsync an array of any shape and plain dtype; returns the file's sha256 in hex."""
+    """Write and fsync an array of any shape and plain dtype; return the file's sha256 in hex."""
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     write_file(path, file.getbuffer())
@@ -21,12 +21,12 @@ def save(path: Path, values: np.ndarray) -> str:
 
 
 def load(path: Path, sha256: str, advice: str) -> np.ndarray:
-    """Read what :func:`save` wrote.
+    """Read an array that :func:`save` wrote.
 
     Args:
         path: the file.
         sha256: what :func:`save` returned.
-        advice: what to do where the file is wrong, the end of the error's line.
+        advice: what to do if the file is wrong, the end of the error message.
 
     Raises:
         InputError: the file is missing, altered or no ``.npy`` file of numbers; names it.
@@ -37,5 +37,5 @@ def load(path: Path, sha256: str, advice: str) -> np.ndarray:
             raise InputError(f"{path}: truncated or altered since it was written: {advice}")
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error  # without the path once more
+        reason = getattr(error, "strerror", None) or error  # strerror does not repeat the path
         raise InputError(f"{path}: not readable ({reason}): {advice}") from None

@@ -1,4 +1,4 @@
-"""Where a record comes from: the run, the time, the MGG, the settings and the machine (docs/format.md, "Origin")."""
+"""Origin of a record: run, time, MGG version, settings and machine (docs/format.md, "Origin")."""
 
 from __future__ import annotations
 
@@ -20,36 +20,35 @@ from typing import Any
 from mgg import __version__
 from mgg.errors import InputError
 
-#: Variables by which whoever starts several commands says that they are one run, which settings they are of, and where
-#: and on what they run.
+#: Environment variables that group several commands into one run and give its settings and its place.
 RUN_ID, CONFIG_HASH, PLACE = "MGG_RUN_ID", "MGG_CONFIG_HASH", "MGG_PLACE"
 RUN_PATTERN: str = r"^[A-Za-z0-9._-]{1,64}$"
 HASH_PATTERN: str = r"^[0-9a-f]{64}$"
 PLACE_PATTERN: str = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
-#: What only says where results go and what is shown of them.
+#: Options that only affect where results go and what is shown.
 _NO_SETTINGS = {"out", "as_json", "replace", "resume", "progress", "tensorboard"}
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 class _Command:
-    """What this process runs."""
+    """The run of this process."""
 
     run_id = secrets.token_hex(8)
     config_hash: str | None = None
 
 
 def share(settings: Mapping[str, Any]) -> None:
-    """From here on what this process and those that it starts record is of one run, over these ``settings``."""
+    """Make all records of this process and its children part of one run with these ``settings``."""
     os.environ.setdefault(RUN_ID, _Command.run_id)
     os.environ[CONFIG_HASH] = settings_hash(settings)
     begin("", {})
 
 
 def begin(command: str, options: Mapping[str, Any]) -> None:
-    """A command begins: its records are of one run, and its ``options`` are their settings.
+    """Start a command: its records form one run, and its ``options`` are their settings.
 
     Raises:
-        InputError: the environment's run, hash or place is none.
+        InputError: the run, hash or place in the environment is malformed.
     """
     for name, pattern in ((RUN_ID, RUN_PATTERN), (CONFIG_HASH, HASH_PATTERN), (PLACE, PLACE_PATTERN)):
         if name in os.environ and not re.fullmatch(pattern, os.environ[name]):
@@ -60,20 +59,20 @@ def begin(command: str, options: Mapping[str, Any]) -> None:
 
 
 def _is_path(value: Any) -> bool:
-    """Records name graphs and layouts by their hashes, wherever they lie."""
+    """Return whether ``value`` is paths; these are no settings, as records name graphs and layouts by hash."""
     return isinstance(value, Path) or (isinstance(value, (tuple, list)) and any(isinstance(v, Path) for v in value))
 
 
 def settings_hash(settings: Mapping[str, Any]) -> str:
-    """sha256 of settings as JSON with sorted keys."""
+    """Return the sha256 of settings as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def origin(hosts: Iterable[str] = ()) -> dict[str, str | None]:
-    """The fields of a record (``mgg.record.Origin``) that say where it comes from, as of now.
+    """Return the current values of a record's origin fields (``mgg.record.Origin``).
 
     Args:
-        hosts: ``this_host`` of the hosts that the record was measured on; by default of this one.
+        hosts: ``this_host`` of each host the record was measured on; default: this host.
     """
     return {
         "run_id": _Command.run_id,
@@ -87,13 +86,13 @@ def origin(hosts: Iterable[str] = ()) -> dict[str, str | None]:
 
 @cache
 def commit() -> str | None:
-    """The commit of MGG's sources, with ``-dirty`` where they were changed since; None where nothing tells."""
+    """Return the commit of MGG's sources, with ``-dirty`` if they were changed since; None if unknown."""
     with suppress(metadata.PackageNotFoundError, ValueError):
         installed = metadata.distribution("mgg").read_text("direct_url.json")
         if found := json.loads(installed or "{}").get("vcs_info", {}).get("commit_id"):
             return str(found)
     root = Path(__file__).parents[1]
-    if not (root / ".git").exists():  # around an installed MGG there may be the repository of something else
+    if not (root / ".git").exists():  # an installed MGG may lie inside an unrelated repository
         return None
     status = ["status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", "mgg", "kernels"]
     try:
@@ -109,12 +108,13 @@ def commit() -> str | None:
 
 
 def this_host(gpus: Iterable[str] = ()) -> str:
-    """The id of a host: of its processor, cores, memory and GPU models, whatever part of them a job was given.
+    """Return the id of this host: a hash of its processor, core count, memory and GPU models.
 
-    Hosts that are alike in all of these have the same; so has a host after its software has changed.
+    The id covers the whole host, not only the job's share. Hosts with equal hardware have equal ids, and software
+    changes do not alter the id.
 
     Args:
-        gpus: models of GPUs that the job has, for hosts whose driver does not list them.
+        gpus: models of the job's GPUs, for hosts whose driver does not list them.
     """
     models = {model for model in gpus if model}
     for file in _GPUS.glob("*/information"):
@@ -126,7 +126,7 @@ def this_host(gpus: Iterable[str] = ()) -> str:
 
 
 def cpu_model() -> str:
-    """What this host calls its processor."""
+    """Return the name of this host's processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,8 +1,9 @@
-"""Records of the stages partition, aggregate and train, and of the workflow's jobs: the only thing that report reads.
+"""Records of stages partition, aggregate and train and of the workflow's jobs: the only input of the report.
 
-A partition's folder holds a ``PartitionRecord``, that of a training run a ``TrainRecord`` and an ``EpochRecord`` per
-line. Aggregate jobs, ``mgg predict`` and the workflow write JSON lines, one record per line. Each carries its own hash
-and that of the line before it, ``run.json`` those of its folder's files: readers notice any change (docs/format.md).
+A partition's folder holds a ``PartitionRecord``. A training run's folder holds a ``TrainRecord`` and one
+``EpochRecord`` per line. Aggregate jobs, ``mgg predict`` and the workflow write JSON lines, one record per line. Each
+line carries its own hash and that of the previous line, and ``run.json`` the hashes of its folder's files, so readers
+notice any change (docs/format.md).
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ PARTITION_FILE = "partition.json"
 RUN_FILE = "run.json"
 INFERENCE_FILE = "inference.json"
 METRICS_FILE, METRICS_TABLE = "metrics.jsonl", "metrics.parquet"
-#: Of a run's folder: holds the model's file, where it is the user's own.
+#: Subfolder of a run's folder for the user's own model file.
 MODEL_FOLDER = "model"
 
 
 class Frozen(Fixed):
-    """A record: its fields are fixed, unknown ones are refused."""
+    """A record: immutable, and unknown fields are rejected."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -39,7 +40,7 @@ Sha256 = Annotated[str, Field(pattern=HASH_PATTERN)]
 
 
 class Origin(Frozen):
-    """Where a record comes from (``mgg.origin``): by it results of two runs, machines or versions are told apart."""
+    """Origin of a record (``mgg.origin``), which tells results of different runs, machines and versions apart."""
 
     run_id: str = Field(pattern=RUN_PATTERN, description="the run that made it: a command, or all those of a workflow")
     recorded_at: str = Field(
@@ -60,19 +61,19 @@ class Origin(Frozen):
     )
 
 
-#: What may train a model beside MGG as it is: layers of PyTorch Geometric, most of them for some models alone.
+#: What can train a model besides plain MGG: layers of PyTorch Geometric, most of them only for some models.
 Library = Literal["pyg", "pyg_csr", "pyg_bmm", "pyg_sampled"]
 Side = Literal["mgg", "unfused", Library]
-#: Metric of a training -> what it is called.
+#: Display names of training metrics.
 METRIC_NAMES = {"accuracy": "accuracy", "micro_f1": "micro-F1", "roc_auc": "ROC-AUC"}
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class Quality(Frozen):
-    """How good a partition is: balance, cut, halos, and the communication volumes of the CoLa paper.
+    """Quality of a partition: balance, cut, halos, and the communication volumes of the CoLa paper.
 
-    Volumes are bytes of one forward product of ``dim`` fp32 columns, all PEs together; V is all of it, VI the part that
+    Volumes are bytes of one forward product of ``dim`` fp32 columns over all PEs. V is the total, and VI the part that
     crosses between workgroups (CoLa's tables 2 and 3). A halo row is a row of another PE that a PE needs, counted once.
     """
 
@@ -107,7 +108,7 @@ class Quality(Frozen):
 
 
 class Partition(Frozen):
-    """Which PE owns which rows of a graph: a permutation of its nodes (none: as they are) and P - 1 split points."""
+    """Assignment of a graph's rows to PEs: a node permutation (none: unchanged order) and P - 1 split points."""
 
     name: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph that was partitioned")
@@ -134,14 +135,14 @@ class Partition(Frozen):
 
 
 class PartitionRecord(Origin, Partition):
-    """A partition as ``mgg partition`` writes it."""
+    """The record that ``mgg partition`` writes."""
 
     again: ClassVar[str] = "run mgg partition again"
     schema_version: Literal[3] = 3
 
 
 class Machine(Frozen):
-    """Where a record was measured."""
+    """The machine that a record was measured on."""
 
     cpu: str = Field(description="processor model")
     cores: int = Field(ge=1, description="cores that the PEs of the job may use, all hosts together")
@@ -157,7 +158,7 @@ class Machine(Frozen):
     )
 
     def oversubscribed(self, pes: int) -> bool:
-        """Whether so many PEs take turns on its GPUs, or where it has none on its cores."""
+        """Return whether ``pes`` PEs must share the machine's GPUs, or its cores if it has no GPUs."""
         return pes > (len(self.gpus) or self.cores)
 
 
@@ -166,7 +167,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Used(Frozen):
-    """What the processes of a job's PEs had used when a record was made; what they start (nvcc) is not in it."""
+    """Resources used by the processes of a job's PEs when a record was made; subprocesses (nvcc) do not count."""
 
     memory: int = Field(
         ge=0,
@@ -178,7 +179,7 @@ class Used(Frozen):
 
 
 class Common(Origin):
-    """Fields that timings and trainings have."""
+    """Fields that timings and training runs share."""
 
     dataset: str = Field(description="name of the graph")
     graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
@@ -208,9 +209,10 @@ class Common(Origin):
 
 
 class AggregateRecord(Common):
-    """One technique, direction and width on one layout.
+    """Timing of one technique, direction and width on one layout.
 
-    It is measured in launches, each on a plan prepared anew, between which everything else of the job is measured.
+    The timing is repeated in launches. Each launch prepares a new plan, and the job measures everything else between
+    two launches.
     """
 
     again: ClassVar[str] = "run mgg aggregate again"
@@ -369,7 +371,7 @@ class TrainRecord(Common):
 
 
 class InferenceRecord(Common):
-    """What a model made of a graph with weights that were trained elsewhere."""
+    """Inference on a graph with weights that were trained elsewhere."""
 
     again: ClassVar[str] = "run mgg infer again"
     schema_version: Literal[1] = 1
@@ -388,7 +390,7 @@ class InferenceRecord(Common):
 
 
 class PredictionRecord(Origin):
-    """What the cost model says of one technique and width on so many PEs: nothing ran (docs/costs.md)."""
+    """Prediction of the cost model for one technique, width and number of PEs; nothing ran (docs/costs.md)."""
 
     again: ClassVar[str] = "run mgg predict again"
     schema_version: Literal[2] = 2
@@ -449,34 +451,34 @@ class EpochRecord(Frozen):
 
 
 R = TypeVar("R", bound=BaseModel)
-#: The file that holds the record of a folder.
+#: File name of a folder's record.
 _FILES: dict[type[BaseModel], str] = {TrainRecord: RUN_FILE, InferenceRecord: INFERENCE_FILE}
 
 
 def as_json(record: BaseModel, *, indent: int | None = None, **more: Any) -> str:
-    """A record, and ``more`` fields, as a JSON object that holds its own hash: a line, or with ``indent`` several."""
+    """Return a record and ``more`` fields as a JSON object with its own hash: one line, or several with ``indent``."""
     values = hashed.sealed(_values(record) | more)
     separators = (",", ":") if indent is None else None
     return json.dumps(values, ensure_ascii=False, indent=indent, separators=separators) + "\n"
 
 
 def _values(record: BaseModel) -> dict[str, Any]:
-    """What JSON holds of a record."""
+    """Return a record's values as JSON represents them."""
     return dict(json.loads(record.model_dump_json()))
 
 
 def write_lines(path: str | Path, records: Iterable[BaseModel]) -> None:
-    """Write records as JSON lines: whole or not at all (temporary name, fsync, rename)."""
+    """Write records as JSON lines, atomically (temporary name, fsync, rename)."""
     write_text(path, hashed.lines(map(_values, records)))
 
 
 def add_lines(path: Path, records: Iterable[BaseModel], *, replace: bool) -> None:
-    """Write records as JSON lines after those that ``path`` holds, or with ``replace`` instead of them.
+    """Append records as JSON lines to ``path``, or with ``replace`` overwrite it.
 
-    Whole or not at all, and beside other commands that write to the same file.
+    The write is atomic and locked against other commands that write to the same file.
 
     Raises:
-        InputError: what ``path`` holds was altered, which is not to be hidden by lines that fit.
+        InputError: the existing lines were altered; appending valid lines must not hide that.
     """
     records = list(records)
     with locked(path):
@@ -487,10 +489,10 @@ def add_lines(path: Path, records: Iterable[BaseModel], *, replace: bool) -> Non
 
 
 def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
-    """The records that ``path`` holds, which stay there; with ``replace`` they go, and there are none.
+    """Return the records in ``path`` that will be kept; with ``replace`` there are none.
 
     Raises:
-        InputError: before anything is measured, when records cannot be written to ``path``.
+        InputError: records cannot be written to ``path``; raised before anything is measured.
     """
     check_file_output(path, "records")
     if not (path.exists() and path.stat().st_size):
@@ -505,7 +507,7 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
 
 
 def holds(path: str | Path, model: type[BaseModel]) -> bool:
-    """Whether a line of ``path`` is a record of ``model``, of any version and be it damaged; raises InputError."""
+    """Return whether ``path`` has a record of ``model``, damaged or of any version; raises InputError if unreadable."""
     try:
         found = Path(path).read_bytes()
     except OSError as error:
@@ -514,7 +516,7 @@ def holds(path: str | Path, model: type[BaseModel]) -> bool:
 
 
 def read_lines(path: str | Path, model: type[R]) -> list[R]:
-    """Read JSON lines; raises InputError that names the file, the line and the field."""
+    """Read JSON lines; raises InputError, which names the file, the line and the field."""
     lines = hashed.read_lines(text_of(path), path, _again(model))
     records = [_validated(values, model, f"{path}: line {number}") for number, values in lines]
     if not records:
@@ -523,7 +525,7 @@ def read_lines(path: str | Path, model: type[R]) -> list[R]:
 
 
 def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
-    """Read a training run's folder; raises InputError that names the file and field."""
+    """Read a training run's folder; raises InputError, which names the file and field."""
     record, files = _read_folder(folder, TrainRecord)
     path = Path(folder) / METRICS_FILE
     lines = text_of(_checked(folder, METRICS_FILE, files, TrainRecord)).splitlines()
@@ -531,13 +533,13 @@ def read_run(folder: str | Path) -> tuple[TrainRecord, list[EpochRecord]]:
 
 
 def read_predicted(folder: str | Path) -> TrainRecord | InferenceRecord:
-    """The record of a folder that holds predictions: of mgg train or mgg infer; raises InputError as ``read_run``."""
+    """Read the record of a folder with predictions (of mgg train or mgg infer); raises InputError as ``read_run``."""
     kind = _kind(folder)
     return _read_folder(folder, kind)[0] if kind is InferenceRecord else read_run(folder)[0]
 
 
 def run_file(folder: str | Path, name: str) -> Path:
-    """The file ``name`` of such a folder, once its hash is that which its record names; raises InputError otherwise."""
+    """Return the path of file ``name`` in such a folder; raises InputError if its hash is not the recorded one."""
     kind = _kind(folder)
     return _checked(folder, name, _read_folder(folder, kind)[1], kind)
 
@@ -547,7 +549,7 @@ def _kind(folder: str | Path) -> type[TrainRecord] | type[InferenceRecord]:
 
 
 def _read_folder(folder: str | Path, kind: type[R]) -> tuple[R, dict[str, str]]:
-    """The record of a folder, and the sha256 of its other files by name."""
+    """Return a folder's record and the sha256 of its other files by name."""
     run = Path(folder) / _FILES[kind]
     missing = f"{folder}: not a run folder (no {RUN_FILE}); make it with mgg train"
     values = hashed.unsealed(text_of(run, missing), str(run), _again(kind))
@@ -566,13 +568,13 @@ def _checked(folder: str | Path, name: str, files: dict[str, str], kind: type[Ba
 
 
 def read_partition(folder: str | Path) -> PartitionRecord:
-    """Read a partition's record; raises InputError that names the file and field."""
+    """Read a partition's record; raises InputError, which names the file and field."""
     path = Path(folder) / PARTITION_FILE
     return parsed(text_of(path), PartitionRecord, str(path))
 
 
 def text_of(path: str | Path, missing: str = "") -> str:
-    """What a file holds; ``missing`` is what to say where there is none."""
+    """Return the text of a file; ``missing`` is the message if there is no file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -587,7 +589,7 @@ def _again(model: type[BaseModel]) -> str:  # if a record was altered, or anothe
 
 
 def parsed(text: str, model: type[R], where: str) -> R:
-    """The record that a file's text holds; ``where`` is what messages call the file."""
+    """Parse a file's text as a record; ``where`` names the file in messages."""
     return _validated(hashed.unsealed(text, where, _again(model)), model, where)
 
 

@@ -1,4 +1,4 @@
-"""What is found by being a file of a package: every file is read by itself, so that a mistake in one is its alone."""
+"""Plugin discovery: each file of a package is loaded separately, so one broken file does not break the rest."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Things by name that the files of a package hold. What is wrong with a file is told to who asks for it.
+    """Named plugins defined by the files of a package. A broken file raises its error only when it is asked for.
 
     Args:
-        package: its full name.
-        what: what they are called in messages, ``technique``.
-        holds: what a file has that holds one, for messages (``has no ...``): ``function split``.
-        of: those of a module, by name; raises InputError (``lacking``) where one is not whole. None: files call
-            ``add``.
-        unknown: how the message about an unknown name begins.
+        package: full name of the package.
+        what: the plugins' kind in messages: ``technique``.
+        holds: what a plugin file must define, for messages (``has no ...``): ``function split``.
+        of: returns the plugins of a module by name; raises InputError (``lacking``) if one is incomplete. None: the
+            files call ``add``.
+        unknown: start of the message about an unknown name.
     """
 
     def __init__(
@@ -40,23 +40,23 @@ class Registry(Generic[T]):
         self._origins: dict[str, str] = {}
 
     def add(self, name: str, value: T, module: str) -> None:
-        """Add ``value``, of the module of that full name; raises InputError where another module has the name."""
+        """Add ``value`` from ``module`` (full name); raises InputError if another module already uses ``name``."""
         other = self._origins.setdefault(name, module)
         if other != module:
             raise InputError(f"{self._what} {name!r} is there already, in {other}: give this one another name")
         self.added[name] = value
 
     def all(self) -> dict[str, T]:
-        """Those of all files that can be read, sorted by name."""
-        _ = self.broken  # reads them
+        """Return the plugins of all readable files, sorted by name."""
+        _ = self.broken  # loads all files
         return dict(sorted(self.added.items()))
 
     def find(self, name: str) -> T:
-        """The one called ``name``.
+        """Return the plugin ``name``.
 
         Raises:
-            InputError: the file of that name cannot be read (file, line and exception), or there is none of that name
-                (the nearest ones, and the files that cannot be read).
+            InputError: the file of that name is broken (states file, line and exception), or the name is unknown
+                (states the nearest names and the broken files).
         """
         if name in self.broken:
             raise InputError(f"{self._what} {name!r}: {self.broken[name]}") from self.broken[name].__cause__
@@ -70,7 +70,7 @@ class Registry(Generic[T]):
 
     @cached_property
     def broken(self) -> dict[str, InputError]:
-        """What is wrong with the files that cannot be read, by name without ``.py``; reads all of them."""
+        """Errors of the broken files, by name without ``.py``; the first access loads all files."""
         found = {}
         for each in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
             full = f"{self._package}.{each.name}"
@@ -79,9 +79,9 @@ class Registry(Generic[T]):
                 for name, value in (self._of(module) if self._of else {}).items():
                     self.add(name, value, full)
             except MemoryError:
-                raise  # no mistake of the file
+                raise  # not the file's fault
             except Exception as error:
-                # What it had added by then is as incomplete as the file.
+                # Drop what the file had added before it failed.
                 for name in [name for name, origin in self._origins.items() if origin == full]:
                     del self._origins[name], self.added[name]
                 spec = importlib.util.find_spec(full)
@@ -90,12 +90,12 @@ class Registry(Generic[T]):
 
 
 def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputError:
-    """The line for an ``error`` that ``file`` of a package raised while it was read: file, line and exception.
+    """Return the one-line error (file, line and exception) for an ``error`` raised while loading ``file``.
 
-    The line is the last one in the package's folder: a file that imports a broken one is not at fault itself. A file
-    that stands ``alone`` is of no package: the line is its own.
+    The line is the innermost one in the package's folder, because a file that imports a broken one is not at fault.
+    A file that stands ``alone`` belongs to no package, so only its own lines count.
     """
-    package = file.parents[file.name == "__init__.py"]  # that the file, or its folder, is of
+    package = file.parents[file.name == "__init__.py"]  # the package that contains the file or its folder
     around = file if alone else package
     if isinstance(error, MggError) and str(around) in str(error):
         place = ""
@@ -104,7 +104,7 @@ def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputErr
     else:
         frames = traceback.extract_tb(error.__traceback__)
         inside = [frame for frame in frames if Path(frame.filename).is_relative_to(around)]
-        # Without the registry's own frames: those of a package's __init__.py are not the file's.
+        # Frames of the package's __init__.py belong to the registry, not to the file.
         inside = [frame for frame in inside if Path(frame.filename) != package / "__init__.py"]
         place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else f"{file}: "
     kind = "" if isinstance(error, MggError) else f"{type(error).__name__}: "
@@ -114,7 +114,7 @@ def blamed(error: BaseException, file: Path, *, alone: bool = False) -> InputErr
 
 
 def lacking(of: Any, what: str) -> InputError:
-    """The error of a module, or of a class or function in one, that lacks ``what``: with its file and line."""
+    """Return the error, with file and line, for a module, class or function ``of``; ``what`` says what it lacks."""
     file = inspect.getsourcefile(of)
     line = "" if inspect.ismodule(of) else f":{inspect.getsourcelines(of)[1]}"
     return InputError(f"{file}{line}: {what}")

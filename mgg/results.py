@@ -1,4 +1,4 @@
-"""What lies in a results folder of the workflow, and which of it the configs of its runs name."""
+"""Contents of the workflow's results folder, and which of them the configs of its runs still name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from mgg.errors import InputError, MachineError
 from mgg.files import write_text
 
-#: Folders of stages whose outputs configs name, in results and in those of an experiment. Report and jobs.jsonl are of
-#: the newest config.
+#: Stage folders whose outputs configs name, in the results folder and in those of experiments. The report and
+#: jobs.jsonl always belong to the newest config, so they are not listed.
 _STAGES = (
     "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "describe", "partition", "layout", "tune",
     "predict", "links", "aggregate", "train", "lookup_samples", "lookup",
@@ -27,14 +27,14 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Note:
-    """What a run's config names.
+    """The outputs that a run's config names.
 
     Attributes:
-        configs: its config files beside the default one, as paths from the results folder.
-        given: what else its command said: values of ``--config``, the experiment.
+        configs: the run's config files besides the default one, as paths relative to the results folder.
+        given: other settings of its command: values of ``--config``, the experiment.
         where: the places of its jobs.
-        config_hash: of its config.
-        outputs: what it names, as paths from the results folder.
+        config_hash: hash of its config.
+        outputs: the outputs it names, as paths relative to the results folder.
     """
 
     configs: Sequence[str]
@@ -44,18 +44,18 @@ class Note:
     outputs: Sequence[str]
 
     def gone(self, results: Path) -> list[str]:
-        """Its config files that are not there."""
+        """Return the config files that no longer exist."""
         return [file for file in self.configs if not (results / file).is_file()]
 
     def replaces(self, other: Note) -> bool:
-        """Whether ``other`` is of the same command: in the same place, or with what its config was before."""
+        """Return whether ``other`` is from the same command, either in the same place or with an older config."""
         same = (self.configs, self.given) == (other.configs, other.given)
         return same and (self.config_hash != other.config_hash or self.where == other.where)
 
 
 @dataclass(frozen=True)
 class Unnamed:
-    """What no config names: a file or folder, the bytes in it, and whether it is logs or benchmarks of outputs."""
+    """A file or folder that no config names, its bytes, and whether it is under logs or benchmarks."""
 
     path: Path
     size: int
@@ -63,10 +63,10 @@ class Unnamed:
 
 
 def keep(results: Path, note: Note) -> None:
-    """Note what a run's config names, in place of what its command named before.
+    """Write down what a run's config names, replacing earlier notes of the same command.
 
     Raises:
-        OSError, MggError: it cannot be written.
+        OSError, MggError: the note cannot be written.
     """
     earlier = _notes(results)
     number = 1 + max((int(file.stem) for file in earlier), default=0)
@@ -78,10 +78,10 @@ def keep(results: Path, note: Note) -> None:
 
 
 def unnamed(results: Path) -> tuple[list[Unnamed], list[str]]:
-    """What no config that is still there names, the largest first; and the config files that are not.
+    """Return what no existing config names, largest first, and the config files that no longer exist.
 
     Raises:
-        InputError: no run has noted what it names, a note cannot be read, or no config is there any more.
+        InputError: no run has left a note, a note is unreadable, or none of the configs exists any more.
     """
     notes = list(_notes(results).values())
     gone = sorted({os.path.normpath(results / file) for note in notes for file in note.gone(results)})
@@ -102,7 +102,7 @@ def unnamed(results: Path) -> tuple[list[Unnamed], list[str]]:
 
 
 def remove(results: Path) -> tuple[list[Unnamed], list[str]]:
-    """Remove what ``unnamed`` lists; returns that.
+    """Remove everything that ``unnamed`` lists, and return its result.
 
     Raises:
         InputError: as ``unnamed``.
@@ -113,7 +113,7 @@ def remove(results: Path) -> tuple[list[Unnamed], list[str]]:
         for path in (each.path for each in found):
             try:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-                for parent in path.parents:  # folders that are empty now
+                for parent in path.parents:  # remove folders that became empty
                     if parent == results or any(parent.iterdir()):
                         break
                     parent.rmdir()
@@ -123,7 +123,7 @@ def remove(results: Path) -> tuple[list[Unnamed], list[str]]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
+    """Return the bytes of a file, or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
     return sum(each.lstat().st_size for each in files if each.is_symlink() or each.is_file())
 
@@ -141,7 +141,7 @@ def _notes(results: Path) -> dict[Path, Note]:
 
 
 def _stage_folders(results: Path) -> Iterator[tuple[Path, str, str]]:
-    """The folders of outputs, logs and benchmarks: results or an experiment's, "" or which, and the stage."""
+    """Yield each stage folder as (results or experiment folder, "" or logs or benchmarks, stage)."""
     for base in (results, *sorted(results.glob("experiments/*"))):
         for beside in ("", *_BESIDE):
             for stage in _STAGES:
@@ -150,13 +150,13 @@ def _stage_folders(results: Path) -> Iterator[tuple[Path, str, str]]:
 
 
 def _not_in(folder: Path, above: Path, base: Path, named: set[str]) -> Iterator[Path]:
-    """The topmost files and folders below ``folder`` that are neither named nor around what is.
+    """Yield the topmost files and folders below ``folder`` that are not named and contain nothing named.
 
     Args:
-        folder: of a stage, or in it.
-        above: what holds the stage's folder, whose part in outputs' names is ``base``.
-        base: as said.
-        named: outputs, without endings.
+        folder: a stage's folder or a folder in it.
+        above: the folder that contains the stage's folder.
+        base: the prefix of outputs' names that stands for ``above``.
+        named: the named outputs, without endings.
     """
     for path in sorted(folder.iterdir()):
         name = str(base / path.relative_to(above))
@@ -172,7 +172,7 @@ def _not_in(folder: Path, above: Path, base: Path, named: set[str]) -> Iterator[
 
 @contextmanager
 def _alone(results: Path) -> Iterator[None]:
-    """Keep runs of the workflow out; raises MachineError where one is at work."""
+    """Lock out runs of the workflow; raises MachineError if one is active."""
     try:
         file = (results / _LOCK).open("a+", encoding="utf-8")
     except OSError as error:

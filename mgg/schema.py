@@ -1,4 +1,4 @@
-"""Values from outside become models of pydantic; a mistake is one line that names the field and what is allowed."""
+"""Parse external values into pydantic models; an error is one line that names the field and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mgg.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
-#: Tables hold whole numbers in 64 bits.
+#: Tables store integers in 64 bits.
 MAX_INT64 = 2**63 - 1
-#: Pydantic's complaints about a single value, and what it puts into paths.
+#: Pydantic's error types about a single value, and the markers it adds to error locations.
 _OF_ONE_VALUE = ("bool_type", "int_type", "float_type", "string_type", "literal_error")
 _MARK = re.compile(r"\[key\]|bool|int|float|str|(list|function-before)\[.*\]")
 
 
 class Closed(BaseModel):
-    """Fields; a field that it does not name is an error."""
+    """A model that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Fixed(Closed):
-    """Fields that do not change."""
+    """An immutable model that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True)
 
 
 def parsed(model: type[M], values: Any, before: str, after: str = "") -> M:
-    """``values`` as a ``model``.
+    """Validate ``values`` as a ``model``.
 
     Args:
-        model: what they shall be.
+        model: the model to make.
         values: fields by name.
-        before: how the line of an error begins, up to the field: ``"config: "``.
-        after: how it ends.
+        before: start of an error's line, up to the field: ``"config: "``.
+        after: its end.
 
     Raises:
-        InputError: names the first wrong field, what it holds and what is allowed.
+        InputError: a field is wrong; names the first such field, its value and what is allowed.
     """
     try:
         return model.model_validate(values)
@@ -50,7 +50,7 @@ def parsed(model: type[M], values: Any, before: str, after: str = "") -> M:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A sentence that offers the known words nearest to ``word``, or all of them when none is near."""
+    """Return a sentence that offers the known words nearest to ``word``, or all of them if none is near."""
     known = sorted(known)
     if not known:
         return "there are none"
@@ -59,7 +59,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line for the first of pydantic's complaints: field, value, what is allowed."""
+    """Return one line on pydantic's first error: field, value, what is allowed."""
     first = _first(error)
     where = ".".join(_unmarked(first))
     if first["type"] == "extra_forbidden":
@@ -76,7 +76,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _first(error: ValidationError) -> Any:
-    """The first complaint; of a list where a field takes one value or a list, the first about the list."""
+    """Return the first error; if a list was given for a field that takes a value or a list, the first on the list."""
     every = error.errors(include_url=False)
     first, field = every[0], _unmarked(every[0])
     if _wants_one(first):
@@ -90,12 +90,12 @@ def _wants_one(complaint: Any) -> bool:
 
 
 def _unmarked(complaint: Any) -> list[str]:
-    """Where a complaint is about, without the marks that pydantic adds for keys and for the branches of a union."""
+    """Return an error's location without the marks that pydantic adds for keys and branches of a union."""
     return [str(part) for part in complaint["loc"] if not _MARK.fullmatch(str(part))]
 
 
 def _fields_at(model: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields of the section at ``loc``, walking through mappings of sections."""
+    """Return the names of the fields of the section at ``loc``, walking through mappings of sections."""
     for part in loc:
         fields = getattr(model, "model_fields", {})
         if part in fields:

@@ -1,8 +1,8 @@
 """Bridges to PyTorch, PyTorch Geometric and DGL (docs/interop.md): the only part of MGG that imports them.
 
-``run`` starts the PEs, ``aggregate`` is A X as a differentiable function, ``apply`` a vertex program as one and
-``VertexModule`` as a module, ``use`` lets layers of PyTorch Geometric aggregate through them, ``shards`` makes a graph
-folder of a PyTorch Geometric or DGL graph.
+``run`` starts the PEs. ``aggregate`` is A X as a differentiable function, ``apply`` is the same for a vertex program
+and ``VertexModule`` wraps one as a module. ``use`` makes layers of PyTorch Geometric aggregate through MGG. ``shards``
+makes a graph folder from a PyTorch Geometric or DGL graph.
 """
 
 try:
@@ -23,7 +23,7 @@ __all__ = ["Graph", "VertexModule", "aggregate", "apply", "run", "shards", "use"
 
 
 def __getattr__(name: str) -> Any:
-    """``use``, once somebody asks for it: it alone needs PyTorch Geometric, which takes seconds to import."""
+    """Import ``use`` on first access: only it needs PyTorch Geometric, which takes seconds to import."""
     if name != "use":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from mgg.interop.convolutions import use

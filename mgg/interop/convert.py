@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric and DGL as graph folders, through the stage graph."""
+"""Convert PyTorch Geometric and DGL graphs to graph folders through stage graph."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mgg.graph.source import Source, told
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.user_files import check_name
 
-#: What a DGL graph calls the node data that PyTorch Geometric calls x and y.
+#: DGL's names for the node data that PyTorch Geometric calls x and y.
 _DGL_NODES = {"x": "feat", "y": "label"}
 _WEIGHTS = "edge_weight"
 _MASKS = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
-#: Feature values in a block: 16 MiB.
+#: Feature values per block: 16 MiB.
 _BLOCK_VALUES = 2**22
 #: Types of arcs are stored as int32.
 _MOST_RELATIONS = 2**31
@@ -44,27 +44,27 @@ def shards(
     order: str = "natural",
     memory: Memory | None = None,
 ) -> Manifest:
-    """Make the graph folder ``folder`` of a graph in memory; the same graph gives the same bytes.
+    """Make the graph folder ``folder`` from a graph in memory; the same graph gives the same bytes.
 
-    An arc from ``edge_index[0]`` to ``edge_index[1]`` (of DGL: from source to destination) puts its source into the
-    row of its target, so that A X is what layers of both libraries sum up. As of every source but matrices, self-loops
-    are left out and of repeated arcs the first is kept, unless ``loops`` and ``repeats`` say otherwise; the manifest
-    counts them. Other attributes are not stored, which a warning and the manifest say.
+    An arc from ``edge_index[0]`` to ``edge_index[1]`` (DGL: from source to destination) puts its source into the row of
+    its target, so A X equals the sums in layers of both libraries. As for every source but matrices, self-loops are
+    dropped and of repeated arcs the first is kept, unless ``loops`` and ``repeats`` say otherwise; the manifest counts
+    them. Other attributes are not stored; a warning and the manifest list them.
 
     Args:
         data: a ``torch_geometric.data.Data`` with ``edge_index`` and any of ``x`` [nodes, columns], ``y``,
             ``train_mask``, ``val_mask``, ``test_mask``, ``edge_weight`` and ``edge_type``; or a homogeneous DGL graph
             with ``ndata`` ``feat``, ``label`` and the masks, and ``edata``. ``y`` is integers [nodes] or [nodes, 1], -1
             for no label; several columns of 0, 1 and NaN (unknown) are the tasks of a multi-label graph.
-        folder: the graph folder; one that exists is replaced when the new one is whole.
-        name: name of the graph: letters, digits, ``_``, ``.`` and ``-``; not that of a data set or generator.
-        weights: which attribute of the arcs is their weight; None: ``edge_weight``, where there is one.
-        split: which column of masks with several columns is meant.
+        folder: the graph folder; an existing one is replaced once the new one is complete.
+        name: name of the graph: letters, digits, ``_``, ``.`` and ``-``; not a data set's or generator's name.
+        weights: the arcs' attribute with their weights; None: ``edge_weight``, if there is one.
+        split: the column to use of masks with several columns.
         symmetrize, repeats, loops, order, memory: as in :func:`mgg.graph.build.build`.
 
     Raises:
-        InputError: the name is none, or names the attribute, arc or node that is wrong.
-        MachineError: the memory does not suffice, or the disk is full.
+        InputError: ``name`` is invalid; or an attribute, arc or node is wrong (the message names it).
+        MachineError: there is too little memory, or the disk is full.
     """
     if not isinstance(name, str):
         raise InputError(f"name is a {type(name).__name__}: expected a str")
@@ -87,7 +87,7 @@ def shards(
 
 
 class _Pyg:
-    """A ``Data`` of PyTorch Geometric."""
+    """Access to a ``Data`` of PyTorch Geometric."""
 
     loader = "pyg"
 
@@ -102,19 +102,19 @@ class _Pyg:
         self.ends: torch.Tensor = data.edge_index
 
     def node(self, name: str) -> Any:
-        """The node data that PyTorch Geometric calls ``name``: whatever somebody has put there."""
+        """Return the node data ``name``, of any type."""
         return getattr(self._data, name, None)
 
     arc = node
 
     def left(self, arcs: set[str]) -> dict[str, dict[str, Any]]:
-        """The attributes beside those of nodes and of ``arcs`` that are read."""
+        """Return the attributes that are ignored: all but those of nodes and ``arcs`` that are read."""
         read = {"edge_index", "num_nodes", "x", "y", *_MASKS.values(), *arcs}
         return what_is_read(attributes={"ignored": sorted(set(self._data.keys()) - read)})
 
 
 class _Dgl:
-    """A homogeneous DGL graph."""
+    """Access to a homogeneous DGL graph."""
 
     loader = "dgl"
 
@@ -126,16 +126,16 @@ class _Dgl:
         self.ends = torch.stack(graph.edges())
 
     def node(self, name: str) -> Any:
-        """The node data that PyTorch Geometric calls ``name``."""
+        """Return the node data that PyTorch Geometric calls ``name``."""
         name = _DGL_NODES.get(name, name)
         return self._graph.ndata.get(name)
 
     def arc(self, name: str) -> Any:
-        """The data of the arcs that DGL calls ``name``."""
+        """Return the arcs' data that DGL calls ``name``."""
         return self._graph.edata.get(name)
 
     def left(self, arcs: set[str]) -> dict[str, dict[str, Any]]:
-        """The data beside those of nodes and of ``arcs`` that are read."""
+        """Return the data that are ignored: all but those of nodes and ``arcs`` that are read."""
         read = {*_DGL_NODES.values(), *_MASKS.values()}
         return what_is_read(
             edges={"ignored": sorted(self._graph.edata.keys() - arcs)},
@@ -215,7 +215,7 @@ def _features(given: Any, nodes: int, name: str) -> FeatureStream | None:
 
 
 def _labels(y: Any, nodes: int, name: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """``labels`` and ``tasks`` of a StreamedGraph: one of them at most."""
+    """Return ``labels`` and ``tasks`` of a StreamedGraph; at most one is not None."""
     if y is None:
         return None, None
     values = _host(y, f"{name}: y")
@@ -260,9 +260,9 @@ def _tensor(given: Any, what: str) -> torch.Tensor:
 
 
 def _host(given: Any, what: str) -> np.ndarray:
-    """A tensor in host memory; on CPUs its own, unless PyTorch has yet to negate it, or NumPy has no such floats.
+    """Return a tensor as an array in host memory; on CPUs it shares memory, unless a negation is pending.
 
-    Those (bfloat16) are float32 then.
+    Types that NumPy lacks (bfloat16) become float32.
     """
     tensor = _tensor(given, what)
     if tensor.layout != torch.strided:

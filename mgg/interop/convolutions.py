@@ -20,34 +20,34 @@ from mgg.graph.csr import row_ids
 from mgg.interop.graph import Graph, aggregate
 from mgg.interop.layers import KINDS, ByProgram
 
-#: What takes the place of propagate: rows of this PE -> rows of this PE.
+#: Replacement of propagate: this PE's rows -> this PE's rows.
 Propagation = Callable[[torch.Tensor], torch.Tensor]
 
 
 def use(module: torch.nn.Module, graph: Graph | None, *, seed: int = 0) -> torch.nn.Module:
-    """Let every convolution in ``module`` aggregate through MGG, in place; parameters and state_dict stay.
+    """Make every convolution in ``module`` aggregate through MGG, in place; parameters and state_dict stay.
 
-    Call the module as before with ``graph`` in the place of ``edge_index``, on every PE with the rows of the PE. On a
-    single PE the tensors ``edge_index`` and ``edge_weight`` may stay, too: they must be this graph's arcs.
+    Call the module as before, on every PE with its rows, and pass ``graph`` instead of ``edge_index``. On a single PE
+    the tensors ``edge_index`` and ``edge_weight`` also work; they must be this graph's arcs.
 
-    ``GCNConv``: with its normalization and its self-loops, computed from the layout; a self-loop that the graph has is
-    kept and none added, as PyTorch Geometric does. Weights are the graph's. ``SAGEConv`` with mean or sum and
-    ``GINConv`` know no weights: the graph must have none.
+    ``GCNConv`` keeps its normalization and self-loops, computed from the layout. As in PyTorch Geometric, an existing
+    self-loop is kept and none is added. Weights are the graph's. ``SAGEConv`` with mean or sum and ``GINConv`` ignore
+    weights, so the graph must have none.
 
     ``GATv2Conv``, ``TransformerConv``, ``ResGatedGraphConv``, ``PNAConv`` and ``RGCNConv`` run as vertex programs
-    (docs/vertex.md), float32 or float64, without weights and without features of arcs. Types of arcs are the graph's.
+    (docs/vertex.md), in float32 or float64, without arc weights or arc features. Arc types are the graph's.
 
     Args:
-        module: a convolution, or a module that contains some.
-        graph: this PE's part of the graph; None gives PyTorch Geometric's own propagate back.
-        seed: of the dropout inside such layers, whose masks are the same on any number of PEs.
+        module: a convolution, or a module that contains convolutions.
+        graph: this PE's part of the graph; None restores PyTorch Geometric's own propagate.
+        seed: seed of dropout inside such layers; its masks are the same on any number of PEs.
 
     Returns:
         ``module``.
 
     Raises:
-        InputError: a convolution of another kind, or with settings or a graph that it cannot be done for; then nothing
-            is changed.
+        InputError: a convolution is of an unsupported kind, or its settings or the graph are unsupported; nothing is
+            changed then.
     """
     found = [child for child in module.modules() if isinstance(child, MessagePassing)]
     if not found:
@@ -63,7 +63,7 @@ def use(module: torch.nn.Module, graph: Graph | None, *, seed: int = 0) -> torch
 
 
 def _replaced(conv: MessagePassing, graph: Graph, seed: int, place: int) -> dict[str, Any]:
-    """What takes the place of methods of ``conv``, by name."""
+    """Return the replacements of methods of ``conv``, by name."""
     if conv.flow != "source_to_target" or conv.node_dim not in (0, -2):
         raise InputError(f"{type(conv).__name__}: flow must be source_to_target and node_dim -2, the defaults")
     arcs = _Adjacency(graph, typed=type(conv) is RGCNConv)
@@ -73,11 +73,11 @@ def _replaced(conv: MessagePassing, graph: Graph, seed: int, place: int) -> dict
 
 
 class _Adjacency:
-    """The graph, as callers of a layer may give it.
+    """Check of the arcs that callers pass to a layer.
 
     Args:
-        graph: this PE's part of it.
-        typed: arcs are given with their types, else with their weights.
+        graph: this PE's part of the graph.
+        typed: arcs come with types instead of weights.
     """
 
     def __init__(self, graph: Graph, typed: bool) -> None:
@@ -95,7 +95,7 @@ class _Adjacency:
             return
         if len(given) > 1 or not all(isinstance(value, torch.Tensor) for value in given):
             raise InputError("edge weights or types must be one tensor, and sizes are the graph's")
-        # Training gives the same tensors in every epoch; these references keep their memory from becoming others'.
+        # Training passes the same tensors every epoch; references keep their memory from being reused.
         now = [(tensor, tensor._version) for tensor in (edge_index, *given)]
         if [(id(tensor), version) for tensor, version in now] != [(id(old), version) for old, version in self._checked]:
             _check_arcs(self.graph, edge_index, given[0] if given else None, self._typed)
@@ -103,7 +103,7 @@ class _Adjacency:
 
 
 def _forward(conv: Any, arcs: _Adjacency, x: Any, edge_index: Any, *rest: Any, **named: Any) -> torch.Tensor:
-    """The layer's own forward with the graph in the place of the arcs, which it hands on to propagate as it is."""
+    """Run the layer's own forward with the graph in place of the arcs; forward passes it on to propagate."""
     arcs.check(edge_index, [*rest, *named.values()])
     result: torch.Tensor = type(conv).forward(conv, x, arcs.graph)
     return result
@@ -133,12 +133,12 @@ def _propagation(conv: MessagePassing, graph: Graph) -> Propagation:
 
 
 def _gcn(conv: GCNConv, graph: Graph) -> Propagation:
-    """s (A (s X) + l s X) with s = (row sums of A + l)^-1/2; l is the weight of the loop that a node gets, or 0."""
+    """Return s (A (s X) + l s X), s = (row sums of A + l)^-1/2; l is the weight of an added self-loop, or 0."""
     if not isinstance(conv.aggr_module, SumAggregation):
         raise InputError(f"GCNConv: aggr must be sum, found {conv.aggr}")
     if not conv.normalize:
         return partial(aggregate, graph)
-    # PyTorch Geometric's improved self-loops weigh 2 where arcs have weights, else 1 as all arcs.
+    # PyTorch Geometric's improved self-loops weigh 2 if arcs have weights, else 1 like all arcs.
     own = 2.0 if conv.improved and graph.layout.manifest.weighted else 1.0
     fill = own if conv.add_self_loops else 0.0
     loops = np.where(_has_loop(graph), 0.0, fill)
@@ -161,14 +161,14 @@ def _mean(graph: Graph) -> Propagation:
 
 
 def _row_sums(graph: Graph) -> np.ndarray:
-    """Weighted in-degrees of this PE's nodes, float64 [rows]."""
+    """Return the weighted in-degrees of this PE's nodes, float64 [rows]."""
     product = graph.layout.forward
     local, remote = (part.to_scipy(np.float64).sum(axis=1) for part in (product.local, product.remote))
     return np.asarray(local + remote).ravel()
 
 
 def _has_loop(graph: Graph) -> np.ndarray:
-    """Which of this PE's nodes have a self-loop, bool [rows]."""
+    """Return which of this PE's nodes have a self-loop, bool [rows]."""
     local = graph.layout.forward.local
     rows = row_ids(local)
     found = np.zeros(local.rows, bool)
@@ -177,7 +177,7 @@ def _has_loop(graph: Graph) -> np.ndarray:
 
 
 def _check_arcs(graph: Graph, edge_index: torch.Tensor, values: torch.Tensor | None, typed: bool) -> None:
-    """Raise InputError unless the tensors are the arcs, in any order, and the weights or types of the whole graph."""
+    """Raise InputError unless the tensors are the whole graph's arcs, in any order, with their weights or types."""
     if graph.world.size > 1:
         raise InputError("edge_index is a tensor: on several PEs give the graph in its place")
     arcs = graph.layout.forward.local
@@ -200,6 +200,6 @@ def _check_arcs(graph: Graph, edge_index: torch.Tensor, values: torch.Tensor | N
 
 
 def _sorted(columns: list[np.ndarray]) -> list[np.ndarray]:
-    """``columns`` in the order of the last one, then of those before it."""
+    """Sort ``columns`` by the last one, then by those before it."""
     order = np.lexsort(columns)
     return [column[order] for column in columns]

@@ -1,4 +1,4 @@
-"""A X as a function that PyTorch differentiates: forward through a plan of A, backward through one of A^T."""
+"""A X as a differentiable PyTorch function: forward through a plan of A, backward through one of A^T."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from mgg.model.program import VertexLayer
 
 T = TypeVar("T")
 
-#: Type of the graph's embeddings -> types of tensors that it takes.
+#: Accepted tensor types, by type of the graph's embeddings.
 _TAKES = {"fp32": (torch.float32,), "bf16": (torch.float32, torch.bfloat16)}
 
 
 class Graph:
     """One PE's part of a graph, ready to aggregate tensors (collective: every PE makes its own).
 
-    Rows are this PE's nodes, in the layout's order; ``node_ids`` says which ones they are.
+    Rows are this PE's nodes in the layout's order; ``node_ids`` identifies them.
 
     Args:
-        world: the PEs; on GPUs, PyTorch must work on the World's stream, which ``run`` sees to.
-        layout: what this PE holds.
-        width: most columns that will be aggregated; the symmetric memory is taken once, for so many.
+        world: the PEs; on GPUs, PyTorch must use the World's stream, which ``run`` ensures.
+        layout: this PE's part of the layout.
+        width: most columns that will be aggregated; sizes the symmetric memory, which is allocated once.
         technique, options: how to aggregate (docs/techniques.md).
         dtype: how embeddings and their gradients are stored and sent, ``fp32`` or ``bf16``; sums are float32.
 
     Attributes:
-        rows: nodes of this PE.
-        nodes: nodes of all PEs.
-        device: where tensors must be.
-        neighborhoods: the graph as vertex programs see it.
-        programs: those that have been traced, by what they were traced with.
+        rows: number of nodes of this PE.
+        nodes: number of nodes of all PEs.
+        device: the device that tensors must be on.
+        neighborhoods: the graph as seen by vertex programs.
+        programs: traced programs, by their tracing arguments.
 
     Raises:
-        InputError: a width that is none, or as :func:`mgg.aggregate.prepare`.
+        InputError: ``width`` is invalid, or as :func:`mgg.aggregate.prepare`.
         MachineError: a GPU has too little memory left, or PyTorch does not see the World's GPU.
     """
 
@@ -87,20 +87,20 @@ class Graph:
         self.device = self._input(1, False).device
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        """Itself: copies of a model aggregate over the same graph."""
+        """Return this graph itself: copies of a model share the graph."""
         return self
 
     def input(self, columns: int) -> torch.Tensor:
-        """This PE's rows of the symmetric input [rows, columns]: ``aggregate`` takes them without a copy.
+        """Return this PE's rows of the symmetric input [rows, columns]; ``aggregate`` takes them without a copy.
 
-        One memory for all widths, which every ``aggregate`` of another tensor overwrites; where PyTorch still needed
-        the values for a gradient, backward says so. It may be used until ``close``.
+        All widths share one memory, which every ``aggregate`` of another tensor overwrites. If PyTorch still needs the
+        old values for a gradient, backward raises an error. The memory is valid until ``close``.
 
         Args:
             columns: 1 to ``width``.
 
         Returns:
-            float32, or bfloat16 where the graph's embeddings are.
+            float32, or bfloat16 if the graph's embeddings are.
         """
         self.check_open()
         if not 1 <= columns <= self.width:
@@ -109,7 +109,7 @@ class Graph:
 
     @cached_property
     def node_ids(self) -> torch.Tensor:
-        """What the source calls this PE's nodes, int64 [rows]: ``data.x[graph.node_ids]`` are their features."""
+        """Source ids of this PE's nodes, int64 [rows]: ``data.x[graph.node_ids]`` are their features."""
         return self._uploaded(self.layout.source_ids)
 
     @cached_property
@@ -119,12 +119,12 @@ class Graph:
 
     @cached_property
     def y(self) -> torch.Tensor | None:
-        """Labels, int64 [rows], -1 where there is none, or None if the graph has no classes (see ``tasks``)."""
+        """Labels, int64 [rows], -1 for none, or None if the graph has no classes (see ``tasks``)."""
         return None if self.layout.labels is None else self._uploaded(self.layout.labels).long()
 
     @cached_property
     def tasks(self) -> torch.Tensor | None:
-        """Several yes-or-no labels a node, float32 [rows, tasks]: 0, 1, NaN where unknown; None if there are none."""
+        """Several yes-or-no labels per node, float32 [rows, tasks]: 0, 1, NaN if unknown; None if there are none."""
         found = self.layout.tasks
         if found is None:
             return None
@@ -132,33 +132,33 @@ class Graph:
 
     @property
     def train_mask(self) -> torch.Tensor | None:
-        """Which nodes train, bool [rows], or None if the graph has no split."""
+        """Training nodes, bool [rows], or None if the graph has no split."""
         return self._mask("train")
 
     @property
     def val_mask(self) -> torch.Tensor | None:
-        """Which nodes validate, bool [rows], or None if the graph has no split."""
+        """Validation nodes, bool [rows], or None if the graph has no split."""
         return self._mask("validation")
 
     @property
     def test_mask(self) -> torch.Tensor | None:
-        """Which nodes test, bool [rows], or None if the graph has no split."""
+        """Test nodes, bool [rows], or None if the graph has no split."""
         return self._mask("test")
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of ``values`` over the PEs, on every PE, without a gradient (collective).
+        """Return the sum of ``values`` over the PEs, on every PE, without a gradient (collective).
 
-        Summed in float64 and in rank order, so that every PE and every run gets the same bits; whole numbers are exact
-        up to 2^53.
+        The sum is in float64 and in rank order, so every PE and every run gets the same bits; integers are exact up to
+        2^53.
 
         Args:
             values: a dense tensor of real numbers, of the same shape and type on every PE.
 
         Returns:
-            A tensor of that shape: int64 of booleans (how many are true) and of integers, else of their own type.
+            A tensor of that shape: int64 for booleans (count of true) and integers, else the type of ``values``.
 
         Raises:
-            InputError: ``values`` are no such tensor.
+            InputError: ``values`` is not such a tensor.
         """
         if not isinstance(values, torch.Tensor):
             raise InputError(f"values is a {type(values).__name__}: expected a torch.Tensor")
@@ -174,9 +174,9 @@ class Graph:
         return found.to(values.dtype) if values.is_floating_point() else found
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Add up the gradients of replicated parameters over the PEs, in place (collective).
+        """Sum the gradients of replicated parameters over the PEs, in place (collective).
 
-        Call it after ``backward``, with the same parameters on every PE; one that has no gradient counts as zeros.
+        Call it after ``backward`` with the same parameters on every PE; a missing gradient counts as zeros.
         """
         chosen = [parameter for parameter in parameters if parameter.requires_grad]
         if not chosen:
@@ -192,14 +192,14 @@ class Graph:
             gradient.copy_(part.reshape(gradient.shape))
 
     def close(self) -> None:
-        """Free the symmetric memory (collective); results stay, tensors that ``input`` gave do not."""
+        """Free the symmetric memory (collective). Results stay valid; tensors from ``input`` do not."""
         self._inputs.clear()
         self.neighborhoods.close()
         while self._plans:
             self._plans.popitem()[1].close()
 
     def product(self, x: torch.Tensor, transposed: bool) -> torch.Tensor:
-        """A x, or A^T x, float32 [rows, columns], without a gradient (collective)."""
+        """Return A x, or A^T x, float32 [rows, columns], without a gradient (collective)."""
         self.check_open()
         self._check(x)
         with self.ordered(), torch.no_grad():
@@ -214,24 +214,24 @@ class Graph:
         return self._inputs[key]
 
     def _write(self, x: torch.Tensor, transposed: bool) -> None:
-        """Copy ``x`` into the plan's input, rounded if need be, unless it is that memory."""
+        """Copy ``x`` into the plan's input, rounded if needed, unless it is already that memory."""
         target = self._input(x.shape[1], transposed)
         if _memory(x) == _memory(target):
             if x.dtype == target.dtype and x.stride() == target.stride() and x.data_ptr() == target.data_ptr():
                 return
             x = x.clone()
         target.copy_(x)
-        # Tensors of other widths lie in the same memory, which autograd cannot know.
+        # Tensors of other widths share this memory, which autograd cannot know.
         others = [other for key, other in self._inputs.items() if key[0] == transposed and other is not target]
         torch.autograd.graph.increment_version(others)
 
     def check_open(self) -> None:
-        """Refuse a graph that is closed."""
+        """Raise InputError if the graph is closed."""
         if not self._plans:
             raise InputError("this graph is closed")
 
     def _check(self, x: torch.Tensor) -> None:
-        """Refuse what is no embeddings of this PE's rows."""
+        """Raise InputError unless ``x`` is an embedding of this PE's rows."""
         if not isinstance(x, torch.Tensor):
             raise InputError(f"x is a {type(x).__name__}: expected a torch.Tensor")
         if x.layout != torch.strided:
@@ -261,7 +261,7 @@ class Graph:
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
-        """Let CuPy submit to the World's stream, whatever thread this is; refuse a PyTorch on another stream."""
+        """Make CuPy submit to the World's stream in any thread; raise InputError if PyTorch is on another stream."""
         if self._stream is None:
             yield
             return
@@ -272,7 +272,7 @@ class Graph:
 
 
 class _Aggregation(torch.autograd.Function):
-    """A x or A^T x; each is the other's gradient, so any derivative of any order is a product."""
+    """A x or A^T x. Each is the other's gradient, so derivatives of any order are products."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, graph: Graph, transposed: bool) -> torch.Tensor:
@@ -285,20 +285,19 @@ class _Aggregation(torch.autograd.Function):
 
 
 def aggregate(graph: Graph, x: torch.Tensor) -> torch.Tensor:
-    """A x, with the gradient A^T g; derivatives of higher order work, too (collective).
+    """Return A x, with the gradient A^T g; higher derivatives also work (collective).
 
-    ``x`` is copied once, into the symmetric memory that other PEs read, unless it is ``graph.input(columns)``; the
-    result is the memory that the product was written to. Backward is collective as well: every PE computes the same
-    function, and all ask for its gradient or none does.
+    ``x`` is copied once into the symmetric memory that other PEs read, unless it is ``graph.input(columns)``; the
+    result is the memory that the product was written to. Backward is also collective: every PE must compute the same
+    function, and either all or none may ask for its gradient.
 
     Args:
         graph: this PE's part of the graph.
-        x: float32 [rows, columns], strided in any way, on ``graph.device``; or bfloat16 where the graph's embeddings
-            are.
+        x: float32 [rows, columns] with any strides, on ``graph.device``; or bfloat16 if the graph's embeddings are.
 
     Returns:
-        float32 [rows, columns]: row v is the sum of ``x`` over v's in-neighbours, times the arcs' weights if they have
-        some.
+        float32 [rows, columns]: row v is the sum of ``x`` over v's in-neighbors, times the arcs' weights if there are
+        any.
 
     Raises:
         InputError: ``x`` has another shape, type or device, or the graph is closed.
@@ -319,21 +318,21 @@ def run(
 ) -> list[T]:
     """Run ``program`` on every PE of a layout, each with its part of the graph, then close it.
 
-    Under mpiexec or srun each rank is a PE and runs the program once; without a launcher the PEs are threads. PEs that
-    are threads share PyTorch's random numbers: make weights before, and copy them.
+    Under mpiexec or srun each rank is a PE and runs the program once; without a launcher the PEs are threads. Such
+    threads share PyTorch's random numbers: make weights first, and copy them.
 
     Args:
-        folder: a layout, as ``mgg layout`` made it.
-        program: gets this PE's ``Graph``; on GPUs it runs on the World's stream.
+        folder: a layout made by ``mgg layout``.
+        program: called with this PE's ``Graph``; on GPUs it runs on the World's stream.
         width, technique, options, dtype: as in ``Graph``.
         backend: ``auto``, ``simulated``, ``mpi`` or ``nvshmem``.
 
     Returns:
-        What the program returned: of every PE in rank order where they are threads, else of this rank alone.
+        Results of the program: of every PE in rank order if PEs are threads, else of this rank alone.
 
     Raises:
-        InputError: no layout, another number of ranks than the layout has PEs, or as in ``Graph``.
-        Exception: what the program raised; of a job of several ranks, an error of one rank alone ends all of them.
+        InputError: ``folder`` is not a layout, the number of ranks differs from its PEs, or as in ``Graph``.
+        Exception: the program's own error; with several ranks, an error on one rank ends all of them.
     """
 
     def pe(world: World) -> T:
@@ -350,7 +349,7 @@ def run(
             " folder of a graph in memory, mgg partition and mgg layout make a layout of that"
         ).on_every_pe()
     threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS_PER_PE)  # as all dense products of a CPU PE
+    torch.set_num_threads(THREADS_PER_PE)  # as for all dense products of a CPU PE
     try:
         return launch_script(backend, lambda: layouts.read_manifest(folder).pes, pe)
     finally:
@@ -359,9 +358,9 @@ def run(
 
 @contextmanager
 def _on_stream(world: World) -> Iterator[None]:
-    """PyTorch on the stream of a World of GPUs.
+    """Run PyTorch on the stream of a World of GPUs.
 
-    Backward passes stay in the PE's own thread: PyTorch would give each GPU one thread, where PEs that share the GPU
+    Backward passes stay in the PE's own thread. PyTorch's default is one thread per GPU, where PEs that share the GPU
     would wait for each other.
     """
     stream = _stream(world)
@@ -371,23 +370,23 @@ def _on_stream(world: World) -> Iterator[None]:
 
 
 def _stream(world: World) -> Any:
-    """The CuPy stream that a World of GPUs works on; None on CPUs."""
+    """Return the CuPy stream of a World of GPUs; None on CPUs."""
     return world.xp.cuda.get_current_stream() if world.gpu else None
 
 
 def _gpu(world: World) -> int:
-    """Number of this PE's GPU in this process."""
+    """Return the number of this PE's GPU in this process."""
     return int(world.xp.cuda.runtime.getDevice())
 
 
 def tensor_of(array: Array) -> torch.Tensor:
-    """A tensor of the array's memory."""
+    """Return a tensor that shares the array's memory."""
     made: torch.Tensor = torch.from_dlpack(array)
     return made
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """A NumPy or CuPy array of the tensor's memory, or of a copy where PyTorch has yet to negate what is there."""
+    """Return a NumPy or CuPy array that shares the tensor's memory, or a copy's if a negation is pending."""
     tensor = tensor.resolve_neg()
     if tensor.device.type == "cpu":
         return np.from_dlpack(tensor)
@@ -397,5 +396,5 @@ def array_of(tensor: torch.Tensor) -> Array:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where the memory that the tensor is a view of begins."""
+    """Return the start address of the memory behind the tensor."""
     return tensor.untyped_storage().data_ptr()

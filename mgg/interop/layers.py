@@ -1,4 +1,4 @@
-"""Layers of PyTorch Geometric whose messages depend on both ends of an arc, or on its type, through vertex programs."""
+"""PyTorch Geometric layers whose messages depend on both ends or the type of an arc, through vertex programs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _AGGREGATORS = {
 
 @dataclass(frozen=True)
 class Converted:
-    """A layer as a vertex program between what it does row by row.
+    """A layer as a vertex program plus its row-wise part.
 
     Attributes:
-        program: of the neighbors.
-        parameters: of the program, made of the layer's as they are now, so that gradients reach these.
-        finished: the layer's output for ``x`` and what the program makes of it.
+        program: the program over the neighbors.
+        parameters: returns the program's parameters, made from the layer's current ones so that gradients reach these.
+        finished: returns the layer's output from ``x`` and the program's output.
     """
 
     program: Program
@@ -46,14 +46,14 @@ class Converted:
 
 
 def converted(conv: MessagePassing, graph: Graph) -> Converted:
-    """``conv`` as a vertex program.
+    """Convert ``conv`` to a vertex program.
 
     Args:
         conv: a layer of one of ``KINDS``.
-        graph: that it will be used on.
+        graph: the graph that it will be used on.
 
     Raises:
-        InputError: an option that it cannot be done for, by name.
+        InputError: an option is unsupported; names it.
     """
     name = type(conv).__name__
     if isinstance(conv.in_channels, tuple | list):
@@ -72,13 +72,13 @@ def converted(conv: MessagePassing, graph: Graph) -> Converted:
 
 
 class ByProgram:
-    """What stands in for a layer's ``forward``.
+    """Replacement of a layer's ``forward``.
 
     Args:
         conv: the layer.
         graph: this PE's part of the graph.
-        check: raises InputError unless what is given as arcs stands for the graph.
-        seed, place: of the masks of its dropout; each pass in training has masks of its own.
+        check: raises InputError unless the arcs passed in are the graph's.
+        seed, place: determine the masks of its dropout; each training pass has its own masks.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ByProgram:
         converted(conv, graph)
 
     def __call__(self, x: Any, edge_index: Any, *rest: Any, **named: Any) -> torch.Tensor:
-        """The layer's output for this PE's rows (collective)."""
+        """Return the layer's output for this PE's rows (collective)."""
         conv, name = self._conv, type(self._conv).__name__
         weights = named.pop("return_attention_weights", None)
         if weights is not None or any(isinstance(each, bool) for each in rest):
@@ -108,12 +108,12 @@ class ByProgram:
 
 
 def _linear(name: str, linear: Any) -> dict[str, Any]:
-    """The parameters W and b of a program that are ``linear``."""
+    """Return the program parameters W and b for ``linear``."""
     return {f"W_{name}": linear.weight.T, f"b_{name}": linear.bias}
 
 
 def _merged(y: torch.Tensor, concat: bool) -> torch.Tensor:
-    """Heads side by side, or their mean."""
+    """Return the heads concatenated, or their mean."""
     return y.flatten(1) if concat else y.mean(dim=1)
 
 

@@ -1,7 +1,8 @@
-"""Training in PyTorch Geometric by MGG's own loop: the sides ``pyg``, ``pyg_csr`` and ``pyg_bmm`` of ``mgg train``.
+"""Training of PyTorch Geometric models in MGG's loop: sides ``pyg``, ``pyg_csr`` and ``pyg_bmm`` of ``mgg train``.
 
-Graph, features, splits, first weights, penalties, step sizes and epochs are those of ours, and so are records, weights
-and predictions. Dropout draws other numbers. Features are dense, arcs an ``edge_index`` of int64.
+Graph, features, splits, initial weights, penalties, step sizes and epochs are the same as for MGG, and so are the
+formats of records, weights and predictions. Only dropout draws other numbers. Features are dense, arcs an int64
+``edge_index``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class LibraryTrainer:
         self, world: World, layout: PeLayout, *, side: Library, model: Model, settings: ModelSettings, seed: int,
         epochs: int, dtype: str, metric: str, phases: bool,
     ) -> None:  # fmt: skip
-        """Raises InputError for what it cannot do, naming it; MachineError where PyTorch does not see World's GPU."""
+        """Set up the training; raises InputError for unsupported input, MachineError if PyTorch lacks World's GPU."""
         self.technique, self._seed, self._epochs, self._layout = side, seed, epochs, layout
         _check(world, layout, side, model, settings, dtype, phases)
         check_settings(model.name, settings)
@@ -74,7 +75,7 @@ class LibraryTrainer:
         self._kept: dict[str, np.ndarray] = {}
 
     def _place(self, side: Library, model: Model) -> None:
-        """Bring graph, features and labels to the device."""
+        """Copy graph, features and labels to the device."""
         layout, device = self._layout, self._device
         csr = layout.forward.local
         targets = row_ids(csr)
@@ -106,7 +107,7 @@ class LibraryTrainer:
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Copies on the host."""
+        """Copies of the weights on the host."""
         return taken(self._twin.named(), self._shapes)
 
     def _logits(self) -> torch.Tensor:
@@ -114,10 +115,10 @@ class LibraryTrainer:
         return found
 
     def epoch(self, epoch: int) -> tuple[float, Scores]:
-        """A step and an evaluation; the host waits for each once.
+        """Run a training step and an evaluation; the host waits once for each.
 
         Raises:
-            DivergedError: loss is not finite.
+            DivergedError: a loss is not finite.
             MachineError: the GPU has too little memory.
         """
         try:
@@ -132,12 +133,12 @@ class LibraryTrainer:
     def _epoch(self, epoch: int) -> tuple[float, Scores]:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.settings, epoch, self._epochs)
-        torch.manual_seed(1_000_003 * self._seed + epoch)  # so that a resumed run drops what it would have dropped
+        torch.manual_seed(1_000_003 * self._seed + epoch)  # a resumed run draws the same dropout masks
         self._twin.train()
         return self._steps(epoch), self._evaluate(epoch)
 
     def _steps(self, epoch: int) -> float:
-        """The epoch's steps: one, on the whole graph; returns the training loss before it."""
+        """Do the epoch's single step on the whole graph; return the training loss before it."""
         self._optimizer.zero_grad()
         nodes = self._nodes["train"]
         total = cross_entropy(self._logits()[nodes], self._labels[nodes], self._by_class, reduction="sum")
@@ -148,7 +149,7 @@ class LibraryTrainer:
         return found
 
     def _finite(self, epoch: int, loss: float) -> float:
-        """The training loss; raises DivergedError."""
+        """Return ``loss``; raises DivergedError if it is not finite."""
         if not math.isfinite(loss):
             raise self._diverged(epoch, f"the training loss is {loss}")
         return loss
@@ -170,7 +171,7 @@ class LibraryTrainer:
         return DivergedError(f"epoch {epoch}: {what}: lower the setting learning_rate")
 
     def phases(self) -> None:
-        """Never counted."""
+        """Return None: phases are never counted."""
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return self.weights | self._state()
@@ -179,15 +180,15 @@ class LibraryTrainer:
         return {name: each.astype(np.float64) for name, each in taken(self._twin.state(), self._shapes).items()}
 
     def keep(self) -> None:
-        """Copies, in host memory."""
+        """Keep copies of the current arrays in host memory."""
         self._kept = self._arrays()
 
     def kept(self) -> dict[str, np.ndarray]:
-        """Of the best epoch."""
+        """Return the kept arrays, those of the best epoch."""
         return self._kept
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
-        """Weights, running statistics, both moments, and how many steps there were."""
+        """Return weights, running statistics, both moments and the number of steps."""
         return {"weights": self.weights, "state": self._state(), **self._moments()}
 
     def _moments(self) -> dict[str, dict[str, np.ndarray]]:
@@ -201,7 +202,7 @@ class LibraryTrainer:
         return found | {"steps": {"steps": np.array([max(steps)])}}
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
-        """All of it."""
+        """Restore everything that ``save`` returned."""
         self.start_from({**groups["weights"], **groups["state"]})
         for name, parameter in self._twin.named().items():
             moments = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
@@ -210,7 +211,7 @@ class LibraryTrainer:
             self._optimizer.state[parameter] = {"step": torch.tensor(float(groups["steps"]["steps"][0])), **moments}
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
-        """Weights and running statistics."""
+        """Set weights and running statistics."""
         mine = {**self._twin.named(), **self._twin.state()}
         for name in [*mine, *arrays]:
             if name not in arrays or name not in mine:
@@ -220,7 +221,7 @@ class LibraryTrainer:
         put(mine, arrays)
 
     def predict(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """The most likely class, of equal ones the first; the weights stay those of ``arrays``."""
+        """Return the most likely classes (first of equal ones); the weights stay those of ``arrays``."""
         self.start_from(arrays)
         self._twin.eval()
         with torch.no_grad():
@@ -228,7 +229,7 @@ class LibraryTrainer:
         return found
 
     def inference(self) -> Callable[[], None]:
-        """A pass without gradients."""
+        """Return a function that runs one pass without gradients."""
         self._twin.eval()
 
         def once() -> None:
@@ -240,7 +241,7 @@ class LibraryTrainer:
         return once
 
     def told(self) -> dict[str, Any]:
-        """The libraries' versions, and the memory that PyTorch's allocator held."""
+        """Return the libraries' versions, and the peak memory of PyTorch's allocator."""
         versions = these_versions() | {name: metadata.version(name) for name in _LIBRARIES}
         on_gpu = self._device.type == "cuda"
         return {
@@ -249,7 +250,7 @@ class LibraryTrainer:
         }
 
     def close(self) -> None:
-        """Nothing is symmetric; what PyTorch holds goes with this."""
+        """Do nothing: there is no symmetric memory, and PyTorch frees its own with this object."""
 
 
 def _device(world: World, side: Library) -> torch.device:
@@ -266,7 +267,7 @@ def _device(world: World, side: Library) -> torch.device:
 def _check(
     world: World, layout: PeLayout, side: Library, model: Model, settings: ModelSettings, dtype: str, phases: bool
 ) -> None:
-    """Raise InputError for what a library does not do."""
+    """Raise InputError for requests that a library does not support."""
     if world.size > 1:
         raise InputError(f"side {side}: trains on one PE, and this layout is for {layout.size}: partition for 1")
     if model.content is not None:

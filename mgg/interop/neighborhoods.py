@@ -1,4 +1,4 @@
-"""The graph as vertex programs see it: arcs, degrees, and other PEs' rows of as many columns as a program fetches."""
+"""The graph for vertex programs: arcs, degrees, and other PEs' rows with as many columns as a program fetches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mgg.model.neighborhood import Neighborhood, halo_by
 
 
 class Neighborhoods:
-    """One PE's neighborhood for each type of numbers, prepared when a program first asks for it.
+    """One PE's neighborhood per number type, prepared when a program first needs it.
 
     Args:
-        world, layout: the PEs and what this one holds.
-        technique, options: how other PEs' rows are brought.
-        dtype: in what rows are sent, ``fp32`` (as they are) or ``bf16``.
+        world, layout: the PEs and this PE's part of the layout.
+        technique, options: how other PEs' rows are fetched.
+        dtype: type in which rows are sent: ``fp32`` (unchanged) or ``bf16``.
     """
 
     def __init__(self, world: World, layout: PeLayout, technique: str, options: dict[str, Any], dtype: str) -> None:
@@ -24,9 +24,9 @@ class Neighborhoods:
         self._made: dict[type, tuple[int, Neighborhood]] = {}
 
     def of(self, real: type, columns: int) -> Neighborhood:
-        """The neighborhood that computes in ``real`` and fetches rows of up to ``columns`` (collective).
+        """Return the neighborhood that computes in ``real`` and fetches rows of up to ``columns`` (collective).
 
-        Every PE asks for the same. It is one object for all widths: a wider halo takes the place of the last one.
+        Every PE must ask for the same. All widths share one object; a wider halo replaces the previous one.
 
         Args:
             real: float32 or float64.

@@ -1,6 +1,6 @@
-"""The neighbor parts of PyTorch Geometric's layers as vertex programs; what they do row by row stays with the layers.
+"""Neighbor parts of PyTorch Geometric's layers as vertex programs; the layers keep their row-wise parts.
 
-Each takes projections W with biases b, or None. ``GATV2[loops]`` tells whether every vertex is its own neighbor.
+Programs take projections W with biases b, or None. ``GATV2[loops]`` says whether every vertex is its own neighbor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _projected(x: Any, W: Any, b: Any) -> Any:
 
 
 def gatv2(v: Any, W_target: Any, b_target: Any, W_source: Any, b_source: Any, a: Any, slope: float, rate: float) -> Any:
-    """[heads, columns]: Brody et al., ICLR 2022, equation 7; ``a`` [heads, columns]."""
+    """Return [heads, columns]: Brody et al., ICLR 2022, equation 7; ``a`` [heads, columns]."""
     heads = a.shape[0]
     target = V.heads(_projected(v.x, W_target, b_target), heads)
     sources = [V.heads(_projected(u.x, W_source, b_source), heads) for u in v.innbs]
@@ -32,7 +32,7 @@ GATV2 = {loops: V.program(loops=loops)(gatv2) for loops in (False, True)}
 def transformer(
     v: Any, W_query: Any, b_query: Any, W_key: Any, b_key: Any, W_value: Any, b_value: Any, heads: int, rate: float
 ) -> Any:
-    """[heads, columns]: Shi et al., IJCAI 2021, equations 3 and 4."""
+    """Return [heads, columns]: Shi et al., IJCAI 2021, equations 3 and 4."""
     query = V.heads(_projected(v.x, W_query, b_query), heads)
     query = query * (1 / sqrt(query.shape[-1]))
     scores = [V.dot(query, V.heads(_projected(u.x, W_key, b_key), heads)) for u in v.innbs]
@@ -43,7 +43,7 @@ def transformer(
 
 @V.program
 def gated(v: Any, W_key: Any, b_key: Any, W_query: Any, b_query: Any, W_value: Any, b_value: Any) -> Any:
-    """[columns]: Bresson and Laurent 2017, equation 11, the sum over the neighbors."""
+    """Return [columns]: Bresson and Laurent 2017, equation 11, the sum over the neighbors."""
     key = _projected(v.x, W_key, b_key)
     gates = [V.sigmoid(key + _projected(u.x, W_query, b_query)) for u in v.innbs]
     values = [_projected(u.x, W_value, b_value) for u in v.innbs]
@@ -55,9 +55,9 @@ def _variance(values: list[Any]) -> Any:
     return V.mean([value * value for value in values]) - middle * middle
 
 
-#: By name, what PNA and R-GCN take of the messages of a vertex.
+#: Aggregators of a vertex's messages in PNA and R-GCN, by name.
 AGGREGATORS = {"sum": V.sum, "mean": V.mean, "max": V.max, "min": V.min, "std": V.std, "var": _variance}
-#: By name, what an aggregate is multiplied with: of the degree, and of the means of degree and of log(degree + 1).
+#: Factors of an aggregate, by name, as functions of the degree and the means of degree and of log(degree + 1).
 SCALERS = {
     "identity": lambda degree, linear, log: 1,
     "amplification": lambda degree, linear, log: V.log(degree + 1) / log,
@@ -72,9 +72,9 @@ def principal(
     v: Any, W_target: Any, W_source: Any, b: Any, degree: Any, log_degree: Any, towers: int, aggregators: str,
     scalers: str,
 ) -> Any:  # fmt: skip
-    """[towers, scalers * aggregators * columns]: Corso et al., NeurIPS 2020, equation 8.
+    """Return [towers, scalers * aggregators * columns]: Corso et al., NeurIPS 2020, equation 8.
 
-    ``degree`` and ``log_degree`` are means over the training set; names of both lists are separated by blanks.
+    ``degree`` and ``log_degree`` are means over the training set; names in both lists are separated by blanks.
     """
     own = V.heads(_projected(v.x, W_target, b), towers)
     messages = [own + V.heads(u.x @ W_source, towers) for u in v.innbs]
@@ -84,5 +84,8 @@ def principal(
 
 @V.program
 def relational(v: Any, W: Any, aggregator: str) -> Any:
-    """[columns]: Schlichtkrull et al., ESWC 2018, equation 2, summed over relations; W [relations, inputs, columns]."""
+    """Return [columns]: Schlichtkrull et al., ESWC 2018, equation 2, summed over relations.
+
+    W: [relations, inputs, columns].
+    """
     return V.sum(AGGREGATORS[aggregator](e.src.x for e in v.inedges[t]) @ W[t] for t in v.types)

@@ -1,9 +1,9 @@
-"""Training by neighbor sampling, to compare: the side ``pyg_sampled`` of ``mgg train``.
+"""Training by neighbor sampling, for comparison: the side ``pyg_sampled`` of ``mgg train``.
 
 A step takes a batch of training nodes, some of their neighbors, and some neighbors of these (Hamilton, Ying and
 Leskovec, NeurIPS 2017, section 3.1, with the batch and samples of its section 4). Layers are PyTorch Geometric's. The
-sampler is ours, since that of PyTorch Geometric needs packages that PyPI has no wheels of; like that one, it samples
-each node once a batch, without replacement, and each layer computes the rows alone that the next one reads.
+sampler is ours, because PyTorch Geometric's needs packages without wheels on PyPI. Like that one, it samples each node
+once per batch, without replacement, and each layer computes only the rows that the next layer reads.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from mgg.interop.library import LibraryTrainer
 from mgg.kernel.random import STREAMS, number_at, row_state, stream_key
 from mgg.layout import PeLayout
 
-#: Training nodes of a step.
+#: Training nodes per step.
 BATCH = 512
-#: Most neighbors that a node of the batch has, then one sampled for it; the last holds for all further hops.
+#: Most neighbors sampled for a node of the batch, then for a sampled node; the last value holds for further hops.
 FANOUTS = (25, 10)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A batch and what was sampled for it.
+    """A batch and its sampled neighborhood.
 
     Attributes:
-        nodes: int64, all nodes of the sample: the batch first, then those that each hop adds.
-        sizes: how many of ``nodes`` there are after 0, 1, ... hops.
-        hops: int64 [2, arcs] for each hop, sources and targets as places in ``nodes``.
+        nodes: int64, all nodes of the sample: the batch first, then the nodes that each hop adds.
+        sizes: number of ``nodes`` after 0, 1, ... hops.
+        hops: int64 [2, arcs] per hop: sources and targets as positions in ``nodes``.
     """
 
     nodes: np.ndarray
@@ -45,11 +45,11 @@ class Sample:
 
 
 class Sampler:
-    """Samples in-neighbors; what it draws depends on seed, epoch and node alone.
+    """Samples in-neighbors; the draws depend only on seed, epoch and node.
 
     Args:
         indptr, indices: in-neighbors of each node, CSR.
-        fanouts: most neighbors of a node, by hop.
+        fanouts: most neighbors of a node, per hop.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...]) -> None:
@@ -57,7 +57,7 @@ class Sampler:
         self._place = np.full(len(indptr) - 1, -1, np.int64)
 
     def sample(self, batch: np.ndarray, key: np.uint64) -> Sample:
-        """A sample for the nodes ``batch``, int64, all different; ``key`` as of ``stream_key``."""
+        """Return a sample for the nodes ``batch`` (int64, distinct); ``key`` is from ``stream_key``."""
         order, place = [batch], self._place
         place[batch] = np.arange(len(batch))
         sizes, hops, frontier = [len(batch)], [], batch
@@ -79,7 +79,7 @@ class Sampler:
 
 @numba.njit(cache=True, nogil=True)
 def _choose(key, nodes, indptr, indices, first, out):  # type: ignore[no-untyped-def]
-    """Different neighbors of each node: Floyd's sample, CACM 30(9), 1987."""
+    """Choose distinct neighbors of each node: Floyd's sample, CACM 30(9), 1987."""
     for i in range(nodes.size):
         begin, degree = indptr[nodes[i]], indptr[nodes[i] + 1] - indptr[nodes[i]]
         place, count = first[i], first[i + 1] - first[i]
@@ -90,7 +90,7 @@ def _choose(key, nodes, indptr, indices, first, out):  # type: ignore[no-untyped
         state = row_state(key, np.uint64(nodes[i]))
         for k in range(count):
             last = degree - count + k
-            # 24 random bits: of ten million neighbors some are chosen up to twice as often as others.
+            # 24 random bits: among ten million neighbors some are chosen up to twice as often as others.
             drawn = min(np.int64(number_at(state, np.uint64(k)) * np.float64(last + 1)), last)
             for other in range(k):
                 if out[place + other] == drawn:
@@ -103,7 +103,7 @@ def _choose(key, nodes, indptr, indices, first, out):  # type: ignore[no-untyped
 
 @numba.njit(cache=True, nogil=True)
 def _number(sources, place, size, added):  # type: ignore[no-untyped-def]
-    """Give sources without a place the next ones from ``size``; returns how many were added."""
+    """Assign sources without a place the next places from ``size``; return how many were added."""
     found = 0
     for source in sources:
         if place[source] < 0:
@@ -114,10 +114,10 @@ def _number(sources, place, size, added):  # type: ignore[no-untyped-def]
 
 
 class SampledTrainer(LibraryTrainer):
-    """A model of PyTorch Geometric, trained in batches; it is evaluated with all neighbors, as every side."""
+    """A model of PyTorch Geometric, trained in batches; evaluation uses all neighbors, as on every side."""
 
     def __init__(self, world: World, layout: PeLayout, **how: Any) -> None:
-        """As ``LibraryTrainer``."""
+        """Initialize as ``LibraryTrainer``."""
         super().__init__(world, layout, **how)
         layers = self.settings.model_dump()["layers"]
         csr = layout.forward.local
@@ -125,7 +125,7 @@ class SampledTrainer(LibraryTrainer):
         self._trained = self._nodes["train"].cpu().numpy()
 
     def _steps(self, epoch: int) -> float:
-        """A step for each batch; the loss is the mean over the training nodes, each with the weights of its step."""
+        """Do one step per batch; return the mean loss over training nodes, each with the weights of its step."""
         sums = torch.zeros((), device=self._device)
         for sample in self._samples(epoch):
             self._optimizer.zero_grad()
@@ -141,7 +141,7 @@ class SampledTrainer(LibraryTrainer):
         return self._finite(epoch, float(sums) / self._counts["train"])
 
     def _samples(self, epoch: int) -> Iterator[Sample]:
-        """Of all batches of an epoch, in an order of its own; where a GPU computes, the next one is sampled beside."""
+        """Yield samples of all batches of an epoch in random order; on GPUs the next one is sampled concurrently."""
         order = np.random.default_rng([self._seed, epoch]).permutation(self._trained)
         batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]
         key = stream_key(self._seed, epoch * STREAMS)

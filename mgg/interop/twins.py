@@ -1,6 +1,6 @@
-"""Models of MGG as a user of PyTorch Geometric writes them: the same formulas and settings, on ``edge_index``.
+"""MGG's models as a PyTorch Geometric user writes them: the same formulas and settings on ``edge_index``.
 
-Their parameters have the names of ours, so that both can start from the same weights.
+Their parameters have MGG's names, so that both can start from the same weights.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from mgg.record import Library
 
 
 class Twin(torch.nn.Module):
-    """A model of PyTorch Geometric's layers.
+    """A model made of PyTorch Geometric's layers.
 
     Attributes:
-        settings: ours.
-        weighted: arcs may have weights.
-        looped: arcs may join a node to itself: PyTorch Geometric does with them as we do.
+        settings: MGG's settings.
+        weighted: whether arcs may have weights.
+        looped: whether self-loops are allowed, because PyTorch Geometric treats them as MGG does.
     """
 
     weighted = False
     looped = True
-    #: Settings that it knows one value of, by name.
+    #: Settings with only one supported value, by name.
     fixed: Mapping[str, Any] = {}
 
     def __init__(self, settings: Any) -> None:
@@ -51,20 +51,20 @@ class Twin(torch.nn.Module):
         self, x: torch.Tensor | None, arcs: torch.Tensor, weights: torch.Tensor | None = None,
         types: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """Logits [nodes, classes].
+        """Return logits [nodes, classes].
 
         Args:
-            x: features [nodes, columns], None where the graph has none.
+            x: features [nodes, columns], None if the graph has none.
             arcs: int64 [2, arcs], sources and targets.
-            weights, types: of arcs, None where they have none.
+            weights, types: of the arcs, None if they have none.
         """
 
     @abstractmethod
     def named(self) -> dict[str, torch.Tensor]:
-        """Parameters by the names of ours; of our shapes but for entries of 1, matrices of ``weight`` transposed."""
+        """Return parameters by MGG's names: MGG's shapes except for axes of 1; matrices ``weight`` are transposed."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Running statistics by the names of ours."""
+        """Return running statistics by MGG's names."""
         return {}
 
     def _dropped(self, x: torch.Tensor, rate: float | None = None) -> torch.Tensor:
@@ -72,7 +72,7 @@ class Twin(torch.nn.Module):
 
 
 class Gcn(Twin):
-    """Two layers; PyTorch Geometric keeps the normalized arcs of the first step, its fastest way."""
+    """GCN with two layers; PyTorch Geometric caches the normalized arcs of the first step, its fastest way."""
 
     layer: type[GCNConv] = GCNConv
     weighted, looped = True, False
@@ -95,7 +95,7 @@ class Gcn(Twin):
 
 
 class Gin(Twin):
-    """Layers with batch normalization and a trainable epsilon, and a classifier."""
+    """GIN: layers with batch normalization and a trainable epsilon, and a classifier."""
 
     layer: type[GINConv] = GINConv
     fixed = {"normalization": "batch", "residual": False}  # noqa: RUF012
@@ -151,7 +151,7 @@ class Gin(Twin):
 
 
 class Sage(Twin):
-    """Layers whose rows are divided by their norms, and a classifier."""
+    """GraphSAGE: layers whose rows are divided by their norms, and a classifier."""
 
     fixed = {"unit_rows": True, "normalization": "none", "residual": False}  # noqa: RUF012
 
@@ -171,7 +171,7 @@ class Sage(Twin):
         return found
 
     def sampled(self, x: torch.Tensor, hops: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
-        """Logits of a sampled batch: see ``mgg.interop.sampling.Sample``; ``x`` are the features of its nodes."""
+        """Return logits of a sampled batch (``mgg.interop.sampling.Sample``); ``x`` are the features of its nodes."""
         for k, layer in enumerate(self.layers):
             left = len(self.layers) - k
             rows, arcs = self._dropped(x[: sizes[left]]), torch.cat(list(hops[:left]), dim=1)
@@ -189,7 +189,7 @@ class Sage(Twin):
 
 
 class Gat(Twin):
-    """Two layers; weights of arcs do not count in either, so there are to be none."""
+    """GAT with two layers; neither library uses arc weights here, so there must be none."""
 
     def __init__(self, settings: Any, sizes: Sizes) -> None:
         super().__init__(settings)
@@ -215,7 +215,7 @@ class Gat(Twin):
 
 
 class Appnp(Twin):
-    """Two dense layers and the power steps, which keep the normalized arcs of the first one."""
+    """APPNP: two dense layers and the power steps, which cache the normalized arcs of the first pass."""
 
     weighted, looped = True, False
 
@@ -237,7 +237,7 @@ class Appnp(Twin):
 
 
 class Rgcn(Twin):
-    """Two layers that go type by type; the node itself is one more type, as in ours."""
+    """R-GCN: two layers that process type by type; the node itself counts as one more type, as in MGG."""
 
     layer: type[RGCNConv] = RGCNConv
 
@@ -270,13 +270,13 @@ class Rgcn(Twin):
 
 
 class FastRgcn(Rgcn):
-    """The same with a weight for every arc, so that one batched product is enough."""
+    """R-GCN with a weight matrix per arc, so that one batched product suffices."""
 
     layer = FastRGCNConv
 
 
 class _Product(torch.autograd.Function):
-    """A x, and backward A^T g: cuSPARSE on GPUs, from CSR both times."""
+    """A x, with backward A^T g; both use cuSPARSE from CSR on GPUs."""
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
@@ -289,7 +289,7 @@ class _Product(torch.autograd.Function):
 
 
 def _csr(rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor | None, nodes: int) -> torch.Tensor:
-    """A matrix [nodes, nodes] of float32 in CSR with ids of 32 bits, where they suffice; without weights of ones."""
+    """Return a CSR matrix [nodes, nodes] of float32, with 32-bit ids if possible; without weights its values are 1."""
     order = torch.argsort(rows * nodes + columns)
     kind = torch.int32 if len(rows) < 2**31 else torch.int64
     ends = torch.cumsum(torch.bincount(rows, minlength=nodes), 0)
@@ -300,7 +300,7 @@ def _csr(rows: torch.Tensor, columns: torch.Tensor, weights: torch.Tensor | None
 
 
 def _propagate(self: Any, edge_index: torch.Tensor, x: Any, edge_weight: Any = None, size: Any = None) -> torch.Tensor:
-    """Sums over arcs as products; ``self.matrices`` are those of all layers, made by the first one."""
+    """Compute sums over arcs as products; all layers share ``self.matrices``, which the first one makes."""
     rows = x if isinstance(x, torch.Tensor) else x[0]
     if not self.matrices:
         sources, targets = edge_index
@@ -311,7 +311,7 @@ def _propagate(self: Any, edge_index: torch.Tensor, x: Any, edge_weight: Any = N
 
 
 class _CsrGcnConv(GCNConv):
-    # PyTorch Geometric puts its own in the place of one that is inherited.
+    # PyTorch Geometric replaces an inherited propagate by its own.
     propagate = _propagate
 
 
@@ -320,7 +320,7 @@ class _CsrGinConv(GINConv):
 
 
 class CsrGcn(Gcn):
-    """The same whose sums are products of a CSR matrix and, backward, of its transpose, as DGL's are."""
+    """GCN whose sums are products with a CSR matrix and, backward, with its transpose, as in DGL."""
 
     layer = _CsrGcnConv
 
@@ -330,7 +330,7 @@ class CsrGcn(Gcn):
 
 
 class CsrGin(Gin):
-    """The same, as ``CsrGcn``."""
+    """GIN with the same products as ``CsrGcn``."""
 
     layer = _CsrGinConv
 
@@ -345,7 +345,7 @@ def _share(layers: Any) -> None:
         layer.matrices = matrices
 
 
-#: Models by side and name.
+#: Twin models by side and name.
 TWINS: dict[Library, dict[str, Any]] = {
     "pyg": {"gcn": Gcn, "gin": Gin, "sage": Sage, "gat": Gat, "appnp": Appnp, "rgcn": Rgcn},
     "pyg_csr": {"gcn": CsrGcn, "gin": CsrGin},
@@ -357,10 +357,10 @@ TWINS: dict[Library, dict[str, Any]] = {
 def twin_of(
     model: str, settings: ModelSettings, sizes: Sizes, weights: Mapping[str, Any], device: Any, side: Library = "pyg"
 ) -> Twin:
-    """The twin of ``model`` on ``device`` with our ``weights``, NumPy arrays by name.
+    """Return the twin of ``model`` on ``device`` with MGG's ``weights``, NumPy arrays by name.
 
     Raises:
-        InputError: there is none, or it lacks a setting.
+        InputError: there is no twin, or it lacks a setting.
     """
     if model not in TWINS[side]:
         raise InputError(f"side {side}: has no model {model}; it has {', '.join(TWINS[side])}")
@@ -374,7 +374,7 @@ def twin_of(
 
 
 def put(tensors: Mapping[str, torch.Tensor], arrays: Mapping[str, Any]) -> None:
-    """Write our ``arrays`` into their ``tensors`` by name; raises ValueError where names differ."""
+    """Write MGG's ``arrays`` into the twin's ``tensors`` by name; raises ValueError if names differ."""
     if set(tensors) != set(arrays):
         raise ValueError(f"arrays of one side alone: {sorted(set(tensors) ^ set(arrays))}")
     with torch.no_grad():
@@ -384,7 +384,7 @@ def put(tensors: Mapping[str, torch.Tensor], arrays: Mapping[str, Any]) -> None:
 
 
 def taken(tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Copies of their ``tensors`` as arrays of our ``shapes``, by name."""
+    """Return copies of the twin's ``tensors`` as arrays of MGG's ``shapes``, by name."""
     return {
         name: (tensor.T if _turned(name, tensor) else tensor).detach().cpu().numpy().copy().reshape(shapes[name])
         for name, tensor in tensors.items()
@@ -392,5 +392,5 @@ def taken(tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, .
 
 
 def _turned(name: str, tensor: torch.Tensor) -> bool:
-    """Linear of PyTorch multiplies by its weight's transpose."""
+    """Return whether to transpose: PyTorch's Linear multiplies by the transpose of its weight."""
     return name.endswith(".weight") and tensor.dim() == 2

@@ -1,4 +1,4 @@
-"""Vertex programs for PyTorch: as a function that it differentiates, and as a module with parameters."""
+"""Vertex programs for PyTorch, as a differentiable function and as a module with parameters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mgg.model.program.plan import ProgramPlan
 from mgg.vertex.ir import Value
 from mgg.vertex.trace import Program
 
-#: Type of the input -> type of what is computed.
+#: Type of the computation for each input type.
 _REALS: dict[torch.dtype, type] = {torch.float32: np.float32, torch.float64: np.float64}
-#: What the layers that run programs are called; nobody sees it but in messages.
+#: Name of the layers that run programs; it shows only in messages.
 _NAME = "interop"
 
 
@@ -30,27 +30,27 @@ def apply(
     graph: Graph, program: Program, x: torch.Tensor, parameters: Mapping[str, Any], *, training: bool = False,
     seed: int = 0, epoch: int = 0, place: int = 0,
 ) -> torch.Tensor:  # fmt: skip
-    """A vertex program of this PE's rows, with gradients by ``x`` and by every tensor of ``parameters`` (collective).
+    """Run a vertex program on this PE's rows, with gradients by ``x`` and every tensor in ``parameters`` (collective).
 
-    Nothing is copied: the program reads the memory of the tensors (what is not contiguous it may have to copy), and the
-    result is the memory that it wrote. Backward is collective as well: every PE computes the same function, and all ask
-    for its gradients or none does. Gradients by parameters are this PE's share: ``Graph.sum_gradients`` adds them up.
-    There are no gradients of gradients.
+    Nothing is copied, except possibly tensors that are not contiguous: the program reads the tensors' memory, and the
+    result is the memory that it wrote. Backward is also collective: every PE must compute the same function, and either
+    all or none may ask for its gradients. Gradients by parameters are this PE's share, which ``Graph.sum_gradients``
+    sums. There are no gradients of gradients.
 
     Args:
         graph: this PE's part of the graph.
-        program: that ``V.program`` made (docs/vertex.md).
+        program: made by ``V.program`` (docs/vertex.md).
         x: float32 or float64 [rows, *shape], on ``graph.device``; the program sees it as ``x`` of that shape.
-        parameters: of the program, by name: tensors of the type of ``x``, the same on every PE; or numbers, strings or
-            None, which it gets as they are.
-        training: whether dropout drops.
-        seed, epoch, place: choose its masks; ``place`` is which dropout of the model the program's first one is.
+        parameters: the program's parameters by name: tensors of the type of ``x``, the same on every PE; or numbers,
+            strings or None, which are passed on unchanged.
+        training: whether dropout is active.
+        seed, epoch, place: determine its masks; ``place`` is the index of the program's first dropout in the model.
 
     Returns:
         [rows, *shape of the program's output], of the type of ``x``.
 
     Raises:
-        InputError: a mistake in the program (``VertexProgramError``), it has several outputs, tensors have another
+        InputError: the program has an error (``VertexProgramError``) or several outputs, tensors have another
             shape, type or device, or the graph is closed.
     """
     graph.check_open()
@@ -69,21 +69,21 @@ def apply(
 
 
 class VertexModule(torch.nn.Module):
-    """A vertex program over a graph, with its parameters; ``forward(x)`` is ``apply`` for this PE's rows (collective).
+    """A vertex program over a graph with its parameters; ``forward(x)`` is ``apply`` for this PE's rows (collective).
 
-    Parameters are called what the program calls them, and begin with the same values on every PE. Dropout follows
-    ``train()`` and ``eval()``: the buffer ``passes`` counts the passes in training, each of which has masks of its own.
+    Parameters have the program's names and start with the same values on every PE. Dropout follows ``train()`` and
+    ``eval()``: the buffer ``passes`` counts the training passes, each of which has its own masks.
 
     Args:
         graph: this PE's part of the graph; copies of the module share it.
-        program: that ``V.program`` made.
-        parameters: of the program, by name: a ``Weight``, of which a Parameter is made; a tensor, which becomes one, or
-            stays one; or a number, a string or None, which the program gets as it is.
-        seed: of first values and masks; give every module of a model its own.
-        place: which dropout of the model the program's first one is; those after it count on.
+        program: made by ``V.program``.
+        parameters: the program's parameters by name: a ``Weight``, from which a Parameter is made; a tensor, which
+            becomes a Parameter unless it is one; or a number, a string or None, which is passed on unchanged.
+        seed: seed of initial values and masks; give every module of a model its own.
+        place: index of the program's first dropout in the model; its later ones count on from there.
 
     Raises:
-        InputError: no program, or a parameter that is none of these.
+        InputError: ``program`` is not a vertex program, or a parameter is none of these.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class VertexModule(torch.nn.Module):
             raise InputError(f"parameter {name}: a torch.nn.Module has that attribute already: rename it") from None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The program's output, [rows, *shape], for ``x`` [rows, *shape] (collective)."""
+        """Return the program's output, [rows, *shape], for ``x`` [rows, *shape] (collective)."""
         epoch = 0
         if self.training:
             epoch = int(self.passes)
@@ -134,7 +134,7 @@ class VertexModule(torch.nn.Module):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """The program and what it gets as it is."""
+        """Return the program's name and its constant parameters."""
         return ", ".join([self.program.name, *(f"{name}={value!r}" for name, value in self._given.items())])
 
 
@@ -143,8 +143,8 @@ class _Work:
     """One call of ``apply``.
 
     Attributes:
-        names: of the tensors that follow ``x``.
-        gradients: whether any will be asked for.
+        names: names of the tensors that follow ``x``.
+        gradients: whether any gradient will be needed.
     """
 
     graph: Graph
@@ -158,7 +158,7 @@ class _Work:
     gradients: bool
 
     def run_of(self, tensors: tuple[torch.Tensor, ...]) -> Pass:
-        """The pass over the graph with these parameters (collective)."""
+        """Return the pass over the graph with these parameters (collective)."""
         neighborhood = self.graph.neighborhoods.of(self.real, self.plan.fetched)
         weights = {
             f"{self.layer.name}.{name}": array_of(tensor.detach())
@@ -168,7 +168,7 @@ class _Work:
 
 
 class _Program(torch.autograd.Function):
-    """A vertex program; its gradients are worked off by the schedule that comes with it."""
+    """A vertex program as an autograd function; gradients follow the program's own schedule."""
 
     @staticmethod
     def forward(ctx: Any, work: _Work, x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ class _Program(torch.autograd.Function):
             output, kept = work.layer.worked_off(work.plan, _columns(x), work.run_of(tensors), gradients=work.gradients)
             result = _apart(tensor_of(output), x)
             if work.gradients:
-                # As saved tensors they go after backward, and PyTorch notices who writes to the inputs before that.
+                # As saved tensors they are freed after backward, and PyTorch detects earlier writes to the inputs.
                 values = [value for value in kept if value.inputs]
                 ctx.work, ctx.values = work, values
                 ctx.save_for_backward(x, *tensors, *(tensor_of(kept[value]) for value in values))
@@ -198,7 +198,7 @@ class _Program(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """Gradients of a vertex program, which have none of their own: whoever asks for these is told so."""
+    """Gradients of a vertex program; asking for gradients of these raises InputError."""
 
     @staticmethod
     def forward(
@@ -219,17 +219,17 @@ class _Gradients(torch.autograd.Function):
 
 
 def _columns(x: torch.Tensor) -> Any:
-    """The memory of ``x`` [rows, *shape] as an array [rows, columns]."""
+    """Return the memory of ``x`` [rows, *shape] as an array [rows, columns]."""
     return array_of(x.detach().reshape(len(x), prod(x.shape[1:])))
 
 
 def _apart(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """``tensor``, or a copy where it is the memory of ``other``, which PyTorch may change in place."""
+    """Return ``tensor``, or a copy if it shares memory with ``other``, which PyTorch may change in place."""
     return tensor.clone() if tensor.data_ptr() == other.data_ptr() else tensor
 
 
 def _layer(graph: Graph, program: Program, shape: tuple[int, ...], given: dict[str, Any], place: int) -> VertexLayer:
-    """The program as a layer for these shapes, traced once."""
+    """Return the program as a layer for these shapes; each combination is traced once."""
     key = program, shape, tuple(sorted(given.items(), key=lambda item: item[0])), place
     if key not in graph.programs:
         relations = graph.layout.manifest.relations
@@ -246,7 +246,7 @@ def _checked(program: Any) -> Program:
 
 
 def _check_plain(given: Mapping[str, Any]) -> None:
-    """Refuse what a program cannot get as it is."""
+    """Raise InputError for a constant parameter of an unsupported type."""
     for name, value in given.items():
         if not (value is None or isinstance(value, numbers.Number | str)):
             raise InputError(
@@ -255,7 +255,7 @@ def _check_plain(given: Mapping[str, Any]) -> None:
 
 
 def _check(graph: Graph, x: Any, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Refuse what is no rows of this PE, or parameters of another kind."""
+    """Raise InputError unless ``x`` has this PE's rows and the parameters match it."""
     if not isinstance(x, torch.Tensor):
         raise InputError(f"x is a {type(x).__name__}: expected a torch.Tensor")
     for name, tensor in {"x": x, **tensors}.items():

@@ -1,4 +1,4 @@
-"""Stage report: one page and its tables from the records of aggregate and train; needs neither GPU nor MPI."""
+"""Stage report: a page and its tables, made from the records of aggregate and train without GPU or MPI."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def build(
     Args:
         paths: files of AggregateRecord or PredictionRecord lines (``.jsonl``) and run folders of training, in any
             order; the same records give the same bytes.
-        out: the folder; gets ``index.html``, which needs nothing beside it and no network, for each table of
-            docs/tables.md a CSV and a Parquet file, and the page's figures as SVG files (``figure_files.FOLDERS``).
-        title: heading of the page.
-        figures: names of ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: figures and tables of papers to set
-            beside these records.
-        notes: by figure a remark that is shown below it.
-        job_file: JobRecord lines of the workflow's jobs; a file that is not there holds none.
+        out: the output folder. It gets a self-contained ``index.html``, a CSV and a Parquet file for each table of
+            docs/tables.md, and the page's figures as SVG files (``figure_files.FOLDERS``).
+        title: the page's heading.
+        figures: names in ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: the papers' figures and tables to
+            compare with these records.
+        notes: for each figure, a remark shown below it.
+        job_file: JobRecord lines of the workflow's jobs; a missing file counts as empty.
 
     Raises:
         InputError: an unknown figure, a note on a figure that is not shown, no records, an unreadable or altered
             record (names file and line), two different results of one measurement (names both files), or ``out`` is
-            something else than a report.
-        MachineError: the disk is full or fails. After any error the old report is as it was.
+            not a report folder.
+        MachineError: the disk is full or fails. After any error the old report is unchanged.
     """
-    # The workflow reads names from this package in each of its processes: they do not wait for matplotlib.
+    # Imported late: each workflow process reads names from this package and should not wait for matplotlib.
     from mgg.report.page import folder
 
     folder.write(paths, out, title, figures, notes, job_file)

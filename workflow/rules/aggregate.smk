@@ -1,4 +1,4 @@
-# One job a layout: it times every technique and width, so that a graph is loaded once.
+# One job per layout times every technique and width, so that a graph is loaded once.
 rule aggregate:
     input:
         layout=f"{RESULTS}/layout/{SPLIT}",

@@ -1,4 +1,4 @@
-# What the schema cannot say of a config, since other parts of MGG know it: each mistake is one line that names the field.
+# Config checks beyond the schema, which need other parts of MGG; each error is one line that names the field.
 import os
 from contextlib import contextmanager
 from itertools import filterfalse
@@ -12,14 +12,14 @@ from mgg.graph.sources import find_loader
 from mgg.graph.generators import generators
 from mgg.naming import is_own_model, model_name
 
-# Options of generated graphs alone.
+# Options that only generated graphs have.
 OF_GENERATORS = {"scale", "seed", "shuffle", "features", "classes"}
 
 
 def check_names(settings):
     """Raise InputError, with the field, for a data set, technique, model or option that MGG does not have.
 
-    Imported here is what takes seconds: a cluster's job runs in two Snakemakes of its own, which check nothing.
+    Slow imports are local: a cluster job runs in two Snakemakes of its own, which check nothing.
     """
     from mgg.aggregate import parse_options, technique, variants
     from mgg.cost import machines
@@ -61,7 +61,7 @@ def check_names(settings):
             check_figure(name)
     with field("train.models"):
         model.check_names(settings.train.models)
-    # Nothing of the user's own files is run here: mgg train checks their settings first of all.
+    # The user's own files are not run here: mgg train checks their settings first.
     own_models = {model_name(each) for each in settings.train.models if is_own_model(each)}
     for name in [
         *filterfalse(is_own_model, settings.train.models),
@@ -72,7 +72,7 @@ def check_names(settings):
 
 
 def check_results(folder):
-    """Raise InputError for results that cannot be there; writes nothing, so that dry runs ask, too."""
+    """Raise InputError if the results folder cannot be created; writes nothing, so dry runs can check too."""
     path = Path(folder).absolute()
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not there.is_dir():
@@ -82,7 +82,7 @@ def check_results(folder):
 
 
 def check_training(train):
-    """Raise InputError for a technique that cannot do every training that the config asks for."""
+    """Raise InputError for a technique that cannot run every training in the config."""
     from mgg.aggregate import technique, all_techniques
 
     for name in train.techniques if train.models else ():
@@ -96,7 +96,7 @@ def check_training(train):
 
 
 def check_tuning(settings):
-    """Raise InputError for a stage tune that nothing needs, or whose products are not those of the trainings."""
+    """Raise InputError for a stage tune that nothing needs, or whose products differ from those of the trainings."""
     aggregate, train = (takes_tuned(section) for section in (settings.aggregate, settings.train))
     if not settings.tune.dims:
         return
@@ -141,13 +141,13 @@ def check_dataset(name, dataset):
 
 
 def check_own(name, dataset):
-    """Raise InputError for files of the user's own that are not there, or a name or option that they cannot have."""
+    """Raise InputError for missing files of the user's own, or for a name or option that they cannot have."""
     if dataset.model_dump(include=OF_GENERATORS | {"generator"}, exclude_defaults=True):
         raise InputError("source: generator, scale, seed, shuffle, features and classes are no options of own files")
     user_files.check_name(name)
     user_files.files_of(dataset.source)
     made = user_files.made(dataset.source)
-    # Of files that are not read yet stage graph knows.
+    # For files not read yet, stage graph checks this.
     if dataset.labels and made is not None and not made.classes and not made.tasks:
         raise InputError(f"labels: nodes of the graph folder {dataset.source} have none")
     if dataset.loader is not None:
@@ -158,7 +158,7 @@ def check_own(name, dataset):
 
 @contextmanager
 def field(name):
-    """Put the name of the field in front of what is wrong with it."""
+    """Prefix error messages with the name of the field."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-# The checked configuration and what the rules share.
+# The checked configuration, and helpers shared by the rules.
 import glob
 import json
 import os
@@ -26,15 +26,15 @@ from mgg.naming import is_own_model, model_name, recipe, short_hash, split_name
 
 
 def refuse(message, code=2):
-    """End snakemake with one line; raising would print a traceback of this file."""
+    """End snakemake with one line; an exception would print a traceback of this file."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(code)
 
 
 def replace_datasets(values):
-    """Snakemake merges mappings, but an overlay that names data sets means those alone, not the demo's too.
+    """Replace data sets instead of merging them: an overlay's data sets exclude the demo's.
 
-    Settings that an earlier file has for others go with them.
+    An earlier file's settings for other data sets go with them.
     """
     for overlay in workflow.overwrite_configfiles:
         found = load_configfile(overlay)
@@ -49,7 +49,7 @@ def replace_datasets(values):
 
 
 def read_settings():
-    """Check `config` against the schema; the message names the field and what is allowed."""
+    """Check `config` against the schema; an error names the field and what is allowed."""
     try:
         for file in dict.fromkeys(workflow.configfiles) if workflow.is_main_process else ():
             mgg.config.refuse_repeats(Path(file))
@@ -59,30 +59,30 @@ def read_settings():
             check_names(settings)
     except InputError as error:
         refuse(error)
-    # Read back, because --config hands over numbers as text.
+    # Read back, because --config passes numbers as text.
     validate(settings.model_dump(mode="json"), "../schemas/config.schema.yaml", set_default=False)
     return settings
 
 
 def use_own_installation():
-    """Without an activated environment, take mgg and mpiexec from the one that snakemake itself runs in."""
+    """Without an activated environment, use the mgg and mpiexec of snakemake's own."""
     if shutil.which("mgg") is None:
         os.environ.update(PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 
 
 def tie_jobs_to_snakemake():
-    """Let a killed snakemake take its jobs along, so that none of them writes beside those of the next run."""
+    """Kill the jobs of a killed snakemake, so that none of them writes at the same time as the next run's."""
     if shutil.which("setpriv"):
         shell.prefix("set -euo pipefail; exec setpriv --pdeathsig KILL -- ")
 
 
 def any_of(names):
-    """A regular expression for exactly these names; for none, one that matches nothing."""
+    """Return a regular expression for exactly these names; without names it matches nothing."""
     return "|".join(re.escape(str(name)) for name in names) or "(?!)"
 
 
 def shown_wildcards(wildcards):
-    """What a job is for, without what only tells its outputs from those of other configs and places."""
+    """Return a job's wildcards without those that only separate its outputs from other configs' and places'."""
     return {name: str(value) for name, value in wildcards.items() if name not in ("recipe", "run", "place")}
 
 
@@ -92,13 +92,13 @@ def ranks(backend):
 
 
 def mpiexec(backend):
-    """Resource function: the MPI launcher of this host, none for a single rank. Profiles of clusters have theirs."""
+    """Resource function: this host's MPI launcher, none for a single rank. Cluster profiles have their own."""
     return lambda wildcards: "mpiexec" if ranks(backend)(wildcards) > 1 else ""
 
 
 @cache
 def gpus_here():
-    """The GPUs of this host that jobs can use; asked once, in a process of its own, and only where there is a driver."""
+    """Return how many GPUs of this host jobs can use; asked once, in a subprocess, and only if there is a driver."""
     if not workflow.is_main_process or shutil.which("nvidia-smi") is None:
         return 0
     told = subprocess.run(["mgg", "doctor", "--json"], capture_output=True, text=True, check=False)
@@ -108,12 +108,12 @@ def gpus_here():
 
 
 def on_gpus(backend, pes):
-    """Whether a job of this host runs on GPUs: `auto` takes them where there is one for each PE, or they are shared."""
+    """Return whether a local job runs on GPUs: `auto` uses them if there is one per PE, or if they are shared."""
     return backend == "nvshmem" or (backend == "auto" and enough(gpus_here(), pes, shares_gpus()))
 
 
 def gpus(backend):
-    """Resource function: the GPUs of a job, one a PE or all that are shared, or none. Profiles of clusters say it."""
+    """Resource function: the GPUs of a job: one per PE, all if they are shared, or none. Cluster profiles set it."""
 
     def number(wildcards):
         pes = int(wildcards.pes)
@@ -125,7 +125,7 @@ def gpus(backend):
 
 
 def warn_of_mixed_devices(settings):
-    """Say which jobs `auto` leaves to CPU ranks although there are GPUs: their times are not comparable."""
+    """Warn of jobs that `auto` leaves to CPU ranks although there are GPUs: their times are not comparable."""
     beyond = [pes for pes in settings.partition.pes if gpus_here() and not on_gpus("auto", pes)]
     if settings.aggregate.backend == "auto" and beyond:
         logger.warning(
@@ -135,7 +135,7 @@ def warn_of_mixed_devices(settings):
 
 
 def warn_of_untrained(settings):
-    """Say which data sets no model is trained on, where the config does not name those to train on."""
+    """Report the data sets without training if the config does not name those to train on."""
     if not settings.train.models or settings.train.datasets is not None or not workflow.is_main_process:
         return
     untrained = [name for name in settings.graph.datasets if name not in TRAINED]
@@ -156,7 +156,7 @@ def warn_of_untrained(settings):
 
 
 def warn_of_unused(settings):
-    """Say whose settings nothing asks for: an overlay may have replaced the list that named it."""
+    """Report settings that nothing uses: an overlay may have replaced the list with their name."""
     if not workflow.is_main_process:
         return
     train, aggregate = settings.train, settings.aggregate
@@ -174,22 +174,22 @@ def warn_of_unused(settings):
 
 
 def untracked(value):
-    """Parameter function: what no result depends on. Snakemake runs no job again for parameters that ask for threads."""
+    """Parameter function: a value that no result depends on. Snakemake never reruns a job for parameters that use threads."""
     return lambda wildcards, threads: value
 
 
 def flags(**switches):
-    """The command line flags that are switched on."""
+    """Return the command line flags that are switched on."""
     return [f"--{name.replace('_', '-')}" for name, on in switches.items() if on]
 
 
 def assignments(values):
-    """--set key=value for every option."""
+    """Return --set key=value for every option."""
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def generator_options(dataset):
-    """The options of mgg generate; what the config leaves open is left to its defaults."""
+    """Return the options of mgg generate; it keeps its defaults for what the config leaves open."""
     factor = SETTINGS.graph.scale
     scale = dataset.scale if factor == 1 else (dataset.scale or 1.0) * factor
     given = {"--scale": scale, "--seed": dataset.seed, "--features": dataset.features, "--classes": dataset.classes}
@@ -198,24 +198,24 @@ def generator_options(dataset):
 
 
 def streamed(dataset):
-    """Whether a data set comes of a generator that keeps within graph.memory."""
+    """Return whether a data set's generator stays within graph.memory."""
     return generators()[GENERATED[dataset]].streamed
 
 
 def memory_of_generator(wildcards, threads):
-    """The options that no result depends on."""
+    """Return the options that no result depends on."""
     return ["--memory", SETTINGS.graph.memory, "--workers", threads] if streamed(wildcards.dataset) else []
 
 
 def spelled(name, grid):
-    """A grid of options as mgg aggregate and mgg predict take it."""
+    """Return a grid of options in the notation of mgg aggregate and mgg predict."""
     from mgg.aggregate import variants
 
     return variants.spell(name, grid)
 
 
 def aggregate_options(section):
-    """The options of mgg aggregate, but for where it runs."""
+    """Return the options of mgg aggregate, except for where it runs."""
     words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
     words += ["--dtype", ",".join(section.dtypes), "--backend", section.backend]
     words += ["--launches", str(section.launches), "--warmup", str(section.warmup)]
@@ -238,18 +238,18 @@ def aggregate_options(section):
 
 
 def latency_options(section):
-    """The options of mgg links --latency."""
+    """Return the options of mgg links --latency."""
     return ["--latency", "--backend", section.backend]
 
 
 def network_options(section, pes):
-    """What holds transfers between workgroups up in a job of stage aggregate or train; a PE alone has none."""
+    """Return the network emulation option of a job of stage aggregate or train; none for a single PE."""
     held = section.emulate_network
     return ["--emulate-network", held] if held is not None and int(pes) > 1 else []
 
 
 def sweep(section):
-    """--variant for every set of options of the techniques of a section."""
+    """Return --variant for every set of options of a section's techniques."""
     return [
         word
         for name, grids in section.variants.items()
@@ -260,7 +260,7 @@ def sweep(section):
 
 
 def learners(section):
-    """What trains a model, as names of results have it: (name, model, number of PEs, options) of each run but its seed."""
+    """Yield each run, except its seed, as (name in results, model, number of PEs, options)."""
     for model in MODELS:
         for pes in section.pes:
             for technique in section.techniques:
@@ -273,7 +273,7 @@ def learners(section):
 
 
 def takes_tuned(section):
-    """Whether technique mgg takes what is tuned in stage aggregate or train."""
+    """Return whether technique mgg uses tuned settings in stage aggregate or train."""
     sets = [section.options.get("mgg", {}), *getattr(section, "variants", {}).get("mgg", [])]
     asked = [value for each in sets for key, value in each.items() if key == "tune"]
     return "mgg" in section.techniques and any(
@@ -282,7 +282,7 @@ def takes_tuned(section):
 
 
 def tune_options(settings):
-    """The options of mgg tune: of the technique those that products have, but for what is tuned."""
+    """Return the options of mgg tune: the technique's options for products, except those that are tuned."""
     words = ["--dim", ",".join(map(str, settings.tune.dims)), "--backend", settings.aggregate.backend]
     section = settings.aggregate if takes_tuned(settings.aggregate) else settings.train
     chosen = ("tune", "ps", "dist", "wpb")
@@ -291,7 +291,7 @@ def tune_options(settings):
 
 
 def tuned(stage):
-    """Input function: what stage tune has to write before a job in this place, on as many PEs and nodes."""
+    """Input function: outputs of stage tune that a job needs in this place, for as many PEs and nodes."""
 
     def found(wildcards):
         if not (SETTINGS.tune.dims and takes_tuned(getattr(SETTINGS, stage))):
@@ -306,15 +306,15 @@ def tuned(stage):
 
 
 def train_options(section, model, dataset, learner):
-    """The options of mgg train that a result depends on; those left out make no run stale that was made without them."""
+    """Return the options of mgg train that a result depends on; defaults are omitted so that older runs stay valid."""
     metric = [] if section.metric == "auto" else ["--metric", section.metric]
-    # A job that comes later than the user's next change to the file refuses it.
+    # A job that starts after the user's next change to the file refuses it.
     metric += ["--model-hash", CONTENTS.of_file(OWN_MODELS[model])] if model in OWN_MODELS else []
     words = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
     settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
     technique = LEARNERS[learner][1] if LEARNERS[learner][0] == "--technique" else ""
     options = {f"{technique}.{key}": value for key, value in section.options.get(technique, {}).items()}
-    # A library keeps what it keeps.
+    # Libraries manage their own activations.
     if "--side" not in LEARNERS[learner] or "unfused" in LEARNERS[learner]:
         words += ["--memory-per-pe", section.memory_per_pe] if section.memory_per_pe else []
         words += ["--activations", section.activations] if section.activations != "auto" else []
@@ -323,7 +323,7 @@ def train_options(section, model, dataset, learner):
 
 
 def predict_options(section):
-    """The options of mgg predict."""
+    """Return the options of mgg predict."""
     words = ["--technique", ",".join(section.techniques), "--dim", ",".join(map(str, section.dims))]
     words += ["--dtype", section.dtype, "--machine", section.machine]
     fields = [
@@ -337,19 +337,19 @@ def predict_options(section):
 
 
 def what_is_predicted(section):
-    """All that predictions depend on, beside the partitions: of a machine's file what is in it."""
+    """Return everything that predictions depend on besides partitions; for a machine's file, its contents."""
     file = Path(section.machine)
     told = {"options": predict_options(section), "pes": section.pes}
     return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
 
 
 def samples_options(section):
-    """The options of mgg generate criteo-like."""
+    """Return the options of mgg generate criteo-like."""
     return ["--scale", str(section.scale), "--seed", str(section.seed), "--samples", str(section.samples)]
 
 
 def lookup_options(section):
-    """The options of mgg lookup, but for where it runs."""
+    """Return the options of mgg lookup, except for where it runs."""
     words = ["--sides", ",".join(section.sides), "--dim", str(section.dim)]
     words += ["--batches", ",".join(map(str, section.batches)), "--backend", section.backend]
     words += ["--launches", str(section.launches), "--warmup", str(section.warmup)]
@@ -357,13 +357,13 @@ def lookup_options(section):
 
 
 def report_options(section):
-    """The options of mgg report that need not be there."""
+    """Return the optional arguments of mgg report."""
     figures = [word for name in section.figures for word in ("--figure", name)]
     return figures + [word for name, text in section.notes.items() for word in ("--note", f"{name}={text}")]
 
 
 def made_by(rule_name):
-    """A regular expression for the data sets that a rule of stage graph makes."""
+    """Return a regular expression for the data sets that a rule of stage graph makes."""
     chosen = {
         "generate": lambda name: name in GENERATED,
         "graph": lambda name: name not in GENERATED and SETTINGS.graph.shards == 1,
@@ -373,7 +373,7 @@ def made_by(rule_name):
 
 
 def trained_datasets(settings):
-    """The data sets to train on: those of the config, else all that have labels."""
+    """Return the data sets to train on: the config's, or else all with labels."""
     labeled = [name for name, dataset in catalog().items() if dataset.classes or dataset.tasks]
     labeled += [name for name, generator in GENERATED.items() if generators()[generator].labels]
     labeled += [name for name, dataset in settings.graph.datasets.items() if dataset.classes or has_labels(dataset)]
@@ -382,7 +382,7 @@ def trained_datasets(settings):
 
 
 def recipes(settings):
-    """By data set how its graph is made; a graph of other options or files has another folder."""
+    """Return the recipe of each data set's graph; other options or files give another folder."""
     scales = {name: settings.graph.scale if name in GENERATED else 1.0 for name in DATASETS}
     contents = {name: CONTENTS.of(dataset.source) if dataset.source else None for name, dataset in DATASETS.items()}
     return {
@@ -391,7 +391,7 @@ def recipes(settings):
 
 
 def known_contents():
-    """What earlier runs have read of the user's own files; nothing where they left no note."""
+    """Return earlier runs' notes on the user's own files; empty without notes."""
     try:
         return json.loads(OWN_FILES.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -399,7 +399,7 @@ def known_contents():
 
 
 def has_labels(dataset):
-    """Whether files of the user's own have labels: what the config says, else what a graph folder says itself."""
+    """Return whether the user's own files have labels, according to the config or else the graph folder."""
     if dataset.source is None or dataset.labels is not None:
         return bool(dataset.labels)
     made = user_files.made(dataset.source)
@@ -412,25 +412,25 @@ tie_jobs_to_snakemake()
 SETTINGS = read_settings()
 origin.share(SETTINGS.model_dump(mode="json"))
 RESULTS = SETTINGS.results
-# What an experiment measures stands apart; graphs, partitions and layouts are shared.
+# Each experiment has its own measurements; graphs, partitions and layouts are shared.
 RECORDS = f"{RESULTS}/experiments/{SETTINGS.experiment}" if SETTINGS.experiment else RESULTS
 DATASETS = SETTINGS.graph.datasets
-# By data set the generator that makes it.
+# Generator of each generated data set.
 GENERATED = {
     name: dataset.generator or name for name, dataset in DATASETS.items() if dataset.generator or name in generators()
 }
 ORDERED = [name for name, dataset in DATASETS.items() if dataset.order != "natural"]
-# What a job of stage graph asks a cluster for: its budget, and room for what the budget does not see.
+# Memory request of a job of stage graph: its budget plus overhead that the budget does not count.
 GRAPH_MB = parse_size(SETTINGS.graph.memory) * 5 // 4 // 2**20
 TRAINED = trained_datasets(SETTINGS)
-# By name the path of each model that is a file of the user's own.
+# Paths of models in the user's own files, by name.
 OWN_MODELS = {model_name(model): model for model in SETTINGS.train.models if is_own_model(model)}
 MODELS = [model_name(model) for model in SETTINGS.train.models]
 OWN_FILES = Path(RESULTS, ".own_files.json").absolute()
-# A job's own Snakemake takes the names of the run that it belongs to.
+# A job's own Snakemake uses the names of the run it belongs to.
 CONTENTS = user_files.Contents(known_contents(), trust=not workflow.is_main_process)
 RECIPES = recipes(SETTINGS)
-# A graph, one of its partitions with the layout, and what is measured on that: paths below folders of results.
+# Paths below results folders: a graph, one of its partitions with the layout, and measurements on it.
 GRAPH = "{dataset}@{recipe}"
 SPLIT = f"{GRAPH}/{split_name(SETTINGS.partition)}/p{{pes}}"
 TIMED = f"{{place}}/{SPLIT}-{{run}}"
@@ -438,7 +438,7 @@ SAMPLES = f"criteo-like@{short_hash({'options': samples_options(SETTINGS.lookup)
 LOOKED_UP = f"{{place}}/{SAMPLES}/p{{pes}}-{{run}}"
 LINKED = "{place}/p{pes}-{run}"
 TRAINING = f"{{place}}/{GRAPH}/{split_name(SETTINGS.partition)}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}"
-# By name of what trains: the options that say so.
+# Options of each trainer, by its name in results.
 LEARNERS = {name: words for name, _, _, words in learners(SETTINGS.train)}
 warn_of_mixed_devices(SETTINGS)
 warn_of_untrained(SETTINGS)

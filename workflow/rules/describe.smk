@@ -1,4 +1,4 @@
-# What each graph is like, where graph.describe asks for it: the report alone reads it.
+# Properties of each graph, if graph.describe asks for them; only the report reads them.
 rule describe:
     input:
         f"{RESULTS}/graph/{GRAPH}",

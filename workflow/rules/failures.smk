@@ -1,13 +1,13 @@
-# What failed, once more at the end of a run: rule, wildcards, Slurm's job and state, the end of the log, what to do next.
+# Summary of failures at the end of a run: rule, wildcards, Slurm job and state, end of the log, next step.
 import logging
 from collections import deque
 
 from mgg.backend.machine.slurm import UNANSWERED
 from snakemake_interface_logger_plugins.common import LogEvent
 
-# States of an attempt that never became a job of Slurm's: it said no, or nothing.
+# States of an attempt that never became a Slurm job: sbatch refused, or did not answer.
 REFUSED = ("not submitted", "not answered")
-# Most jobs and lines of each log that the summary shows.
+# Largest number of jobs, and of lines per log, in the summary.
 SHOWN_JOBS = 10
 SHOWN_LINES = 5
 
@@ -24,8 +24,8 @@ NEXT = {
     "not submitted": "correct partition, account, GPU model or numbers in the profile; `mgg doctor --slurm` shows what there is",
     "not answered": "Slurm is busy or does not answer: run the same command again; what is finished is kept",
 }
-# By exit code, where Slurm's state says no more than that the job has failed. 6: mgg's, of a PE that died or stalled; srun's
-# is above 128 where a signal ended one of the ranks, whatever the others say.
+# Advice by exit code, for Slurm states that only say that the job failed. 6 is mgg's for a PE that died or stalled;
+# srun's exceeds 128 if a signal ended a rank, whatever the other ranks return.
 DIED = 6
 NEXT_BY_CODE = {
     3: f"get what the log names, or a node that has it (partition, gpu_model of rule {{rule}} in the profile), {RETRY}",
@@ -34,7 +34,7 @@ NEXT_BY_CODE = {
 
 
 class Failures(logging.Handler):
-    """The failed jobs of this run, of each all its attempts, as Snakemake's log events tell them."""
+    """The failed jobs of this run with all their attempts, from Snakemake's log events."""
 
     def __init__(self):
         super().__init__()
@@ -46,14 +46,14 @@ class Failures(logging.Handler):
         if event == LogEvent.JOB_INFO:
             self.wildcards[record.jobid] = dict(record.wildcards or {})
         elif event == LogEvent.JOB_ERROR and not INTERRUPTION.ended(record):
-            # Now: the next attempt writes the rule's log anew.
+            # Read the log now, because the next attempt overwrites it.
             record.short_of_memory, record.unbegun = short_of_memory(record), unbegun(record)
             self.failed.setdefault(record.jobid, []).append(record)
         elif event == LogEvent.JOB_FINISHED:
             self.failed.pop(record.job_id, None)
 
     def attempts(self, rule, wildcards):
-        """The failed attempts of a job so far."""
+        """Return the failed attempts of a job so far."""
         return [
             record
             for job, records in self.failed.items()
@@ -62,13 +62,13 @@ class Failures(logging.Handler):
         ]
 
     def summary(self):
-        """A paragraph a job."""
+        """Return one paragraph per job."""
         shown = [self.described(records) for records in list(self.failed.values())[:SHOWN_JOBS]]
         more = len(self.failed) - len(shown)
         return "\n".join(["What failed:", *shown, *([f"  ... and {more} more jobs"] if more > 0 else [])])
 
     def described(self, records):
-        """The paragraph of one job: of the last attempt that was submitted, if one was."""
+        """Describe one job by its last submitted attempt, or its last one if none was submitted."""
         last = records[-1]
         refused = slurm_state(last)[0] in REFUSED
         record = next((each for each in reversed(records) if slurm_state(each)[0] not in REFUSED), last)
@@ -88,7 +88,7 @@ class Failures(logging.Handler):
 
 
 def advice(record):
-    """What to try after a failed attempt."""
+    """Return advice after a failed attempt."""
     state, code = slurm_state(record)[0], exit_code(record)
     if code == STOPPED:
         if record.unbegun:
@@ -101,7 +101,7 @@ def advice(record):
 
 
 def slurm_state(record):
-    """State and id of a Slurm job as the executor says them, '' where there is none."""
+    """Return a Slurm job's state and id as the executor reports them, '' if there is none."""
     message = record.rule_msg or ""
     told = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
@@ -114,13 +114,13 @@ def slurm_state(record):
 
 
 def refusal(record):
-    """What sbatch said, on one line."""
+    """Return sbatch's message on one line."""
     said = re.search(r"error message was '(.*?)'\.\n", record.rule_msg, re.DOTALL)
     return " ".join((said[1] if said else record.rule_msg).split())[:300]
 
 
 def ends_of_logs(logs):
-    """The end of the rule's log; where the command did not come to write one, of Slurm's, which comes last."""
+    """Return the end of the rule's log, or of Slurm's log (the last one) if the command wrote none."""
     found = []
     for path in dict.fromkeys([*logs[:1], *logs[-1:]]):
         last = last_lines(path)
@@ -131,7 +131,7 @@ def ends_of_logs(logs):
 
 
 def last_lines(path):
-    """The last lines of a file that are not blank, None if it cannot be read."""
+    """Return the last non-blank lines of a file, None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return [line.rstrip()[:300] for line in deque(filter(str.strip, file), SHOWN_LINES)]

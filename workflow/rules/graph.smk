@@ -1,10 +1,10 @@
-# Three ways to a graph folder: one job; a generator; or scatter, shards and gather, which a cluster does side by side.
-# Where nodes are to be renumbered, those make graph_natural/ and the rule order makes graph/ out of it.
+# Three ways to make a graph folder: one job; a generator; or scatter, shards and gather, which a cluster runs in parallel.
+# If nodes are renumbered, these make graph_natural/ and the rule order makes graph/ from it.
 scattergather:
     shards=SETTINGS.graph.shards,
 
 
-# Of a data set whose nodes are renumbered, results/graph/ comes from the rule order.
+# For a data set with renumbered nodes, the rule order makes results/graph/.
 ruleorder: order > graph > generate > graph_gather
 
 

@@ -1,5 +1,5 @@
-# Ctrl-C ends a run with one line and exit code 130, whenever it comes. Jobs hear it from the terminal themselves, or are
-# cancelled by their executor; what they had finished is there for the next run.
+# Ctrl-C always ends a run with one line and exit code 130. The terminal signals local jobs, and executors cancel theirs;
+# finished work is kept for the next run.
 import asyncio
 import atexit
 import logging
@@ -12,28 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-# Exit code of what Ctrl-C ends, as of mgg.
+# Exit code after Ctrl-C, as in mgg.
 INTERRUPTED = 130
-# Nothing may be raised inside of these. A thread that was just started would be unknown to its pool, so that Snakemake took
-# its job's event loop down while that runs; and a loop keeps what one of its steps raised, and raises it again later.
+# Raising inside these is unsafe. A just-started thread would be unknown to its pool, so Snakemake would stop the event loop
+# that its job uses; and a loop keeps an exception from one of its steps and raises it again later.
 UNBROKEN = {ThreadPoolExecutor.submit.__code__, asyncio.Handle._run.__code__}
-# Seconds until it is tried again.
+# Seconds until the next try.
 POSTPONED = 0.02
 
 
 class Interruption:
-    """Whether and when Ctrl-C was pressed in this run."""
+    """Notes whether and when Ctrl-C was pressed in this run."""
 
     def __init__(self):
         self.at = None
         self.told = False
 
     def listen(self):
-        """From here on Ctrl-C ends this process as an exit does: Snakemake prints a traceback of a KeyboardInterrupt."""
-        # Programs that were started in the background ignore it.
+        """Make Ctrl-C end this process like an exit; for a KeyboardInterrupt Snakemake prints a traceback."""
+        # Programs started in the background ignore it.
         if workflow.is_main_process and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self.hear)
-            # The handler is called once the main thread gets to it; when the signal came, a thread notes at once.
+            # The handler waits for the main thread; a separate thread notes the time of the signal at once.
             reader, writer = os.pipe()
             os.set_blocking(writer, False)
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -41,13 +41,13 @@ class Interruption:
             atexit.register(self.tell, lambda line: print(line, file=sys.stderr, flush=True))
 
     def note(self, reader):
-        """Note when the first one comes: Python writes the number of each signal there."""
+        """Note the time of the first signal: Python writes each signal's number to the pipe."""
         while self.at is None:
             if signal.SIGINT in os.read(reader, 1):
                 self.at = time.time()
 
     def hear(self, number, frame):
-        """Handle the first one. Whoever presses again means the jobs: Snakemake waits for those that still write."""
+        """Handle the first Ctrl-C. A second one is meant for the jobs: Snakemake waits for those still writing."""
         self.at = self.at or time.time()
         if unbroken(frame):
             signal.signal(signal.SIGALRM, self.hear)
@@ -58,27 +58,27 @@ class Interruption:
         sys.exit(INTERRUPTED)
 
     def ended(self, record):
-        """Whether a job's failure is the end that the interruption made of it."""
+        """Return whether the interruption caused a job's failure."""
         return self.at is not None and record.created >= self.at
 
     def tell(self, say):
-        """What to do next, once, when the jobs of this host have ended."""
+        """Print the next step once, after the jobs of this host have ended."""
         if self.at is not None and not self.told:
             self.told = True
-            # Beside an executor of a cluster, which is the one that Snakemake cancels.
+            # A cluster's executor, which Snakemake cancels itself, may run next to it.
             here = getattr(workflow.scheduler, "_local_executor", None)
             if here is not None:
                 here.cancel()
             say("Interrupted: run the same command again, it goes on where it stopped.")
 
     def shown(self, record):
-        """A filter of what is displayed, not of Snakemake's log file: how jobs end that were interrupted says nothing."""
+        """Hide interrupted jobs' failures, which say nothing, from the display but not from Snakemake's log file."""
         ends = getattr(record, "event", None) in (LogEvent.JOB_ERROR, LogEvent.ERROR)
         return not (ends and self.ended(record))
 
 
 def unbroken(frame):
-    """Whether this frame is inside of something that no exception may break off."""
+    """Return whether this frame is inside a function that no exception may interrupt."""
     while frame is not None and frame.f_code not in UNBROKEN:
         frame = frame.f_back
     return frame is not None

@@ -1,5 +1,5 @@
-# What the report says of jobs: when they ran, what they asked for, what they used. Snakemake's own records of them, its
-# benchmark files and the metadata of outputs, are put together when job report starts, and again when a run ends.
+# Job records for the report: times, requests and resource use. They combine Snakemake's benchmark files and output metadata,
+# when job report starts and again at the end of a run.
 import logging
 
 from snakemake.benchmark import BENCHMARK_INTERVAL, BENCHMARK_INTERVAL_SHORT
@@ -8,12 +8,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from mgg.job_record import JobRecord, read_used
 from mgg.record import Origin, read_lines, write_lines
 
-# No input of the report: a job that left no benchmark would be run again for it.
+# Not an input of the report, or a job without a benchmark would be run again.
 JOBS = f"{RECORDS}/jobs.jsonl"
 
 
 class Jobs(logging.Handler):
-    """Learns Slurm's number of each job of this run, which Snakemake does not keep, and that job report starts."""
+    """Notes the Slurm id of each job of this run, which Snakemake does not keep, and the start of job report."""
 
     def __init__(self):
         super().__init__()
@@ -28,9 +28,9 @@ class Jobs(logging.Handler):
             self.write()
 
     def write(self):
-        """Write the records of all jobs that the results come from; a run never fails for want of them."""
+        """Write the records of all jobs behind the results; a run never fails because of them."""
         try:
-            # Of the job that ended last it remembers what stood there before; earlier versions remember nothing.
+            # It caches the previous metadata of the last job; earlier versions have no cache.
             getattr(workflow.persistence, "_clear_cache", lambda: None)()
             before = {(record.rule, *record.wildcards.items()): record for record in earlier_records()}
             found = [
@@ -38,20 +38,20 @@ class Jobs(logging.Handler):
             ]
             if found:
                 write_lines(JOBS, sorted(found, key=lambda record: (record.rule, *record.wildcards.values())))
-        except Exception as error:  # whatever another version of Snakemake keeps elsewhere
+        except Exception as error:  # other versions of Snakemake may store these elsewhere
             logger.warning(f"{JOBS}: not written ({error}): the report does not say when jobs ran and what they used")
 
     def record(self, job, before):
-        """The record of one job, completed by an earlier one of the same run of it."""
+        """Return a job's record, completed from an earlier record of the same execution."""
         bench = benchmark_of(job)
-        if job.rule.name in workflow._localrules:  # asks nobody for anything
+        if job.rule.name in workflow._localrules:  # requests no resources
             bench = {name: value for name, value in bench.items() if name not in ("resources", "threads")}
         slurm_job, submitted = self.submitted.get(job.jobid, (None, None))
         if slurm_job and "resources" in bench:
-            # The Snakemake inside of a Slurm job knows nothing of attempts that lacked memory or time.
+            # The Snakemake inside a Slurm job does not know attempts that lacked memory or time.
             bench["resources"] |= {name: job.resources.get(name) for name in ("mem_mb", "runtime")}
         fields = {
-            "stage": Path(str(job.rule.snakefile)).stem,  # every stage has its file of rules
+            "stage": Path(str(job.rule.snakefile)).stem,  # each stage has its own rule file
             "rule": job.rule.name,
             "wildcards": shown_wildcards(job.wildcards_dict),
             "attempts": job.attempt,
@@ -65,7 +65,7 @@ class Jobs(logging.Handler):
             getattr(old, name) != getattr(record, name) for name in ("seconds", "seen", "cpu_seconds")
         ):
             return record
-        # Only the run that submitted a job knows this; and the times of outputs change where they are touched.
+        # Only the run that submitted a job knows this, and touching outputs changes their times.
         told = ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked", *Origin.model_fields)
         kept = {name: getattr(old, name) for name in told}
         kept = {name: value for name, value in kept.items() if value is not None}
@@ -73,7 +73,7 @@ class Jobs(logging.Handler):
 
 
 def earlier_records():
-    """What the file held; nothing, with a warning, where it cannot be read."""
+    """Return the records in the file; empty, with a warning, if it cannot be read."""
     if not Path(JOBS).is_file():
         return []
     try:
@@ -84,7 +84,7 @@ def earlier_records():
 
 
 def benchmark_of(job):
-    """What Snakemake measured of a job's last run, {} where it did not."""
+    """Return Snakemake's measurements of a job's last run, {} if there are none."""
     try:
         found = json.loads(Path(job.benchmark).read_text(encoding="utf-8").splitlines()[-1])
     except (OSError, ValueError, IndexError):
@@ -93,14 +93,14 @@ def benchmark_of(job):
 
 
 def end_of(job):
-    """When a job's outputs were there, as Snakemake noted it then; None where it did not."""
+    """Return when a job's outputs were complete, from Snakemake's notes; None if unknown."""
     notes = [workflow.persistence.metadata(path) for path in job.output]
     ends = [note.get("endtime") for note in notes if note]
     return max((end for end in ends if end is not None), default=None)
 
 
 def used_by(job, bench):
-    """The fields of a JobRecord that say what a job used."""
+    """Return the JobRecord fields on a job's resource use."""
     seconds = amount(bench, "s")
     if ranks_elsewhere(job, bench):
         return {"seconds": seconds} | told_by_ranks(job, seconds)
@@ -111,30 +111,30 @@ def used_by(job, bench):
 
 
 def ranks_elsewhere(job, bench):
-    """Whether Slurm starts the ranks of a job, one alone too, maybe on other hosts, where Snakemake does not see them."""
+    """Return whether Slurm starts a job's ranks, even a single one; Snakemake may not see them on other hosts."""
     return job.rule.name in SITE and scheduled(bench)
 
 
 def told_by_ranks(job, seconds):
-    """What ranks say in the records that they wrote, {} where those are missing, older, or not of this run of the job."""
+    """Return the use in the ranks' records, {} if these are missing, older, or from another execution of the job."""
     try:
         used = read_used(job.output)
     except InputError:
         return {}
-    # Ranks that ran for longer than the job were another's: of a command that somebody gave by hand.
+    # Ranks that ran longer than the job belong to another command, started by hand.
     if used is None or seconds is None or used.seconds > seconds:
         return {}
-    # A peak is one of the whole job.
+    # A peak covers the whole job.
     return {"memory": used.memory, "cpu_seconds": used.cpu_seconds, "seen": seconds}
 
 
 def scheduled(bench):
-    """Whether the job ran behind Slurm: the profiles for it say how many nodes a job takes."""
+    """Return whether the job ran under Slurm, whose profiles set a job's number of nodes."""
     return "nodes" in bench.get("resources", {})
 
 
 def last_look(seconds):
-    """When Snakemake measured a job of so many seconds for the last time: often at first, then every half minute."""
+    """Return the time of Snakemake's last measurement of a job: frequent at first, then every half minute."""
     often = BENCHMARK_INTERVAL * BENCHMARK_INTERVAL_SHORT
     if seconds < often:
         return seconds // BENCHMARK_INTERVAL_SHORT * BENCHMARK_INTERVAL_SHORT
@@ -142,7 +142,7 @@ def last_look(seconds):
 
 
 def asked_for(bench):
-    """The fields of a JobRecord that say what a job asked for, of which only the extended benchmarks tell."""
+    """Return the JobRecord fields on a job's requests, which only extended benchmarks have."""
     resources = bench.get("resources", {})
     minutes, megabytes, threads = amount(resources, "runtime"), amount(resources, "mem_mb"), amount(bench, "threads")
     ranks, cores = 1, threads
@@ -159,7 +159,7 @@ def asked_for(bench):
 
 
 def amount(values, name):
-    """A number of a benchmark or of resources, None where there is none ("NA", "TBD")."""
+    """Return a number of a benchmark or of resources, None if there is none ("NA", "TBD")."""
     value = values.get(name)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
 

@@ -1,5 +1,5 @@
-# What a run says before its first job: which jobs run although their results are there from another place, and how much
-# disk it will take. And what it notes for `mgg clean`: the outputs that its config names.
+# Messages before a run's first job: jobs that run although results from another place exist, and the disk space needed. Also
+# the note for `mgg clean` on the outputs that the config names.
 import atexit
 import logging
 import shutil
@@ -8,7 +8,7 @@ from mgg.files import write_text
 from mgg.results import Note, keep
 from snakemake_interface_logger_plugins.common import LogEvent
 
-# Bytes of outputs on disk: by arc, by node, by feature of a node. Shards and layouts were measured (docs/scaling.md).
+# Bytes of outputs on disk per arc, per node and per feature of a node. Shards and layouts were measured (docs/scaling.md).
 ON_DISK = {
     "graph": (4, 8, 4),
     "generate": (4, 8, 4),
@@ -22,7 +22,7 @@ ON_DISK = {
 
 
 class Foretelling(logging.Handler):
-    """Tells it with Snakemake's table of jobs, which a dry run prints twice: at its end, where people look."""
+    """Prints these messages with Snakemake's table of jobs; a dry run prints it twice, so at its end, where people look."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +41,7 @@ class Foretelling(logging.Handler):
 
 
 def about_places(jobs):
-    """Which results of this config there are from other places, where jobs of this one are to run."""
+    """Report this config's results from other places if jobs of this place are to run."""
     elsewhere = {here: paths for here, paths in MEASURED if paths}
     for name in PLACES:
         made = [str(job.output[0]) for job in jobs if job.rule.name == name and not Path(job.output[0]).exists()]
@@ -56,7 +56,7 @@ def about_places(jobs):
 
 
 def about_disk(jobs):
-    """What the outputs of jobs will take, where that is a gigabyte or more."""
+    """Report the disk space of jobs' outputs if it is a gigabyte or more."""
     expected = sum(map(bytes_of, jobs))
     if expected >= 1e9:
         free = shutil.disk_usage(next(path for path in Path(RESULTS, "x").absolute().parents if path.is_dir())).free
@@ -64,7 +64,7 @@ def about_disk(jobs):
 
 
 def bytes_of(job):
-    """What the output of a job takes on disk, roughly."""
+    """Return the approximate bytes on disk of a job's output."""
     if job.rule.name not in ON_DISK:
         return 0
     size, (arcs, nodes, features) = size_of(job.wildcards), ON_DISK[job.rule.name]
@@ -73,7 +73,7 @@ def bytes_of(job):
 
 
 def named_outputs():
-    """All outputs that this config has in this place, those of other places that its report shows, and its own sources."""
+    """Return this config's outputs in this place, those of other places that its report shows, and its own sources."""
     natural = [f"graph_natural/{name}@{RECIPES[name]}" for name in ORDERED]
     graphs = [
         f"{kind}/{name}@{RECIPES[name]}" for kind in ("graph", "graph_scatter", "graph_shard") for name in DATASETS
@@ -91,11 +91,11 @@ def named_outputs():
 
 
 class Notes:
-    """What a run notes once: at its start, or at its end where it has nothing to do."""
+    """Writes a run's notes once: at its start, or at its end if it has nothing to do."""
 
     def __init__(self):
         places = {Path(here).relative_to(RECORDS).parts[1] for here, _ in MEASURED}
-        # Now: Snakemake leaves the working folder before it ends.
+        # Resolve now, because Snakemake leaves the working folder before it ends.
         self.results = Path(RESULTS).absolute()
         self.note = Note(
             configs=[os.path.relpath(file, RESULTS) for file in workflow.overwrite_configfiles],
@@ -107,7 +107,7 @@ class Notes:
         self.done = False
 
     def keep(self):
-        """Note what this run names, and what it has read of the user's own files, which its jobs ask for."""
+        """Note the outputs that this run names and what it read of the user's own files, which its jobs need."""
         self.done = True
         for what, write in (
             ("the contents of own files", self.write_contents),
@@ -126,7 +126,7 @@ class Notes:
         keep(self.results, self.note)
 
     def keep_at_end(self):
-        """The same after a run that had nothing to do; not of dry runs, --lint and the like, nor of one that was refused."""
+        """Do the same after a run with nothing to do; not after dry runs, --lint and the like, or refused runs."""
         ran = workflow.executor_plugin is not None and not workflow.dryrun and not workflow.touch
         if ran and not self.done and self.results.is_dir() and not list(workflow.dag.needrun_jobs()):
             self.keep()

@@ -1,5 +1,5 @@
-# What starts the PEs of a job: the rule's backend decides how many ranks and GPUs there are, the profile with what and over
-# how many nodes.
+# Launch of a job's PEs: the rule's backend determines the number of ranks and GPUs, the profile the launcher and the number
+# of nodes.
 from pathlib import PurePath
 
 from mgg.backend.api import DEFAULT_TIMEOUT
@@ -8,29 +8,29 @@ from mgg.naming import place_name
 from mgg.origin import this_host
 from snakemake.iocontainers import Wildcards
 
-# Seconds after the end of a first rank at which srun ends the others, whatever the site's WaitTime: by default it never does.
-# Ranks end together, and of one that died the others say so within DEFAULT_TIMEOUT and some seconds, or ten epochs if those
-# take longer. This is for where they cannot: in MPI's own calls, its start above all. --kill-on-bad-exit would come before
-# what they say, and before the others end that are told to stop as well.
+# Seconds after the first rank's end at which srun ends the others, overriding the site's WaitTime (default: never). Ranks end
+# together; if one dies, the others report it within DEFAULT_TIMEOUT and some seconds, or ten epochs if those take longer. The
+# wait covers ranks that cannot, in MPI's own calls and above all its start. --kill-on-bad-exit would act before these reports
+# and before ranks that were also told to stop have ended.
 SRUN_WAIT = int(DEFAULT_TIMEOUT) + 60
-# By rule what the profile says of a resource, else the rule itself.
+# Each rule's resource from the profile, or else from the rule itself.
 SITE = {}
-# By rule where and on what a job runs, for its wildcards, and over how many nodes.
+# Per rule, functions of wildcards: where and on what a job runs, and over how many nodes.
 PLACES = {}
 NODES = {}
-# By rule the number of nodes that a job's GPUs are on, for its wildcards; 1 for a job without GPUs.
+# Per rule, a function of wildcards: the number of nodes with a job's GPUs; 1 for a job without GPUs.
 GPU_NODES = {}
 
 
 def hand_on_allocation():
-    """Keep what mpiexec reads of its Slurm job, to start ranks on all of its nodes.
+    """Keep the Slurm variables that mpiexec reads to start ranks on all nodes of its job.
 
-    The plugin takes Slurm's variables away from the Snakemake that runs a job's command. The one around it sets these
-    aside under another name, and they are taken back here.
+    The plugin removes Slurm's variables from the Snakemake that runs a job's command. The Snakemake around it saves them
+    under another name, and this function restores them.
     """
     for name in ALLOCATION:
         if workflow.is_main_process:
-            # Of a run that is started within a Slurm job: its jobs are others.
+            # These belong to the Slurm job that the run was started in; its own jobs are others.
             os.environ.pop(f"MGG_{name}", None)
         elif name in os.environ:
             os.environ[f"MGG_{name}"] = os.environ[name]
@@ -39,7 +39,7 @@ def hand_on_allocation():
 
 
 def settle(rulename, backend):
-    """Let the backend have its way with what a rule of ranks asks for, whatever stands in the profile."""
+    """Adapt a rule's requests for ranks to the backend, whatever the profile says."""
     resources = workflow.get_rule(rulename).resources
     given = {name: resources.get(name) for name in ("mpi", "gpu", "gpu_model", "nodes", "slurm_extra")}
     if backend == "nvshmem" and not given["gpu"].is_evaluable() and given["gpu"].value == 0:
@@ -63,7 +63,7 @@ def settle(rulename, backend):
         count = nodes(wildcards)
         if count > 1:
             pes = int(wildcards.pes)
-            # By itself Slurm fills the first node with ranks, and shares out GPUs as it likes.
+            # By default Slurm fills the first node with ranks and distributes GPUs arbitrarily.
             words.append(f"--ntasks-per-node={-(-pes // count)}")
             if not no_gpus(wildcards):
                 model = said("gpu_model", wildcards)
@@ -71,8 +71,8 @@ def settle(rulename, backend):
         return " ".join(words)
 
     def place(wildcards):
-        """Scheduler, devices and their model, launcher, what of the cluster; of local jobs which kind of host this is."""
-        # A profile may leave the launcher out for one rank, which is in the same place all the same.
+        """Return scheduler, devices and their model, launcher, and part of the cluster; for local jobs the kind of host."""
+        # A profile may omit the launcher for one rank, which still counts as the same place.
         several = Wildcards(fromdict={**wildcards, "pes": str(max(2, int(wildcards.pes)))})
         program, *options = (said("mpi", several) or "").split() or [""]
         launched = "_".join([PurePath(program).name, *options]) if backend != "simulated" else ""
@@ -88,7 +88,7 @@ def settle(rulename, backend):
     SITE[rulename] = said
     PLACES[rulename] = place
     NODES[rulename] = nodes if "nodes" in resources else lambda wildcards: 1
-    # The Slurm plugin refuses MPI jobs of one task.
+    # The Slurm plugin rejects MPI jobs with one task.
     resources.update(
         {
             "tasks": ranks(backend),
@@ -104,7 +104,7 @@ def settle(rulename, backend):
 
 
 def refuse_uneven_ranks():
-    """Slurm gives all nodes of a job as many GPUs, so their ranks must be as many, too."""
+    """Slurm gives every node of a job the same number of GPUs, so each needs the same number of ranks."""
     for job in workflow.dag.needrun_jobs():
         name = job.rule.name
         nodes = GPU_NODES[name](job.wildcards) if name in GPU_NODES else 1
@@ -117,10 +117,10 @@ def refuse_uneven_ranks():
 
 
 def launcher(rulename):
-    """Parameter function: what starts the PEs, nothing for one process on this host.
+    """Parameter function: the launcher of the PEs, empty for one process on this host.
 
-    srun starts a single one, too: what Slurm has to say (that the time is over) it says to what srun has started. It has
-    to be told everything, because it hardly looks at what its job asked for.
+    srun also starts a single PE, because Slurm sends its messages (such as that time is over) to what srun started. Its
+    options state everything, because srun hardly uses the job's own requests.
     """
 
     def command(wildcards, resources):
@@ -131,7 +131,7 @@ def launcher(rulename):
         if PurePath(program).name != "srun":
             return f"{starter} -n {resources.tasks}"
         nodes = resources.get("nodes", 1)
-        # Before the profile's own options: of two that are the same srun takes the last.
+        # These precede the profile's own options, because srun takes the last of two equal ones.
         words = [program, f"--wait={SRUN_WAIT}", *options, f"--nodes={nodes}", f"--ntasks={resources.tasks}"]
         if nodes > 1 and resources.tasks % nodes == 0:
             words.append(f"--ntasks-per-node={resources.tasks // nodes}")

@@ -1,22 +1,22 @@
-# Slurm jobs that a killed snakemake has left: the next run in its results folder ends them before it submits its own.
+# Slurm jobs left by a killed snakemake: the next run in its results folder ends them before it submits its own.
 import time
 
 import psutil
 
-# Seconds in which such jobs must be gone (Slurm's KillWait, 30 by default, and a site's epilog pass until then), and in
-# which Slurm must answer.
+# Seconds until such jobs must be gone (Slurm's KillWait, 30 by default, and a site's epilog come first), and until Slurm
+# must answer.
 GONE = 300
 ANSWER = 60
-# Seconds after which a job is in the queue that Slurm has taken without an answer to its sbatch.
+# Seconds until a job that Slurm took without answering sbatch shows up in the queue.
 TAKEN = 10
 
 
-# What the plugin and the rules call, so that a host without one of them has no Slurm.
+# Commands that the plugin and the rules call; a host that lacks one of them has no Slurm.
 COMMANDS = ("sbatch", "squeue", "sacct", "scancel")
 
 
 def refuse_without_slurm():
-    """End a run whose jobs would go to a Slurm that this host does not have, before anything is locked."""
+    """End a run that needs Slurm on a host without it, before anything is locked."""
     lack = next((name for name in COMMANDS if slurm_run() and shutil.which(name) is None), None)
     if lack:
         refuse(
@@ -27,29 +27,29 @@ def refuse_without_slurm():
 
 
 def slurm_run():
-    """The name that all Slurm jobs of this run have and no other run's ever get; '' where none goes to Slurm."""
+    """Return the name that only this run's Slurm jobs have; '' if no job goes to Slurm."""
     return getattr(workflow.scheduler._executor, "run_uuid", "")
 
 
 def queue(format, run, *options):
-    """What squeue says of a run's jobs; without options of those that wait, run or are being ended."""
+    """Return squeue's output on a run's jobs; without options, on those that wait, run or are ending."""
     command = ["squeue", "--noheader", f"--format={format}", f"--name={run}", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True).stdout
 
 
 def jobs_named(run):
-    """The numbers of a run's jobs that wait, run or are being ended."""
+    """Return the ids of a run's jobs that wait, run or are ending."""
     return queue("%i", run).split()
 
 
 def being_submitted(run):
-    """Whether an sbatch of that run outlives it on this host: its job is not in the queue yet."""
+    """Return whether an sbatch of a killed run still lives on this host: its job is not in the queue yet."""
     lines = (" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
     return any("sbatch" in line and run in line for line in lines)
 
 
 def end_jobs_of(run):
-    """Cancel what a killed run has left and wait until it is gone: a training has its checkpoint then."""
+    """Cancel a killed run's jobs and wait until they are gone: by then trainings have their checkpoints."""
     try:
         last = time.monotonic() + GONE
         while being_submitted(run) and time.monotonic() < last:
@@ -81,7 +81,7 @@ def end_jobs_of(run):
 
 
 def end_unheard(run, comment):
-    """Cancel the job of a run that has this comment; whether Slurm says within a minute that there is none any more."""
+    """Cancel a run's job with this comment; return whether Slurm confirms within a minute that it is gone."""
     time.sleep(TAKEN)
     deadline = time.monotonic() + ANSWER
     while time.monotonic() < deadline:
@@ -99,12 +99,12 @@ def end_unheard(run, comment):
 
 
 def end_own_jobs(run):
-    """At the end of a run, cancel its jobs that Slurm still has, as Ctrl-C leaves some; whether there are none.
+    """At the end of a run, cancel its remaining Slurm jobs (Ctrl-C can leave some); return whether none is left.
 
-    Snakemake cancels those that it knows of at that moment, and goes on to submit what it had begun to.
+    Snakemake cancels only the jobs it knows at that moment, and still submits those it has begun to.
     """
     try:
-        # Not those that are being ended: what has written its output may take a while to go.
+        # Skip jobs that are ending: those that wrote their output may take a while to go.
         left = queue("%i", run, "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED").split()
         if left:
             logger.warning(f"cancelled Slurm jobs that this run would leave: {', '.join(left)}")

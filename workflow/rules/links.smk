@@ -1,4 +1,4 @@
-# Transfers by their size between the PEs of a job: no graph has a part in it.
+# Transfer times by size between the PEs of a job; no graph is involved.
 rule links:
     output:
         report(

@@ -1,5 +1,5 @@
-# One live run in a results folder, which ends the jobs of killed ones and removes what they left half-written, on whatever
-# node. Snakemake's own lock outlives a killed run, so the profiles switch it off.
+# Only one live run per results folder. It ends the jobs of killed runs and removes their half-written files, on any node.
+# Snakemake's own lock outlives a killed run, so the profiles switch it off.
 import atexit
 import fcntl
 import math
@@ -9,12 +9,12 @@ from mgg import heartbeat
 from mgg.errors import MggError
 from mgg.files import check_writable, remove_leftovers
 
-# In the lock's file, the name of the holder's Slurm jobs.
+# Prefix in the lock's file before the name of the holder's Slurm jobs.
 SLURM_RUN = "Slurm run "
 
 
 def claim(folder):
-    """Hold FOLDER/.lock until this process ends, however it ends; refuse if another process holds it.
+    """Hold FOLDER/.lock until this process ends in any way; refuse if another process holds it.
 
     A POSIX record lock belongs to this process alone: no child inherits it, and the system drops it with the process.
     """
@@ -42,10 +42,10 @@ def claim(folder):
 
 
 def opened(path):
-    """The lock's file; refuses results where none can be made, of which a dry run knows nothing."""
+    """Open the lock's file; refuse a results folder where it cannot be made, which a dry run does not check."""
     try:
         check_writable(path.absolute())
-        # Not touched: its age says whether its last holder lives.
+        # Do not touch it: its age shows whether its last holder lives.
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
     except MggError as error:
         refuse(f"results: {error}", error.exit_code)
@@ -54,7 +54,7 @@ def opened(path):
 
 
 def refuse_live(folder, file, holder):
-    """Refuse where a process of another host has lately touched the file: locks may hold on one host alone."""
+    """Refuse if a process of another host touched the file recently: locks may work on one host only."""
     _, on, host = holder.partition(" on ")
     if not on or host == socket.gethostname():
         return
@@ -71,25 +71,25 @@ def refuse_live(folder, file, holder):
 
 
 def owner():
-    """The first line of the lock's file while this process holds it."""
+    """Return the first line of the lock's file while this process holds it."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def sign(file, *runs):
-    """Say in the lock's file who holds it, and the names of the Slurm jobs that are lost if this process is killed."""
+    """Write the holder into the lock's file, and the names of the Slurm jobs left behind if this process is killed."""
     lines = [owner(), *(f"{SLURM_RUN}{run}" for run in runs if run)]
     file.seek(0)
     file.write("".join(f"{line}\n" for line in lines))
     file.flush()
-    file.truncate()  # only now: a full disk must not take the name that stood there
+    file.truncate()  # last, so that a full disk does not erase the previous name
     os.fsync(file.fileno())
 
 
 def leave(folder, file, run, beating):
-    """At the end of a run that is not killed: what died within it on other nodes goes, and so does its name."""
+    """At the end of a run that is not killed, clean up after its jobs on other nodes and remove its name."""
     beating.set()
     if heartbeat.first_line(file) != owner():
-        return  # taken over by a run that took this one for dead
+        return  # a run that considered this one dead has taken over
     if not run or end_own_jobs(run):
         remove_leftovers(folder)
         file.truncate(0)
@@ -99,7 +99,7 @@ def leave(folder, file, run, beating):
 HELD = []
 
 
-# Not in dry runs, --lint, --report or the processes that snakemake starts for jobs.
+# Not for dry runs, --lint, --report or the processes that snakemake starts for jobs.
 onstart:
     refuse_without_slurm()
     refuse_broken_names()

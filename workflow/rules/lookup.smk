@@ -1,4 +1,4 @@
-# Samples are drawn once; then one job for a number of PEs times every side and batch size.
+# Samples are drawn once; then one job per number of PEs times every side and batch size.
 rule samples:
     output:
         directory(f"{RESULTS}/lookup_samples/{SAMPLES}"),

@@ -1,4 +1,4 @@
-# Partitions of more PEs than anything runs on are for the report alone: nothing has to run to judge them.
+# Partitions for more PEs than any run uses are only for the report: judging them needs no run.
 JUDGED = list(dict.fromkeys([*SETTINGS.partition.pes, *SETTINGS.partition.quality_pes]))
 PARTITIONED = list(dict.fromkeys([*JUDGED, *SETTINGS.predict.pes]))
 

@@ -1,22 +1,22 @@
-# Which outputs this config has, and where its timings and trainings run: other options, or another place, are other outputs.
+# This config's outputs, and where its timings and trainings run; other options or places give other outputs.
 from itertools import product
 
 
 def split_at(stage, dataset, pes):
-    """The folder of a partition or layout."""
+    """Return the folder of a partition or layout."""
     return f"{RESULTS}/{stage}/{SPLIT}".format(dataset=dataset, recipe=RECIPES[dataset], pes=pes)
 
 
 def measured(rulename, pattern, words, **values):
-    """What a job that runs on PEs writes here, and what the same job wrote elsewhere.
+    """Return the output of a job that runs on PEs, and the outputs of the same job in other places.
 
-    `words` are its options: of others the results are others, too.
+    `words` are its options, which its output's name depends on.
     """
     wildcards = Wildcards(fromdict={name: str(value) for name, value in values.items()})
     run, nodes = short_hash({"options": words}), NODES[rulename](wildcards)
     told = {**values, "recipe": RECIPES[values["dataset"]]} if "dataset" in values else values
     here = pattern.format(**told, place=PLACES[rulename](wildcards), run=run if nodes == 1 else f"{run}-n{nodes}")
-    # A training's checkpoints lie beside it.
+    # A training's checkpoints are next to it.
     before, between, after = pattern.format(**told, place="\0", run="\0").split("\0")
     name = rf"{re.escape(before)}[^/]+{re.escape(between)}{run}(-n\d+)?{re.escape(after)}"
     anywhere = glob.glob(f"{glob.escape(before)}*{glob.escape(between)}{run}*{glob.escape(after)}")
@@ -24,7 +24,7 @@ def measured(rulename, pattern, words, **values):
 
 
 def timings():
-    """The output of each job of stage aggregate, and its results elsewhere."""
+    """Return the output of each job of stage aggregate, and its results in other places."""
     words = aggregate_options(SETTINGS.aggregate)
     cases = product(DATASETS if SETTINGS.aggregate.techniques else [], SETTINGS.partition.pes)
     pattern = f"{RECORDS}/aggregate/{TIMED}.jsonl"
@@ -35,14 +35,14 @@ def timings():
 
 
 def latencies():
-    """The same of the jobs that measure links, which have no data set."""
+    """Return the same for the jobs that measure links, which have no data set."""
     words = latency_options(SETTINGS.aggregate)
     numbers = [pes for pes in SETTINGS.partition.pes if SETTINGS.aggregate.latency and pes > 1]
     return [measured("links", f"{RECORDS}/links/{LINKED}.jsonl", words, pes=pes) for pes in numbers]
 
 
 def trainings():
-    """The same of stage train."""
+    """Return the same for stage train."""
     train = SETTINGS.train
     pattern, runs = f"{RECORDS}/train/{TRAINING}", [run[:3] for run in learners(train)]
     return [
@@ -61,7 +61,7 @@ def trainings():
 
 
 def tunings():
-    """The output of each job of stage tune, and its results elsewhere; a training that takes them is in the same place."""
+    """Return the same for stage tune; a training that uses its output runs in the same place."""
     if not SETTINGS.tune.dims:
         return []
     pattern = f"{RECORDS}/tune/{TIMED}.json"
@@ -70,19 +70,19 @@ def tunings():
 
 
 def lookups():
-    """The same of stage lookup."""
+    """Return the same for stage lookup."""
     words, pattern = lookup_options(SETTINGS.lookup), f"{RECORDS}/lookup/{LOOKED_UP}.jsonl"
     return [measured("lookup", pattern, words, pes=pes) for pes in SETTINGS.lookup.pes if SETTINGS.lookup.sides]
 
 
 def descriptions():
-    """The output of each job of stage describe."""
+    """Return the output of each job of stage describe."""
     names = DATASETS if SETTINGS.graph.describe else []
     return [f"{RECORDS}/describe/{GRAPH}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 
 
 def predictions():
-    """The output of each job of stage predict."""
+    """Return the output of each job of stage predict."""
     names = DATASETS if SETTINGS.predict.pes else []
     return [f"{RECORDS}/predict/{PREDICTION}.jsonl".format(dataset=name, recipe=RECIPES[name]) for name in names]
 

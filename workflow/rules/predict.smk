@@ -1,4 +1,4 @@
-# What the cost model says for numbers of PEs that nothing runs on.
+# Predictions of the cost model for numbers of PEs that nothing runs on.
 PREDICTION = f"{GRAPH}/{split_name(SETTINGS.partition)}-{short_hash(what_is_predicted(SETTINGS.predict))}"
 
 
@@ -16,7 +16,7 @@ rule predict:
         f"{RECORDS}/logs/predict/{PREDICTION}.log",
     benchmark:
         f"{RECORDS}/benchmarks/predict/{PREDICTION}.jsonl"
-    # It runs on this host, where a second attempt finds what the first one found.
+    # Runs on this host, where a second attempt would end like the first.
     retries: 0
     conda:
         "../../environment.yml"

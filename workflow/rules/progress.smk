@@ -1,5 +1,5 @@
-# On a terminal bars show how far every rule is; logs and continuous integration keep Snakemake's plain lines, and the
-# whole of them is in .snakemake/log/ either way.
+# On a terminal, bars show each rule's progress; logs and continuous integration keep Snakemake's plain lines. Either way
+# .snakemake/log/ has all of them.
 import copy
 import logging
 
@@ -12,14 +12,14 @@ except ImportError:  # an environment that was made without it
 
 
 class Bars(RichLogHandler):
-    """The plugin's display, but for failed jobs.
+    """The plugin's display, except for failed jobs.
 
-    Their whole logs are left out: the summary at the end has what matters of them. And no run ends in green but a finished one.
+    Whole logs of failed jobs are left out: the final summary has what matters. Only a finished run ends in green.
     """
 
     def __init__(self, settings):
         super().__init__(settings)
-        # Once a second: whoever times a product on CPU cores wants them all.
+        # Once per second, because timed products need the CPU cores.
         self.live_display.refresh_per_second = 1
 
     def emit(self, record):
@@ -36,7 +36,7 @@ class Bars(RichLogHandler):
 
 
 def on_a_terminal():
-    """Whether somebody watches, on a terminal that can redraw lines, and asked for neither less nor more nor no color."""
+    """Return whether output goes to a terminal that can redraw lines, with default verbosity and color."""
     settings = workflow.output_settings
     asked = settings.quiet or settings.verbose or settings.nocolor or settings.stdout or settings.dryrun
     able = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("CI")
@@ -44,7 +44,7 @@ def on_a_terminal():
 
 
 def show_bars():
-    """Put the bars in the place of Snakemake's own lines; a --logger that the user chose stays."""
+    """Replace Snakemake's own lines by the bars; a --logger that the user chose stays."""
     plain = [handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"]
     if RichLogHandler is not logging.NullHandler and plain and on_a_terminal():
         logger.removeHandler(plain[0])

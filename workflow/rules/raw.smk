@@ -1,18 +1,18 @@
-# What the graph of a data set is made of: files that mgg retrieve fetched, or the user's own.
+# Sources of a data set's graph: files that mgg retrieve fetched, or the user's own.
 def raw_files(wildcards):
-    """Input function: what mgg retrieve made of a data set; of the user's own files each, whose contents name the graph."""
+    """Input function: the output of mgg retrieve, or each of the user's own files, whose contents name the graph."""
     source = DATASETS[wildcards.dataset].source
     return ancient(user_files.files_of(source)) if source else raw_source(wildcards)
 
 
 def raw_source(wildcards):
-    """What mgg graph reads."""
+    """Return the path that mgg graph reads."""
     source = DATASETS[wildcards.dataset].source
     return str(user_files.path_of(source)) if source else f"{RESULTS}/retrieve/{wildcards.dataset}"
 
 
 def graph_options(wildcards):
-    """The options of mgg graph that need not be there."""
+    """Return the optional arguments of mgg graph."""
     dataset = DATASETS[wildcards.dataset]
     name = ["--name", wildcards.dataset] if dataset.source else []
     loader = ["--loader", dataset.loader] if dataset.loader else []

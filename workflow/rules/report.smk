@@ -20,7 +20,7 @@ rule report:
         f"{RECORDS}/logs/report.log",
     benchmark:
         f"{RECORDS}/benchmarks/report.jsonl"
-    # It runs on this host, where a second attempt finds what the first one found.
+    # Runs on this host, where a second attempt would end like the first.
     retries: 0
     conda:
         "../../environment.yml"
@@ -28,7 +28,7 @@ rule report:
         mem_mb=4000,
         runtime=10,
     params:
-        # Of the same config: shown apart from what was measured here.
+        # Results of the same config, shown apart from those measured here.
         elsewhere=[path for _, paths in MEASURED for path in paths],
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,

@@ -1,43 +1,43 @@
-# What a job asks a cluster for: memory (MB, of each of its hosts) and time (minutes) from the nodes, arcs and features of
-# its data set; twice as much after an attempt that lacked it. Memory is at least twice what was measured on CPU cores
-# (products-like at scale 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. What a profile gives replaces both,
-# and doubles alike (site.smk).
+# A job's cluster requests: memory (MB on each host) and time (minutes), computed from the nodes, arcs and features of its data
+# set and doubled after an attempt that lacked it. Memory is at least twice what was measured on CPU cores (products-like at
+# scale 0.02 and 0.1, orkut-like at 0.05, 1 and 4 PEs); time is ample. A profile's values replace both and also double
+# (site.smk).
 import math
 
 from mgg.backend.machine.slurm import time_limits
 from mgg.errors import MachineError
 from mgg.graph.size import expected_size
 
-# The two Snakemakes that a cluster's job runs inside of and an interpreter with MGG's libraries; an MPI rank, which may
-# hold CUDA's as well.
+# Memory of the two Snakemakes around a cluster job plus an interpreter with MGG's libraries; and of an MPI rank, possibly with
+# CUDA's libraries.
 PROCESS_MB = 1500
 RANK_MB = 2000
-# Minutes that a job's time grows to at most, and less where its partition grants less.
+# Largest time of a job in minutes; less if its partition grants less.
 LONGEST = 24 * 60
 
 
 def size_of(wildcards):
-    """Nodes, arcs and features that the data set of a job will have; None of a job that has no graph."""
+    """Return nodes, arcs and features of a job's data set; None for a job without a graph."""
     if "dataset" not in wildcards.keys():
         return None
     return expected_size(wildcards.dataset, DATASETS[wildcards.dataset], SETTINGS.graph.scale)
 
 
 def said_by_profile(name, rulename, wildcards):
-    """A resource of a rule that only the profile gives; None where it does not."""
+    """Return a rule's resource from the profile; None if the profile does not set it."""
     resource = workflow.get_rule(rulename).resources.get(name)
     given = {"input": [], "attempt": 1, "threads": 1, "rulename": rulename, "async_run": workflow.async_run}
     return resource and resource.evaluate(wildcards, **given).value
 
 
 def hosts_of(rulename, wildcards):
-    """Over how many of a cluster's nodes the profile spreads a job; 1 where it does not say."""
+    """Return over how many cluster nodes the profile spreads a job; 1 if it does not say."""
     return said_by_profile("nodes", rulename, wildcards) or 1
 
 
 @cache
 def granted():
-    """By partition the most minutes that a job may take there; nothing where there is no Slurm or none that answers."""
+    """Return the largest minutes per partition; empty if Slurm is missing or does not answer."""
     if not (workflow.is_main_process and workflow.non_local_exec):
         return {}
     try:
@@ -47,15 +47,15 @@ def granted():
 
 
 def longest(rulename, wildcards):
-    """Minutes that the time of a job may grow to: one that wants more than its partition grants would wait for ever."""
+    """Return a job's largest minutes: asking for more than the partition grants would wait forever."""
     named = said_by_profile("slurm_partition", rulename, wildcards) or ""
     return min(LONGEST, max((granted().get(each, LONGEST) for each in str(named).split(",")), default=LONGEST))
 
 
 def memory(need, ranks=False):
-    """Resource function: MB for `need(size)` bytes beside the processes themselves, an MPI rank a PE among them.
+    """Resource function: MB for `need(size)` bytes plus the processes themselves, including one MPI rank per PE.
 
-    Ranks, and with them what they need, are shared out among the job's hosts, which all get what the fullest needs.
+    Ranks and their needs are distributed over the job's hosts, which all get what the fullest needs.
     """
 
     def asked(wildcards, rulename):
@@ -70,7 +70,7 @@ def memory(need, ranks=False):
 
 
 def budgeted(need=lambda size: 0):
-    """Resource function: MB of a job that keeps within graph.memory, or of `need(size)` bytes where that is more."""
+    """Resource function: MB of a job that stays within graph.memory, or of `need(size)` bytes if that is more."""
 
     def asked(wildcards, rulename):
         least = max(GRAPH_MB, PROCESS_MB + int(need(size_of(wildcards)) / 1e6))
@@ -90,15 +90,15 @@ def minutes(need, least=10):
 
 
 def sets_of_options(section, name):
-    """How many sets of options a technique has variants for."""
-    from mgg.aggregate import variants  # takes a second: not in jobs that have none
+    """Return how many sets of options a technique's variants have."""
+    from mgg.aggregate import variants  # takes a second, so jobs without variants skip it
 
     return len(variants.expand(name, section.options.get(name, {}), section.variants[name]))
 
 
 def products(section):
-    """The columns of all products that a job of stage aggregate computes, the float64 ones that it compares with too."""
-    # `auto` has one set of options, too: it picks one of the others.
+    """Return the columns of all products of a job of stage aggregate, including the float64 reference products."""
+    # `auto` also has one set of options: it picks one of the others.
     sets = sum(sets_of_options(section, name) if section.variants.get(name) else 1 for name in section.techniques)
     return (
         sum(section.dims)
@@ -114,62 +114,62 @@ def products(section):
 
 
 def generated(wildcards, rulename):
-    """MB of a generator: of one that streams what its budget takes."""
+    """Return a generator's MB; for a streaming one, its budget."""
     need = budgeted() if streamed(wildcards.dataset) else memory(reordered)
     return need(wildcards, rulename)
 
 
 def reordered(size):
-    """Bytes of a graph that is renumbered or drawn in memory."""
+    """Return the bytes of a graph that is renumbered or drawn in memory."""
     return 50 * size.arcs + 100 * size.nodes + 8 * size.nodes * size.features
 
 
 def partitioned(size):
-    """Bytes of the METIS partition, which has the graph in memory; other schemes walk over its shards.
+    """Return the bytes of a METIS partition, which has the graph in memory; other schemes stream its shards.
 
-    V_cover takes the arcs between PEs, and once more those that leave one PE, with what matches them.
+    V_cover needs the arcs between PEs, and once more those that leave one PE, with their counterparts.
     """
     arcs = 200 if SETTINGS.partition.scheme == "metis" else 80 if SETTINGS.partition.cover else 10
     return 50 * size.nodes + arcs * size.arcs
 
 
 def multiplied(size):
-    """Bytes of the layouts of all PEs, their embeddings and the float64 product, at the largest width."""
+    """Return the bytes of the layouts of all PEs, their embeddings and the float64 product, at the largest width."""
     return 60 * size.arcs + 200 * size.nodes * max([*SETTINGS.aggregate.dims, *SETTINGS.tune.dims])
 
 
 def trained(size):
-    """Bytes of the layouts of all PEs, features, activations and gradients; other sides keep values of arcs."""
+    """Return the bytes of the layouts of all PEs, features, activations and gradients; other sides store values of arcs."""
     return (2000 if SETTINGS.train.sides else 60) * size.arcs + 4000 * size.nodes + 24 * size.nodes * size.features
 
 
 def table_rows():
-    """Rows of all tables of stage lookup together."""
-    from mgg.lookup.criteo_like import TABLES  # takes a second: not in jobs of other stages
+    """Return the rows of all tables of stage lookup together."""
+    from mgg.lookup.criteo_like import TABLES  # takes a second, so jobs of other stages skip it
 
     return sum(TABLES) * SETTINGS.lookup.scale
 
 
 def looked_up(_):
-    """Bytes of the tables, of what sides hold of a batch, and of the float64 sums."""
+    """Return the bytes of the tables, of the sides' buffers for a batch, and of the float64 sums."""
     lookup = SETTINGS.lookup
     return 8 * lookup.dim * table_rows() + 120 * lookup.dim * 26 * max(lookup.batches) + 104 * lookup.samples
 
 
 MINUTES = {
-    # Arcs of the source a minute; compressed text is the slowest.
+    # Arcs of the source per minute; compressed text is the slowest.
     "graph": minutes(lambda size: size.arcs / 30e6, least=20),
     "generate": minutes(lambda size: size.arcs / 10e6),
     "order": minutes(lambda size: size.arcs / 20e6),
     "partition": minutes(lambda size: size.arcs / 20e6),
     "layout": minutes(lambda size: size.arcs / 10e6),
-    # Arcs times columns a minute, on CPU cores: GPUs need a small part of it, profiles/dgx says how much.
+    # Arcs times columns per minute on CPU cores; GPUs need a small part of it, see profiles/dgx.
     "aggregate": minutes(lambda size: size.arcs * products(SETTINGS.aggregate) / 5e9, least=30),
-    # On CPU cores the start of the search takes a call an arc; 16 settings, two directions, 12 products of each.
+    # On CPU cores the start of the search needs a call per arc; 16 settings, two directions, 12 products each.
     "tune": minutes(
         lambda size: size.arcs * (sum(SETTINGS.tune.dims) / 12e6 + len(SETTINGS.tune.dims) / 1e5), least=30
     ),
-    # Numbers of tables that a CPU core fills in a minute.
+    # Table entries that a CPU core fills per minute.
     "lookup": minutes(lambda _: table_rows() * SETTINGS.lookup.dim * SETTINGS.lookup.launches / 3e9, least=30),
     "train": minutes(
         lambda size: (size.arcs * 200 + size.nodes * size.features * 50) * SETTINGS.train.epochs / 5e9, least=60

@@ -11,7 +11,7 @@ rule retrieve:
         f"{RESULTS}/logs/retrieve/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/retrieve/{{dataset}}.jsonl"
-    # It runs on this host, where a second attempt finds what the first one found.
+    # Runs on this host, where a second attempt would end like the first.
     retries: 0
     conda:
         "../../environment.yml"

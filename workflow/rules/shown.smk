@@ -1,10 +1,10 @@
-# Outputs of several rules, and outputs in numbers, that `snakemake --report` takes along.
+# Outputs shared by several rules, and sets of outputs, that `snakemake --report` includes.
 from mgg.report.tables.columns import ABOUT
 from mgg.report.figures.files import FOLDERS
 
 
 def graph_folder(made):
-    """The output that holds a graph: results/graph/, or results/graph_natural/ before its nodes are renumbered."""
+    """Return the output with a graph: results/graph/, or results/graph_natural/ before nodes are renumbered."""
     return report(
         directory(f"{RESULTS}/{made}/{GRAPH}"),
         patterns=["{record}.yaml"],
@@ -15,7 +15,7 @@ def graph_folder(made):
 
 
 def table_file(name):
-    """The output that holds a table."""
+    """Return the output with a table."""
     return report(
         f"{RECORDS}/report/{name}.csv",
         caption="../report/table.rst",
@@ -26,7 +26,7 @@ def table_file(name):
 
 
 def figures_folder(kind):
-    """The output that holds the figures of one kind."""
+    """Return the output with the figures of one kind."""
     return report(
         directory(f"{RECORDS}/report/{FOLDERS[kind]}"),
         patterns=["{figure}.svg"],

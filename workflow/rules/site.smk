@@ -1,6 +1,6 @@
-# Memory and time that a profile gives a rule, in place of what follows from the data set: they double as that does.
+# Memory and time from a profile replace those computed from the data set, and double in the same way.
 def doubled(what, given, most):
-    """Resource function: what the profile gives, doubled after each attempt that lacked it, up to `most`."""
+    """Resource function: the profile's value, doubled after each attempt that lacked it, up to `most`."""
 
     def asked(wildcards, input, attempt, threads, rulename, async_run):
         first = given.evaluate(
@@ -13,7 +13,7 @@ def doubled(what, given, most):
 
 
 def double_what_the_profile_gives():
-    """But for what says itself how it grows, by Snakemake's `attempt`."""
+    """Double the profile's memory and time, except values that define their own growth by Snakemake's `attempt`."""
     grow = {"mem_mb": ("memory", lambda *job: math.inf), "runtime": ("time", longest)}
     for each in workflow.rules:
         given = workflow.resource_settings._parsed_overwrite_resources.get(each.name, {})

@@ -1,24 +1,23 @@
-# How Slurm's jobs are, where the plugin by itself would wait for ever: for jobs whose ends it never hears of, because sacct has
-# no database behind it or tells them in other words, or because one question was not answered; for preempted jobs that Slurm
-# does not start again; for jobs that ask for more than they are allowed.
+# States of Slurm jobs in cases where the plugin alone would wait forever: sacct has no database or uses other words; a
+# single query went unanswered; Slurm does not restart preempted jobs; jobs ask for more than they are allowed.
 import asyncio
 import math
 import sys
 import time
 
 PLUGIN = "snakemake_executor_plugin_slurm"
-# Seconds that Slurm must remember jobs which have ended: the plugin looks every three minutes at the latest.
+# Seconds that Slurm must remember ended jobs: the plugin queries at least every three minutes.
 REMEMBERED = 240
-# What stands for PREEMPTED towards the plugin: of its words for a failed job the one that is no state of Slurm's.
+# Replacement for PREEMPTED: the plugin's only word for a failed job that is not a Slurm state.
 PREEMPTED = "ERROR"
-# Why a job waits that will not start as it is, in Slurm's words.
+# Slurm's reasons for jobs that will never start with their current requests.
 NEVER = re.compile(r"(QOS|Assoc)Max\w+PerJob(Limit)?|MaxMemPerLimit|Partition(Time|Node)Limit")
-# Seconds between two looks at why jobs wait.
+# Seconds between two checks of why jobs wait.
 REASONS_EVERY = 60
 
 
 def ask_who_answers():
-    """Have squeue asked how jobs are where sacct is to be and cannot say, and the other way round; say so in one line."""
+    """Use squeue for job states if sacct is chosen but cannot answer, and vice versa; report it in one line."""
     settings = workflow.executor_settings
     if getattr(settings, "status_command", None) is None:
         return
@@ -41,12 +40,12 @@ def ask_who_answers():
         settings.status_command = "sacct"
         return
     settings.status_command = "squeue"
-    # Otherwise it goes back to sacct, once scontrol takes long to answer.
+    # Otherwise the plugin returns to sacct once scontrol is slow to answer.
     plugin.is_query_tool_available = lambda name: name != "sacct"
 
 
 def sacct_lacks():
-    """What keeps sacct from answering; '' if nothing does."""
+    """Return what keeps sacct from answering; '' if nothing does."""
     command = ["sacct", "--allocations", "--noheader"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=False)
@@ -56,7 +55,7 @@ def sacct_lacks():
 
 
 class Understood:
-    """The plugin's question how jobs are, whose answers it understands."""
+    """The plugin's query of job states, with answers that it understands."""
 
     def __init__(self, query, requeue):
         self.query = query
@@ -66,10 +65,10 @@ class Understood:
         self.told = set()
 
     async def __call__(self, *arguments):
-        """States by job, and seconds that it took."""
+        """Return the states by job, and the seconds of the query."""
         states, seconds = await self.query(*arguments)
         if states is None:
-            # The plugin forgets all jobs where it gets no answer, and not those of which an answer says nothing.
+            # Without an answer the plugin forgets all jobs; if an answer only omits jobs, it keeps them.
             if self.silent % 100 == 0:
                 logger.warning("Slurm does not say how its jobs are; asking again until it does")
             self.silent += 1
@@ -82,13 +81,13 @@ class Understood:
         return {job: self.state(words) for job, words in states.items()}, seconds
 
     def state(self, words):
-        """A state as the plugin knows it: sacct says who cancelled a job, and marks what it cut short."""
+        """Return a state in the plugin's words: sacct adds who cancelled a job, and marks truncated states."""
         state = words.split()[0].rstrip("+") if words.split() else words
-        # No job of ours is put back into the queue by Slurm, unless the user asks for that.
+        # Slurm requeues none of our jobs unless the user asks for it.
         return PREEMPTED if state == "PREEMPTED" and not self.requeue else state
 
     async def warn_of_the_waiting(self):
-        """Say once of each job that it asks for more than a limit of its user, account or partition grants."""
+        """Report once per job that it asks for more than a limit of its user, account or partition."""
         command = ["squeue", "--noheader", "--states=PENDING", "--format=%i|%r", f"--name={slurm_run()}"]
         options = {"capture_output": True, "text": True, "timeout": ANSWER, "check": False}
         try:

@@ -1,4 +1,4 @@
-# One job a run. A run that was stopped goes on from its checkpoint, which is no output: Snakemake deletes those.
+# One job per run. A stopped run resumes from its checkpoint, which is not an output, because Snakemake deletes those.
 rule train:
     input:
         layout=f"{RESULTS}/layout/{SPLIT}",

@@ -1,5 +1,5 @@
-# One job a layout, only where something takes what it finds: settings of technique mgg, kept in the user's cache folder. The
-# output says what was found; a job that finds it in the table tries nothing.
+# One job per layout, if something uses the result: settings of technique mgg, kept in the user's cache folder. The output
+# records the result; a job that finds it in the cache's table tries nothing.
 rule tune:
     input:
         f"{RESULTS}/layout/{SPLIT}",

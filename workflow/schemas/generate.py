@@ -11,7 +11,7 @@ TARGET = Path(__file__).with_name("config.schema.yaml")
 
 
 def text() -> str:
-    """The schema as YAML."""
+    """Return the schema as YAML."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
     head = "# Generated from mgg/config.py by `make schema`; do not edit by hand.\n"
     return head + yaml.safe_dump(schema, sort_keys=False, allow_unicode=True, width=110)

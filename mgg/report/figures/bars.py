@@ -1,4 +1,4 @@
-"""Bar charts of the report: groups of bars with their values behind them."""
+"""Bar charts of the report: groups of bars with their values next to them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mgg.report.figures.svg import INK, SERIES, draw
 from mgg.report.tables.compute import Rows, group
 from mgg.report.tables.numbers import number
 
-LONGEST = 26  # characters of a label in a figure; the tables have the whole one
-_ROW = 0.185  # inches a bar
+LONGEST = 26  # characters of a label in a figure; tables show it in full
+_ROW = 0.185  # inches per bar
 _WIDE = 30  # ratios that differ by more than this factor are drawn on a logarithmic axis
 
 
 def shorten(text: str, longest: int) -> str:
-    """The middle of ``text`` left out where it has more than ``longest`` characters."""
+    """Shorten ``text`` in the middle to at most ``longest`` characters."""
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[-(longest - 1 - half) :]}"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; ``ends`` is the whisker, ``note`` the text behind the bar; no ``color``: only hatched."""
+    """One bar; ``ends`` is its whisker, ``note`` the text after it; without ``color`` it is only hatched."""
 
     name: str
     value: float
@@ -38,7 +38,7 @@ class Bar:
 
     @property
     def end(self) -> float:
-        """Where the bar or its whisker ends."""
+        """Return the end of the bar or of its whisker."""
         return max(self.value, self.ends[1]) if self.ends else self.value
 
 
@@ -51,12 +51,12 @@ class Bars:
 
 
 def told(groups: Sequence[Bars]) -> str:
-    """What the bars show, for a screen reader."""
+    """Describe the bars for a screen reader."""
     return "; ".join(f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars)
 
 
 def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
-    """The rival's time over the subject's, and the number called ``paper``; ``rows`` of figures with a ``case``."""
+    """Draw the rival's time over the subject's and the number called ``paper``; ``rows`` of figures with a ``case``."""
     groups = []
     for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
         bars = []
@@ -72,9 +72,9 @@ def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: 
 def paired(
     groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, key: str, quotients: bool = False
 ) -> str:
-    """By heading bars of (name, our value, the paper's if any), the paper's hatched.
+    """Draw, per heading, bars of (name, our value, the paper's if any); the paper's are hatched.
 
-    ``quotients``: values are quotients of times, whose bars start at 1 on a logarithmic axis where they differ widely.
+    ``quotients``: values are quotients of times; their bars start at 1, on a logarithmic axis if they differ widely.
     """
     found = []
     for heading, values in groups.items():
@@ -90,7 +90,7 @@ def paired(
 
 
 def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
-    """By heading bars of (name, value, whether it is within ``limit``), and a line at the limit."""
+    """Draw, per heading, bars of (name, value, whether it is within ``limit``) and a line at the limit."""
     found = [
         Bars(
             heading,
@@ -107,7 +107,7 @@ def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: floa
 def drawn(
     groups: Sequence[Bars], axis: str, *, key: str, alt: str, limit: float | None = None, log: bool = False
 ) -> str:
-    """The groups one below the other; ``limit``: a line across all of them; ``log``: bars from 1, logarithmic."""
+    """Draw the groups one below the other; ``limit``: a line across all; ``log``: logarithmic bars from 1."""
     bars = [bar for each in groups for bar in each.bars]
     top = max(limit or 0.0, *(bar.end for bar in bars)) or 1.0
 

@@ -1,6 +1,6 @@
-"""The figures of the report: times and bytes as bars, scaling and training as curves.
+"""Figures of the report: times and bytes as bars, scaling and training as curves.
 
-Nothing is told by color alone: bars are labelled, lines have their own marker and dash, the fastest has a star.
+Color is never the only cue: bars have labels, lines have their own marker and dash, the fastest has a star.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mgg.report.tables.numbers import bytes_unit, count, number, time_unit, with
 STAR, NEAR = "★", "≈"
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h"]
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (8, 3))]
-#: Curves whose largest value is beyond so many times the middle one are drawn on a logarithmic axis.
+#: Curves whose largest value exceeds this many times the middle one get a logarithmic axis.
 _STEEP = 4
 _VOLUMES = {"v_fc": "V_FC", "v_fr": "V_FR", "v_cg": "V_CG"}
 
 
 class Styles:
-    """The same color, marker and dash for a label in every figure of a report; a short form of long labels."""
+    """Consistent color, marker, dash and short form for each label in all figures of a report."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         ordered = sorted(set(labels))
@@ -42,29 +42,29 @@ class Styles:
             self._short[label] = short if taken[short] == 1 else f"{shorten(label, LONGEST - 3)} {taken[short]}"
 
     def short(self, label: str) -> str:
-        """``label`` in at most 26 characters, different for different labels."""
+        """Return ``label`` in at most 26 characters, unique among the labels."""
         return self._short[label]
 
     def color(self, label: str) -> str:
-        """The color of ``label``."""
+        """Return the color of ``label``."""
         return SERIES[self._index[label] % len(SERIES)]
 
     def line(self, label: str) -> dict[str, Any]:
-        """Keywords of Axes.plot for ``label``."""
+        """Return the keywords of Axes.plot for ``label``."""
         index = self._index[label]
         return _line(index) | {"color": self.color(label), "label": self.short(label)}
 
 
 def _line(index: int) -> dict[str, Any]:
-    """Marker and dash number ``index``: 10 markers, then again with other dashes."""
+    """Return marker and dash number ``index``: 10 markers, then the same with other dashes."""
     dash = _DASHES[(index + index // len(_MARKERS)) % len(_DASHES)]
     return {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": dash, "linewidth": 1.6, "markersize": 5.5}
 
 
 def mark(row: Row) -> str:
-    """A star for what is called the fastest, ≈ for those too close to call, else ""; ``row`` of table aggregate.
+    """Return a star for the fastest, ≈ for those too close to call, else ""; ``row`` of table aggregate.
 
-    On 1 PE techniques move nothing: what differs there is none's merit, and nothing is marked.
+    On 1 PE techniques move nothing, so differences are no merit of a technique and nothing is marked.
     """
     if row["pes"] == 1:
         return ""
@@ -72,7 +72,7 @@ def mark(row: Row) -> str:
 
 
 def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
-    """Time of one product, a bar a technique and number of PEs; ``rows`` of table aggregate, one setting and D."""
+    """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
     unit = time_unit([row["median"] for row in rows])
     groups = []
     for (pes,), found in group(rows, "pes").items():
@@ -96,7 +96,7 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
 
 
 def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
-    """Bytes on the wire beside CoLa's volumes; ``rows`` of table aggregate with more than 1 PE, one setting and D."""
+    """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
     unit = bytes_unit([row["bytes_wire"] for row in rows])
     groups = []
     for (pes,), found in group(rows, "pes").items():
@@ -119,7 +119,7 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
 def lines(
     series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, what: str = "one aggregation"
 ) -> str:
-    """Times in seconds of ``what`` over a knob whose values double, a line a name."""
+    """Draw times (seconds) of ``what`` over a knob whose values double, one line per name."""
     unit = time_unit([time for points in series.values() for _, time in points])
 
     def plot(figure: Figure) -> None:
@@ -131,7 +131,7 @@ def lines(
         _ticks(axes.xaxis, sorted({float(x) for points in series.values() for x, _ in points}))
         axes.set_yscale("log")
         times = [time for points in series.values() for _, time in points]
-        # Within a decade powers of ten alone would leave an axis without a number.
+        # Powers of ten alone could leave an axis without a number.
         steps = (1, 3) if max(times) > 10 * min(times) else (1, 1.5, 2, 3, 5, 7)
         axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
         axes.yaxis.set_minor_locator(NullLocator())
@@ -149,8 +149,8 @@ def lines(
 
 @dataclass(frozen=True)
 class Plane:
-    """Settings that differ in two knobs: those measured, those that a search tried, in its order and with its numbers,
-    where it ended, and the fastest; each as (x, y).
+    """Settings that differ in two knobs, each as (x, y): those measured, those a search tried (in order, with their
+    numbers), the search's end, and the fastest.
     """
 
     title: str
@@ -163,7 +163,7 @@ class Plane:
 
 
 def walk(planes: Sequence[Plane], key: str, where: str) -> str:
-    """The way of a search over the planes of its knobs: dotted, with the numbers of its steps."""
+    """Draw the path of a search over the planes of its knobs: dotted, with step numbers."""
 
     def plot(figure: Figure) -> None:
         for axes, plane in zip(figure.subplots(1, len(planes), squeeze=False)[0], planes, strict=True):
@@ -199,7 +199,7 @@ def walk(planes: Sequence[Plane], key: str, where: str) -> str:
 
 
 def scaling(rows: Rows, styles: Styles, key: str, where: str) -> str:
-    """Speedup over PEs beside the ideal line; ``rows`` of table aggregate with a speedup, one setting and D."""
+    """Draw speedup over PEs next to the ideal line; ``rows`` of table aggregate with a speedup, one setting and D."""
     pes = sorted({row["pes"] for row in rows})
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
     within_cores = [p for p in pes if p not in beyond]
@@ -241,21 +241,21 @@ def scaling(rows: Rows, styles: Styles, key: str, where: str) -> str:
 
 
 def _ticks(axis: Any, values: Sequence[float], times: bool = False) -> None:
-    """Ticks at ``values`` alone; ``times``: as ``1.0x``."""
+    """Set ticks only at ``values``; ``times`` formats them as ``1.0x``."""
     axis.set_major_locator(FixedLocator(list(values)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: _fold(value) if times else f"{value:g}"))
 
 
 def _fold(value: float) -> str:
-    """``4.0x``, ``0.25x``."""
+    """Format a factor: ``4.0x``, ``0.25x``."""
     return f"{value:.1f}x" if value >= 1 else f"{value:.3g}x"
 
 
 def _hovered(
     axes: Any, points: Sequence[tuple[float, float, str]], style: Mapping[str, Any], titles: dict[str, str]
 ) -> None:
-    """A marker at each (x, y, what a pointer on it is told); ``titles`` gets the texts by gid."""
+    """Draw a marker at each (x, y, tooltip); ``titles`` gets the tooltips by gid."""
     for x, y, told in points:
         gid = f"v{len(titles)}"
         titles[gid] = told
@@ -263,14 +263,14 @@ def _hovered(
 
 
 def _thin(values: Sequence[int]) -> list[int]:
-    """At most ten of the values, evenly, the last one among them."""
+    """Return at most ten of the values, evenly spaced and including the last."""
     step = math.ceil(len(values) / 10)
     return list(values[::-1][::step])[::-1]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A training curve: for each epoch the median over runs, the smallest and the largest."""
+    """A training curve: median, smallest and largest value over runs for each epoch."""
 
     name: str
     epochs: list[int]
@@ -280,7 +280,7 @@ class Curve:
 
 
 def curves(rows: Mapping[str, Rows], column: str) -> list[Curve]:
-    """From rows of table epochs by the name of their curve; what is not there or not finite is left out."""
+    """Make curves from rows of table epochs by curve name; missing and non-finite values are left out."""
     found = []
     for name, points in rows.items():
         at: dict[int, list[float]] = defaultdict(list)
@@ -294,8 +294,9 @@ def curves(rows: Mapping[str, Rows], column: str) -> list[Curve]:
 
 
 def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool = False) -> str:
-    """Curves over epochs; ``share``: values are shares of 1, shown in percent. Where the first epochs would flatten the
-    rest, the axis is logarithmic.
+    """Draw curves over epochs; ``share``: values are shares of 1, shown in percent.
+
+    The axis is logarithmic if the first epochs would flatten the rest.
     """
     scale, mark = (100.0, " %") if share else (1.0, "")
     columns = 1 if any(len(line.name) > 20 for line in lines) else 2
@@ -308,7 +309,7 @@ def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool 
         axes = figure.add_subplot()
         for index, line in enumerate(lines):
             color = SERIES[index % len(SERIES)]
-            # Runs that agree lie on top of each other: thinner lines and staggered markers keep every one visible.
+            # Equal runs overlap: thinner lines and staggered markers keep every one visible.
             step = max(1, len(line.epochs) // 8)
             style = _line(index) | {"linewidth": max(1.0, 2.6 - 0.4 * index), "markersize": 5}
             marks = (index * step // max(1, len(lines)), step)

@@ -1,4 +1,4 @@
-"""The page's figures as files of their own: SVG that needs no style sheet beside it."""
+"""The page's figures as standalone SVG files that need no style sheet."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from mgg.report.page.parts import Drawing, Section
 
-#: Folders of the figures, by what they show; each is there, though it may be empty.
+#: Folders of figures by subject; each exists even if it is empty.
 FOLDERS = {kind: f"figures_{kind}" for kind in ("aggregate", "train", "papers", "jobs")}
 _LONGEST = 80  # characters of a file's name
 
 
 def files(sections: Mapping[str, Iterable[Section]]) -> dict[str, str]:
-    """The text of each figure of ``sections`` (by kind) by its path in the report's folder."""
+    """Return the text of each figure of ``sections`` (by kind), by its path in the report folder."""
     style = _style()
     found: dict[str, str] = {}
     for kind, folder in FOLDERS.items():
@@ -28,18 +28,18 @@ def files(sections: Mapping[str, Iterable[Section]]) -> dict[str, str]:
 
 
 def _alone(svg: str, style: str) -> str:
-    """The text of a file: a page needs no name space, a file does."""
+    """Return the text of a standalone file, which, unlike inline SVG, needs a name space."""
     return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1) + "\n"
 
 
 def _name(drawing: Drawing) -> str:
-    """The first sentence of the caption, of letters that every file system takes."""
+    """Return a file name from the caption's first sentence, in characters that every file system accepts."""
     words = re.sub(r"[^a-z0-9]+", "-", re.split(r"[.;] ", f"{drawing.caption} ")[0].lower())
     return words[:_LONGEST].strip("-") or "figure"
 
 
 def _style() -> str:
-    """The page's light colors and its font: what shows the file may have a white ground of its own."""
+    """Return the page's light colors and font, because viewers may use a white background."""
     root = re.match(
         r":root \{(.*?)\}", (Path(__file__).parents[1] / "page" / "page.css").read_text(encoding="utf-8"), re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""From a Matplotlib figure to an inline SVG that follows the page: its colors, its font, its width."""
+"""Convert Matplotlib figures to inline SVG with the page's colors, font and width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 WIDTH = 4.7  # inches: at 400 pixels of page width a 9-point label still shows 9 pixels high
 
-#: Colors that figures use; the SVG gets the CSS variables instead, so that one figure suits light, dark and paper.
+#: Placeholder colors, replaced by CSS variables in the SVG, so that a figure suits light, dark and paper.
 INK, GRID, SHADE = "#010101", "#010102", "#010103"
 SERIES = [f"#0102{number:02x}" for number in range(10)]
 _VARIABLES = {INK: "var(--ink)", GRID: "var(--grid)", SHADE: "var(--shade)"} | {
@@ -61,14 +61,13 @@ def draw(
     height: float,
     titles: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Let ``plot`` fill a figure ``height`` inches high; returns the text of an ``<svg>`` element.
+    """Let ``plot`` fill a figure ``height`` inches high; return the text of an ``<svg>`` element.
 
-    ``key`` makes the element's ids unique in the page; ``alt`` is what a screen reader says; ``titles``: by the gid of
-    an artist what a pointer on it is told. Equal calls give equal text: no date, and ids that depend on the content
-    alone.
+    ``key`` makes the element's ids unique in the page, ``alt`` is the text for screen readers, and ``titles`` maps the
+    gid of an artist to its tooltip. Equal calls give equal text: no date, and ids depend only on the content.
     """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # A name in a script that the measuring font lacks: the reader's browser has the glyphs.
+        # The measuring font lacks some scripts, whose glyphs the reader's browser has.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         plot(figure)
@@ -78,7 +77,7 @@ def draw(
 
 
 def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> str:
-    # matplotlib has just made it.
+    # Trusted XML: matplotlib just made it.
     root = ElementTree.fromstring(text)  # nosec B314
     for child in list(root):
         if child.tag == f"{{{_SVG}}}metadata" or (child.tag == f"{{{_SVG}}}defs" and len(child) and _is_style(child)):
@@ -104,12 +103,12 @@ def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> str:
 
 
 def _is_style(defs: ElementTree.Element) -> bool:
-    """Whether ``defs`` holds Matplotlib's style sheet, which inside a page would apply to all of it."""
+    """Return whether ``defs`` is Matplotlib's style sheet, which would apply to the whole page."""
     return defs[0].tag == f"{{{_SVG}}}style"
 
 
 def _rewrite(element: ElementTree.Element, key: str, used: set[str]) -> None:
-    """Drop ids that nothing refers to, make the others unique, put CSS variables for colors."""
+    """Drop unused ids, make the others unique, and replace colors with CSS variables."""
     element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
     attributes = {}
     for name, value in element.attrib.items():

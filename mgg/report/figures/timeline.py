@@ -1,4 +1,4 @@
-"""The jobs of the workflow over time: a figure a run, with a row a job, or narrow lanes where there are many."""
+"""Timeline of the workflow's jobs: one figure per run, with one row per job, or narrow lanes for many jobs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import Unit, clock_unit, count, duration, utc
 from mgg.report.tables.requests import stage_place
 
-#: Runs that the page draws, the latest; table jobs has all.
+#: Number of latest runs that the page draws; table jobs has all.
 SHOWN = 4
-#: Jobs of a run that have a row each.
+#: Largest number of jobs in a run that get one row each.
 ROWS = 48
-_ROW = 0.185  # inches a job
-_LANES = 1.1  # inches that all lanes of a rule take at most
+_ROW = 0.185  # inches per job
+_LANES = 1.1  # largest height of a rule's lanes, inches
 
 
 def parts(jobs: Rows) -> list[Part]:
-    """The timeline of the latest runs; none where no job says when it ran."""
+    """Return the timeline of the latest runs; empty if no job has times."""
     runs = group([row for row in jobs if row["run"] is not None], "run")
     if not runs:
         return []
@@ -44,7 +44,7 @@ def parts(jobs: Rows) -> list[Part]:
 
 
 def _begin(row: Row) -> float:
-    """When a job began to wait, or to run."""
+    """Return when a job began to wait, or to run if it did not wait."""
     return float(row["start"] - (row["waited"] or 0.0))
 
 
@@ -61,13 +61,13 @@ def _caption(rows: Rows) -> str:
 
 
 def _name(row: Row) -> str:
-    """What tells a job from the others of its rule."""
+    """Return what distinguishes a job from others of its rule."""
     short = {"pes": "p", "seed": "s"}
     return " ".join(f"{short.get(key, '')}{value}" for key, value in json.loads(row["wildcards"]).items())
 
 
 def _title(row: Row) -> str:
-    """What a pointer on the job is told."""
+    """Return the job's tooltip."""
     words = [row["rule"], *(f"{key}={value}" for key, value in json.loads(row["wildcards"]).items())]
     told = [" ".join(words), duration(row["seconds"]), f"{row['started']} UTC"]
     told += [f"Slurm job {row['slurm_job']}"] if row["slurm_job"] else []
@@ -77,12 +77,12 @@ def _title(row: Row) -> str:
 
 
 def _color(stage: str) -> str:
-    """Colors come again where there are more stages: headings name the rules."""
+    """Return a stage's color; colors repeat if there are many stages, but headings name the rules."""
     return SERIES[stage_place(stage)[0] % len(SERIES)]
 
 
 def _rules(rows: Rows) -> list[Rows]:
-    """The jobs by rule, in the order of stages and starts."""
+    """Group jobs by rule, in the order of stages and starts."""
     found = group(rows, "stage", "rule").values()
     return sorted(found, key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
 
@@ -107,7 +107,7 @@ def _drawn(rows: Rows, key: str) -> str:
             place = draw_rule(axes, jobs, place)
         axes.set_ylim(place - 0.2, -0.7)
         whole = (max(map(_end, rows)) - begin) / unit.size
-        # Room for the times behind the last bars.
+        # Leave room for the times after the last bars.
         axes.set_xlim(0, (whole or 1.0) * (1.02 if len(rows) > ROWS else 1.2))
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
@@ -132,12 +132,12 @@ def _lanes_height(rules: Sequence[Rows]) -> float:
 
 
 def _lanes_rows(lanes: Sequence[Rows]) -> float:
-    """Rows' worth of height that lanes take."""
+    """Return the height of lanes in rows."""
     return min(len(lanes), _LANES / _ROW)
 
 
 def _packed(jobs: Iterable[Row]) -> list[Rows]:
-    """Lanes in which no two jobs overlap, each job in the first that is free."""
+    """Pack jobs into lanes without overlap, each into the first free lane."""
     lanes: list[Rows] = []
     for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
         lane = next((lane for lane in lanes if _end(lane[-1]) <= row["start"]), None)
@@ -148,7 +148,7 @@ def _packed(jobs: Iterable[Row]) -> list[Rows]:
 
 
 class _Chart:
-    """Draws the jobs of a rule below a place of the y axis, which counts rows; returns the next place."""
+    """Draws the jobs of a rule below a place on the y axis, which counts rows; returns the next place."""
 
     def __init__(self, begin: float, unit: Unit, gids: dict[int, str]) -> None:
         self._begin = begin
@@ -160,7 +160,7 @@ class _Chart:
 
     def _bar(self, axes: Axes, row: Row, place: float, height: float) -> None:
         start, color = (row["start"] - self._begin) / self._unit.size, _color(row["stage"])
-        # An edge keeps a job of a second visible in a run of hours.
+        # The edge keeps a one-second job visible in a run of hours.
         bars = axes.barh(
             place,
             row["seconds"] / self._unit.size,
@@ -173,7 +173,7 @@ class _Chart:
         bars[0].set_gid(self._gids[id(row)])
 
     def rows(self, axes: Axes, jobs: Rows, place: float) -> float:
-        """A row a job, with its name and seconds."""
+        """Draw one row per job, with its name and seconds."""
         self._heading(axes, jobs[0]["rule"], place)
         for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
             place += 1
@@ -196,7 +196,7 @@ class _Chart:
         return place + 1.3
 
     def lanes(self, axes: Axes, jobs: Rows, place: float) -> float:
-        """Jobs side by side, as many lanes as ran at a time."""
+        """Draw jobs side by side in as many lanes as ran concurrently."""
         self._heading(axes, f"{jobs[0]['rule']}: {_spread(jobs)}", place)
         lanes = _packed(jobs)
         step = _lanes_rows(lanes) / len(lanes)

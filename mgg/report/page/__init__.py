@@ -1,1 +1,1 @@
-"""The page: its sections, its sentences and its template."""
+"""The report page: sections, sentences and template."""

@@ -1,4 +1,4 @@
-"""Under which conditions the comparisons of a section were measured, as far as they make them mean less."""
+"""Conditions of a section's measurements that weaken its comparisons."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables.compute import Rows, shared
 from mgg.report.tables.numbers import listing
 
-#: More stand-ins than this are named in the table of graphs alone.
+#: With more stand-ins than this, only the table of graphs names them.
 MOST = 4
 
 
 def remarks(graphs: Rows, rows: Rows) -> list[str]:
-    """Sentences on the devices, stand-ins and shared cores of ``rows``, which name machine, graph, device and PEs."""
+    """Return sentences on devices, stand-ins and shared cores of ``rows``, which name machine, graph, device, PEs."""
     sentences = []
     on_cpus = [row["device"] != "GPUs" for row in rows]
     if any(on_cpus):
@@ -27,7 +27,7 @@ def remarks(graphs: Rows, rows: Rows) -> list[str]:
 
 
 def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
-    """A sentence on the generated graphs among those of ``rows``: what each stands for, and how large both are."""
+    """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
     shown = {(row["dataset"], row["graph_hash"]) for row in rows}
     told = []
     for row in graphs:

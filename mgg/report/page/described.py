@@ -1,4 +1,4 @@
-"""What graphs are like, before and after rabbit order."""
+"""Properties of graphs, before and after rabbit order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMNS = (
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """A line for each graph; None where none was described."""
+    """Return the section, one line per graph; None if no graph was described."""
     rows = tables["described"]
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""The sentences at the top of the report: what was compared, what came out, what to be careful about."""
+"""The summary at the top of the report: what was compared, what came out, and what to be careful about."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mgg.report.tables.spread import undecided
 
 
 class Finding(NamedTuple):
-    """A sentence and the word that it is about."""
+    """A sentence and its topic."""
 
     topic: str
     text: str
 
 
-#: On more graphs than this findings are summed up instead of told one by one.
+#: With more graphs than this, findings are summed up instead of listed.
 MOST = 4
-#: Why no time of an epoch is called the fastest.
+#: Why no epoch time is called the fastest.
 ONE_LAUNCH = "A training is one launch, of unknown spread: none is starred."
 
 Tables = dict[str, Rows]
@@ -30,7 +30,7 @@ Names = dict[tuple[str, str], str]
 
 
 def compared(tables: Tables) -> list[str]:
-    """What the records hold, one sentence a kind of record."""
+    """Summarize the records, one sentence per kind."""
     sentences = []
     rows = tables["aggregate"]
     if rows:
@@ -57,7 +57,7 @@ def compared(tables: Tables) -> list[str]:
 
 
 class Answer(NamedTuple):
-    """A question of somebody who opens the page, the shortest answer, the findings behind it, what to take care of."""
+    """A reader's question, its short answer, the findings behind it, and cautions."""
 
     question: str
     answer: str
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
 
 
 def answers(tables: Tables, everything: Tables) -> list[Answer]:
-    """What ran, what won, can it be trusted; ``everything`` has the settings that the page leaves out, too."""
+    """Answer what ran, what won and whether to trust it; ``everything`` also has the settings left off the page."""
     aggregate, training = tables["aggregate"], tables["training"]
     ran = [count(len(everything["aggregate"]), "timing")] if aggregate else []
     ran += [count(len(training), "training")] if training else []
@@ -87,7 +87,7 @@ def _findings(*found: list[tuple[str, str]]) -> list[Finding]:
 
 
 def _won(tables: Tables) -> str:
-    """The technique with the most stars, else that there is none."""
+    """Return the technique with the most stars, or that there is none."""
     several = [row for row in tables["fastest"] if row["pes"] > 1]
     wins = Counter(row["label"] for row in several if not row["unstarred"])
     if not several:
@@ -99,7 +99,7 @@ def _won(tables: Tables) -> str:
 
 
 def _trusted(tables: Tables) -> str:
-    """How many results were right, and on how many points to take care."""
+    """Return how many results were right and the number of cautions."""
     passed, failed, unchecked = (
         sum(row[name] for row in tables["checks"]) for name in ("passed", "failed", "unchecked")
     )
@@ -109,7 +109,7 @@ def _trusted(tables: Tables) -> str:
 
 
 def others(tables: Tables) -> list[Finding]:
-    """The other results, computed from the tables."""
+    """Return the other findings from the tables."""
     names = graph_names(tables["graphs"])
     return _findings(
         _bytes(tables["aggregate"]), _accuracy(tables["accuracy"], names), _splits(tables["quality"], names)
@@ -117,7 +117,7 @@ def others(tables: Tables) -> list[Finding]:
 
 
 def cautions(tables: Tables) -> list[str]:
-    """What makes these numbers mean less than they seem to."""
+    """Return cautions on why the numbers may mean less than they seem to."""
     found = []
     machines = tables["machines"]
     rows = [*tables["aggregate"], *tables["training"]]
@@ -191,7 +191,7 @@ def _comparisons(rows: Rows) -> str:
 
 
 def _undecided(fastest: Rows) -> list[tuple[str, str]]:
-    """In how many comparisons there is no fastest technique, and why."""
+    """Count the comparisons without a fastest technique, with the reasons."""
     several = [row for row in fastest if row["pes"] > 1]
     if not several:
         text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
@@ -204,7 +204,7 @@ def _undecided(fastest: Rows) -> list[tuple[str, str]]:
 
 
 def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
-    """Products on several PEs with a time on 1 PE beside them; and of these those that are faster than all on 1 PE."""
+    """Return the products on several PEs with a time on 1 PE, and those of them faster than all on 1 PE."""
     ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
     rows = [row for row in sound(aggregate) if row["speedup"] and row["pes"] > 1]
     faster = [
@@ -233,7 +233,7 @@ def _faster(aggregate: Rows) -> list[tuple[str, str]]:
 
 
 def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
-    """Why no product on several PEs is said to be faster than on 1 PE."""
+    """Explain why no product on several PEs counts as faster than on 1 PE."""
     rows, faster = _scaled(aggregate)
     honest = [row for row in rows if not row["oversubscribed"]]
     if faster or not rows:
@@ -251,7 +251,7 @@ def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
 
 
 def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
-    """Epochs of a model on several PEs beside those on 1 PE, whatever the techniques, the largest ratios first."""
+    """Compare epochs on several PEs with those on 1 PE over all techniques, largest ratios first."""
     told, beyond = [], []
     columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
     for (dataset, code, *_), rows in group(accuracy, *columns).items():
@@ -279,8 +279,8 @@ def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
     return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch'])} on {best['pes']} PEs, {said}."
 
 
-#: What it means that the bytes equal a volume of the CoLa paper in every product; "<": all are less than the smallest
-#: of them; "": neither.
+#: Meaning of bytes that equal a volume of the CoLa paper in every product. "<": all are less than the smallest volume;
+#: "": neither.
 _MOVED = {
     "V_FC": "each row that a PE needs exactly once (V_FC)",
     "V_FR": "exactly one row for every arc between PEs (V_FR)",
@@ -335,7 +335,7 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
 
 
 def _told(rows: Rows) -> Rows:
-    """Of the runs on a graph the best on its validation nodes; all without such nodes, since test nodes choose none."""
+    """Return the run best on the validation nodes; without such nodes all runs, since test nodes must not choose."""
     known = [row for row in rows if row["validation_mean"] is not None]
     best = max(known, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]), default=None)
     return [best] if best else rows

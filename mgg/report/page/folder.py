@@ -1,4 +1,4 @@
-"""The folder of a report: its page, its tables and its figures."""
+"""The report folder: page, tables and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mgg.report.tables.compute import compute, to_arrow
 from mgg.schema import nearest
 
 PAGE = "index.html"
-#: A file that no folder but a report has; index.html alone would let a web site be replaced.
+#: Marker: a file that only reports have. With index.html as marker, a web site could be replaced.
 KIND = Kind(
     "machines.parquet",
     (PAGE, *files.FOLDERS.values(), *(f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))),

@@ -1,4 +1,4 @@
-"""What terms and techniques mean, told where they stand: a hint on a pointer, a legend line, a link to the list."""
+"""Explanations of terms and techniques: tooltips, legend lines and links to the list of terms."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 from markupsafe import Markup, escape
 
-#: Names of volumes, which have an entry each under Terms, and of machines, which have a column each.
+#: Names of volumes (each has an entry under Terms) and of machines (each has a column).
 _NAMES = re.compile(r"\b(VI_CoLa|V_cover|VI?_(?:CG|FR|FC))\b|\b[Mm]achine (M\d+)\b")
-#: Words of headings and the terms that they stand for.
+#: Words in headings and the terms they stand for.
 _WORDS = {
     "launch": "Launch, median", "launches": "Launch, median", "speedup": "Speedup, efficiency", "halo rows": "Halo",
     "edge cut": "Edge cut", "imbalance": "Imbalance", "workgroups": "Workgroup", "★": "Star",
@@ -28,17 +28,17 @@ def _entries() -> dict[str, dict[str, str]]:
 
 
 def terms() -> list[tuple[str, str, str]]:
-    """Every term: its anchor, its name and what it means."""
+    """Return each term's anchor, name and meaning."""
     return [(anchor(name), name, text) for name, text in _entries()["terms"].items()]
 
 
 def linked(text: str) -> Markup:
-    """``text``, escaped, with a link and a hint on each name of a volume and a link on each of a machine."""
+    """Return ``text``, escaped, with links and tooltips on names of volumes and links on names of machines."""
     return Markup(_NAMES.sub(_link, str(escape(text))))  # nosec B704
 
 
 def hinted(text: str) -> Markup:
-    """``linked(text)`` with a hint on each word of a heading that is a term."""
+    """Return ``linked(text)`` with tooltips on the words of a heading that are terms."""
     terms = _entries()["terms"]
 
     def put(found: re.Match[str]) -> str:
@@ -48,7 +48,7 @@ def hinted(text: str) -> Markup:
 
 
 def technique(label: str) -> Markup:
-    """The label of a technique, or several with semicolons between, escaped, with a hint on what each does."""
+    """Return a technique's label (or several, separated by semicolons), escaped, with a tooltip on each."""
     told = []
     for each in label.split("; "):
         text = _entries()["techniques"].get(re.split(r"[ (,:]", each, maxsplit=1)[0])
@@ -57,13 +57,13 @@ def technique(label: str) -> Markup:
 
 
 def legend(names: Iterable[str]) -> str:
-    """A sentence on each of the techniques that has an entry."""
+    """Return a sentence on each technique that has an entry."""
     told = _entries()["techniques"]
     return " ".join(f"{name} {told[name]}." for name in sorted(set(names)) if name in told)
 
 
 def anchor(name: str) -> str:
-    """The id of the entry that explains the term ``name``."""
+    """Return the id of the entry that explains the term ``name``."""
     return f"term-{re.sub(r'[^a-z0-9]+', '-', name.lower())}"
 
 

@@ -1,4 +1,4 @@
-"""Embedding lookups: every side by batch size, and where one side overtakes another."""
+"""Embedding lookups: every side by batch size, and the points where one side overtakes another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mgg.report.tables import spread
 from mgg.report.tables.compute import Row, Rows, group, shared, sound
 from mgg.report.tables.numbers import ABSENT, bytes_unit, count, number, percent, time_unit, within
 
-#: What sides and batch sizes must share to stand in one table.
+#: Columns that sides and batch sizes must share to be in one table.
 CASE = ("machine", "dataset", "samples_hash", "device", "dim", "pes")
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """A part for each data set, machine, width and number of PEs; None without lookups."""
+    """Return the section, with a part for each data set, machine, width and number of PEs; None without lookups."""
     rows = tables["lookups"]
     if not rows:
         return None
@@ -32,12 +32,12 @@ def section(tables: dict[str, Rows]) -> Section | None:
 
 
 def compared(rows: Rows, shown: LookedUp) -> list[Part]:
-    """The paper's comparison: a part for each case in which the subject and a rival were measured."""
+    """Return the paper's comparison, with a part for each case in which the subject and a rival were measured."""
     return [part for found in group(rows, *CASE).values() if (part := _against(found, shown))]
 
 
 def outcome(rows: Rows, shown: LookedUp) -> str:
-    """A sentence for each rival and case; empty where the subject or all of its rivals were not measured."""
+    """Return a sentence per rival and case; empty if the subject or all of its rivals were not measured."""
     sentences = [
         f"{name}: {told(each)}."
         for found in group(sound(rows), *CASE).values()

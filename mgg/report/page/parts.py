@@ -1,4 +1,4 @@
-"""What the page is made of: tables, figures and sections, before they become HTML."""
+"""Building blocks of the page (tables, figures and sections) before they become HTML."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: main text, small second line, whether it is the best of its comparison, shade of 1 to 8 (a heat map),
-    and what a pointer on it is told.
+    """A cell: main text, small second line, whether it is the best of its comparison, heat-map shade from 1 to 8, and
+    tooltip.
     """
 
     text: str
@@ -22,15 +22,15 @@ class Cell:
 
     @property
     def look(self) -> str:
-        """The cell's class in the style sheet, if any."""
+        """Return the cell's CSS class, if any."""
         return "best" if self.best else f"heat{self.heat}" if self.heat else ""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of the page: groups of (heading or "", rows of a name and its cells).
+    """A table: groups of (heading or "", rows), where a row is a name and its cells.
 
-    ``prose``: cells hold sentences; ``dense``: there are many small ones; ``words``: columns of words, not numbers.
+    ``prose``: cells hold sentences; ``dense``: many small cells; ``words``: columns of words instead of numbers.
     """
 
     caption: str
@@ -45,7 +45,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: the SVG and its caption."""
+    """A figure: SVG and caption."""
 
     svg: Markup
     caption: str
@@ -53,7 +53,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Part:
-    """Tables and figures under one heading; ``folded``: they show when it is opened."""
+    """Tables and figures under one heading; ``folded`` hides them until it is opened."""
 
     heading: str
     intro: str
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Section:
-    """One graph, or the training on one graph; ``folded``: what is below its heading shows when it is opened."""
+    """A section on one graph or the training on it; ``folded`` hides its contents until it is opened."""
 
     anchor: str
     heading: str

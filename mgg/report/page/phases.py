@@ -1,4 +1,4 @@
-"""Where the time of an epoch goes: aggregations, dense products, communication and the rest."""
+"""Breakdown of epoch times into aggregations, dense products, communication and the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 34  # characters of a bar's name
 
 
 def part(runs: Rows, key: str, name: str) -> Part | None:
-    """The runs of one graph that counted their phases; ``runs`` of table training. None where none did."""
+    """Return the runs (of table training) of one graph with recorded phases; None if there are none."""
     found = _groups(runs)
     if not found:
         return None
@@ -49,7 +49,7 @@ def part(runs: Rows, key: str, name: str) -> Part | None:
 
 
 def _groups(runs: Rows) -> Rows:
-    """A row for each model, technique, number of PEs and circumstances: median over the runs of each phase."""
+    """Return the median of each phase per model, technique, number of PEs and conditions."""
     rows: Rows = []
     counted = [run for run in runs if run["aggregate"] is not None]
     varying = varied(counted, "dtype", "device", "scheme")
@@ -61,7 +61,7 @@ def _groups(runs: Rows) -> Rows:
 
 
 def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str) -> str:
-    """One bar a run, a piece a phase."""
+    """Draw one bar per run with one segment per phase."""
 
     def plot(figure: Figure) -> None:
         axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""What the cost model predicts for numbers of PEs that nothing ran on: curves and tables, named as predictions."""
+"""Predictions of the cost model for numbers of PEs that were not run: curves and tables, labelled as predictions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables.compute import Row, Rows, graph_names, group
 from mgg.report.tables.numbers import ABSENT, count, listing, number, time_unit, within
 
-#: What predictions must share to stand in one figure.
+#: Columns that predictions must share to be in one figure.
 CASE = ("dataset", "graph_hash", "scheme", "model_machine", "network", "workgroup", "dtype", "dim", "links")
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """A part for each graph, machine and width; None without predictions."""
+    """Return the section, with a part for each graph, machine and width; None without predictions."""
     rows = tables["predictions"]
     if not rows:
         return None
@@ -50,13 +50,13 @@ def _part(rows: Rows, name: str, key: str) -> Part:
 
 
 def label(row: Row) -> str:
-    """The technique of a prediction, and those of its options that are not at their defaults."""
+    """Return a prediction's technique and its non-default options."""
     options = ", ".join(f"{key}={value}" for key, value in json.loads(row["options"]).items())
     return f"{row['technique']} ({options})" if options else str(row["technique"])
 
 
 def links_text(row: Row) -> str:
-    """The links of a prediction in words."""
+    """Describe a prediction's links in words."""
     links = json.loads(row["links"])
     told = [
         f"{name} {number(link['bandwidth'] / 1e9)} GB/s and {number(link['latency'] * 1e6)} µs"
@@ -71,7 +71,7 @@ def links_text(row: Row) -> str:
 
 
 def grid(rows: Rows, name: str) -> Grid:
-    """Predicted times, a row a technique and set of its options, a column a number of PEs."""
+    """Return predicted times, one row per technique and options, one column per number of PEs."""
     unit = time_unit([row["seconds"] for row in rows])
     pes = sorted({row["pes"] for row in rows})
     lines = []

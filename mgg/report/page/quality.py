@@ -1,4 +1,4 @@
-"""The section on partitions: balance, cut and communication volumes, as in tables 2 and 3 of the CoLa paper."""
+"""The section on partitions: balance, cut and communication volumes, as in CoLa's tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mgg.report.tables.compute import Row, Rows, graph_names, group
 from mgg.report.tables.numbers import count, number, percent
 
 MIB = 2**20
-#: Most PEs whose pairs are readable as a table.
+#: Largest number of PEs whose pairs are readable as a table.
 MOST_PAIRED = 16
 SHADES = 8
 _COLUMNS = [
@@ -26,7 +26,7 @@ _COLUMNS = [
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """The section, a part for each graph; None where no partition was given."""
+    """Return the section, with a part for each graph; None if no partition was given."""
     rows = [row for row in tables["quality"] if row["pes"] > 1]
     if not rows:
         return None
@@ -47,7 +47,7 @@ def _volumes(rows: Rows, name: str) -> Grid:
     for (scheme, workgroup, dim), found in group(rows, "scheme", "workgroup", "dim").items():
         heading = f"{scheme}, workgroups of {count(workgroup, 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}"
         groups.append((heading, [(str(row["pes"]), _cells(row)) for row in found]))
-    # An empty column says no more than its heading.
+    # Drop empty columns.
     kept = [n for n in range(len(_COLUMNS)) if any(cells[n].text for _, lines in groups for _, cells in lines)]
     groups = [(heading, [(pes, [cells[n] for n in kept]) for pes, cells in lines]) for heading, lines in groups]
     columns = [_COLUMNS[n] for n in kept]
@@ -82,7 +82,7 @@ def _of(what: str, share: float | None) -> str:
 
 
 def _heat(halos: Rows, name: str) -> list[Grid]:
-    """For each scheme the pairs of the most PEs that are readable."""
+    """Return, for each scheme, the halo rows between pairs for the most PEs that are readable."""
     grids = []
     for (scheme,), found in group((row for row in halos if 2 < row["pes"] <= MOST_PAIRED), "scheme").items():
         pes = max(row["pes"] for row in found)

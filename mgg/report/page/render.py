@@ -1,4 +1,4 @@
-"""The page: one self-contained HTML text from the tables."""
+"""Render the tables as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number
 
 
 class Page(NamedTuple):
-    """The HTML of a report, and its sections that have figures, by their kind."""
+    """The HTML of a report, and its sections with figures by kind."""
 
     html: str
     illustrated: dict[str, list[Section]]
 
 
 def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str, str]] = ()) -> Page:
-    """The whole report; every text from the records is escaped.
+    """Render the whole report; all text from records is escaped.
 
     ``experiments``: names of the papers' figures to show, each with a remark or "".
     """
@@ -91,7 +91,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
 
 
 def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
-    """Two figures for the first screen: of the largest graph's widest products, else of the first training."""
+    """Return two figures for the first screen: the largest graph's widest products, or else the first training."""
     rows = tables["aggregate"]
     if not rows:
         parts = (part for section in _training(tables, "o") for part in section.parts)
@@ -122,7 +122,7 @@ def _pivot(
     *,
     note: str = "",
 ) -> Grid:
-    """Rows of one setting: a row group a width, a row a technique, a column a number of PEs."""
+    """Return rows of one setting: a group per width, a row per technique, a column per number of PEs."""
     pes = sorted({each["pes"] for each in rows})
     groups = []
     for (dim,), of_dim in group(rows, "dim").items():
@@ -135,7 +135,7 @@ def _pivot(
 
 
 def _pes_headings(rows: Rows) -> list[str]:
-    """A column heading for each number of PEs in ``rows``."""
+    """Return a column heading for each number of PEs in ``rows``."""
     headings = []
     for (pes,), found in group(rows, "pes").items():
         headings.append(count(pes, "PE") + (f" (more than {shared(found)})" if shared(found) else ""))
@@ -143,7 +143,7 @@ def _pes_headings(rows: Rows) -> list[str]:
 
 
 def _setting(row: Row) -> str:
-    """The conditions of a comparison in words."""
+    """Describe the conditions of a comparison in words."""
     product = "forward product A B" if row["direction"] == "forward" else "transposed product A^T B"
     return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
 
@@ -163,7 +163,7 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
             at = {row["pes"]: _winner(row) for row in of_dim}
             lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
-    # A pointer on the star tells when it is given.
+    # The star's tooltip says when it is given.
     note = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
     note += " Small: the next technique, and its time over that of the fastest."
     long = any(len(label) > charts.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
@@ -179,7 +179,7 @@ def _winner(row: Row) -> Cell:
 
 
 def _machines(rows: Rows) -> Grid | None:
-    """A column a machine: its properties are sentences rather than numbers."""
+    """Return one column per machine, because its properties are sentences rather than numbers."""
     if not rows:
         return None
     fields: dict[str, Callable[[Row], str]] = {
@@ -199,7 +199,7 @@ def _machines(rows: Rows) -> Grid | None:
     }
     lines = [(name, [Cell(text(row)) for row in rows]) for name, text in fields.items() if any(map(text, rows))]
     if len(rows) == 1:
-        # What ran is said at the top.
+        # The top of the page already says what ran.
         lines = [line for line in lines if line[0] != "records"]
     return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)
 
@@ -234,7 +234,7 @@ def _graphs(tables: dict[str, Rows]) -> Grid:
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:
-    """How the timed products were split, as far as the section on partitions does not say it."""
+    """Return how the timed products were split, unless the section on partitions covers it."""
     names = graph_names(tables["graphs"])
     told = {(row["graph_hash"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
     rows = [
@@ -280,7 +280,7 @@ def _setting_parts(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, n
 
 def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name: str) -> Part:
     unit, where = time_unit([row["median"] for row in rows]), _setting(rows[0])
-    # The first section tells what techniques do; elsewhere a pointer on a name does.
+    # The first section explains the techniques; elsewhere tooltips do.
     legend = [glossary.legend(row["technique"] for row in rows)] if key == "g1s1" else []
 
     def cell(row: Row) -> Cell:
@@ -305,7 +305,7 @@ def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name:
 
 
 def _launches(rows: Rows) -> str:
-    """How the products of ``rows`` were timed."""
+    """Describe how the products of ``rows`` were timed."""
     return listing(
         sorted(
             f"{count(launches, 'launch', 'launches')} of {count(products // launches, 'timed product')} after "
@@ -316,7 +316,7 @@ def _launches(rows: Rows) -> str:
 
 
 def _no_star(fastest: Rows) -> list[str]:
-    """For each reason a sentence on the comparisons, of table fastest, that it leaves without a star."""
+    """Return, for each reason, a sentence on the comparisons (of table fastest) left without a star."""
     told = []
     rows = [row for row in fastest if row["pes"] > 1]
     for (why,), found in group((row for row in rows if row["unstarred"]), "unstarred").items():
@@ -353,7 +353,7 @@ def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
         return Cell(within(row["bytes_wire"], unit), f"{row['equals']}; {rate}" if row["equals"] else rate)
 
     caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs; small: volume equaled; GB/s"
-    # Plain headings: bytes mean the same with more PEs than cores.
+    # Plain headings: bytes do not depend on whether PEs share cores.
     pes = sorted({row["pes"] for row in found})
     grid = replace(_pivot(found, caption, cell), columns=[count(p, "PE") for p in pes])
     drawing = Drawing(
@@ -367,7 +367,7 @@ def _checks(tables: dict[str, Rows]) -> Grid | None:
     names = graph_names(tables["graphs"])
     groups = []
     several = len(group(tables["checks"], "machine", "device", "dtype")) > 1
-    # Of swept techniques the settings that the page shows elsewhere, and every one that failed.
+    # For swept techniques, keep the settings shown elsewhere on the page and every failed one.
     labels = {row["label"] for row in tables["aggregate"]}
     rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
     told = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
@@ -387,7 +387,7 @@ def _checks(tables: dict[str, Rows]) -> Grid | None:
 
 
 def _verdict(texts: Sequence[str], counts: Mapping[str, str]) -> list[Cell]:
-    """The cells of a line of the result checks; what failed is marked."""
+    """Return the cells of a line of the result checks; failures are highlighted."""
     failed = texts[2 + list(counts).index("failed")] if "failed" in counts else "0"
     return [Cell(text, best=failed != "0" and place > 1) for place, text in enumerate(texts)]
 
@@ -413,7 +413,7 @@ def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
     return sections
 
 
-#: What the runs of a row of table accuracy share.
+#: Columns shared by the runs in a row of table accuracy.
 _GROUP = ("machine", "device", "dtype", "scheme", "model_label", "label", "pes", "metric")
 _MEANINGS = {
     "accuracy": "Accuracy is the share of nodes put into the right class",
@@ -422,7 +422,7 @@ _MEANINGS = {
 }
 
 
-#: By the setting selection the epoch that counts.
+#: For each value of setting selection, the epoch that counts.
 _EPOCHS = {
     "validation": "epoch with the best validation score",
     "validation_loss": "epoch with the least validation loss",
@@ -431,7 +431,7 @@ _EPOCHS = {
 
 
 def _metric_name(rows: Rows) -> str:
-    """What the scores of ``rows`` are."""
+    """Return the name of the scores in ``rows``."""
     return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
 
 
@@ -482,12 +482,12 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
 
 
 def _bare(share: float | None) -> str:
-    """A share in percent under a heading that says so."""
+    """Format a share in percent without the sign, which the heading has."""
     return percent(share).removesuffix(" %")
 
 
 def _curve_runs(runs: Rows) -> dict[str, Rows]:
-    """Runs by curve: one for each technique and number of PEs; where that is too many, one for each technique."""
+    """Group runs into curves, one per technique and number of PEs, or per technique if that is too many."""
     varying = varied(runs, "device", "dtype", "machine", "scheme")
     fine: dict[str, Rows] = {}
     for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():

@@ -1,1 +1,1 @@
-"""The papers' figures and tables beside the records."""
+"""Comparisons of the papers' figures and tables with the records."""

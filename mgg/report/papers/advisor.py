@@ -1,4 +1,4 @@
-"""What technique gnnadvisor's parameters make of a product: figures 12 and 14 of GNNAdvisor (OSDI'21)."""
+"""Effect of technique gnnadvisor's parameters on products: figures 12 and 14 of GNNAdvisor (OSDI'21)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, so
 from mgg.report.tables.mgg_sweep import id_
 from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, time_unit, within
 
-#: Who may decide, and what the page calls them.
+#: Deciders of the parameters and their names on the page.
 DECIDERS = {"paper": "as printed", "artifact": "as released", "fitted": "fitted"}
-#: A pick is good within so much of the grid's best; fewer settings are no grid.
+#: A pick is good within this factor of the grid's best; fewer settings do not count as a grid.
 GOOD, FEWEST = 1.1, 4
-#: GNNAdvisor 7.4: atomics that the leader saves, on average over three graphs.
+#: GNNAdvisor 7.4: share of atomics that the leader saves, on average over three graphs.
 SAVED = 0.4785
 
 Names = dict[tuple[str, str], str]
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Sequence[str]) -> list[Part]:
-    """A part for each of what an ``Experiment`` shows of it; nothing where nothing was measured."""
+    """Return a part for each item in ``shown`` of an ``Experiment``; none for what was not measured."""
     found = []
     for what in shown:
         part = _over(tables, name, what) if what in ("ngs", "dw") else _PARTS[what](tables)
@@ -35,12 +35,12 @@ def parts(tables: dict[str, Rows], name: str, shown: Sequence[str]) -> list[Part
 
 
 def outcomes(tables: dict[str, Rows], shown: Sequence[str]) -> list[str]:
-    """A sentence for each of them that was measured."""
+    """Return a sentence for each of them that was measured."""
     return [part.intro for part in parts(tables, "", shown) if part.intro]
 
 
 def telling(aggregate: Rows) -> Rows:
-    """``aggregate`` with the best alone of each grid: more would bury the other techniques."""
+    """Return ``aggregate`` with only the best of each grid, because more would bury the other techniques."""
     dropped = set()
     for rows in _grids(aggregate).values():
         best = min(rows, key=lambda row: (row["median"], row["label"]))
@@ -67,7 +67,7 @@ def _others(row: Row, *ignored: str) -> str:
 
 
 def _grids(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
-    """Timings that differ in who decides, ngs, dw and tpb alone, where those that the user set are a grid."""
+    """Return grids: timings that differ only in decider, ngs, dw and tpb, if the user set enough of them."""
     rows = [{**row, "others": _others(row, "ngs", "dw", "tpb", "decide")} for row in _rows(aggregate)]
     found = group(rows, *SETTING, "dim", "pes", "others")
     return {
@@ -82,7 +82,7 @@ def _where(row: Row, names: Names) -> str:
 
 
 def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
-    """Times over ngs or dw: a figure a graph and width, a line for what else differs."""
+    """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
     rows = [
         {**row, "x": _decided(row)[option], "others": _others(row, option)}
         for row in _rows(tables["aggregate"])
@@ -116,7 +116,7 @@ def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
 
 
 def _series(rows: Rows, option: str) -> dict[str, dict[int, float]]:
-    """Times over an option, by the others of ngs, dw and tpb that differ among ``rows`` of one graph and width."""
+    """Return times over an option, by those of ngs, dw and tpb that also differ in ``rows`` (one graph and width)."""
     others = [each for each in ("ngs", "dw", "tpb") if each != option]
     varying = [each for each in others if len({_decided(row)[each] for row in rows}) > 1]
     found: dict[str, dict[int, float]] = {}
@@ -132,7 +132,7 @@ def _on_cpus(rows: Rows) -> str:
 
 
 def _picks(tables: dict[str, Rows]) -> Part | None:
-    """The grid's best beside what each Decider picks."""
+    """Compare the grid's best with each Decider's pick."""
     names, lines, ratios = graph_names(tables["graphs"]), [], dict[str, list[float]]()
     for rows in _grids(tables["aggregate"]).values():
         best = min((row for row in rows if _options(row)["decide"] == "none"), key=lambda row: row["median"])
@@ -167,7 +167,7 @@ def _setting(row: Row) -> str:
 
 
 def _judged(ratios: Mapping[str, list[float]]) -> str:
-    """How far the picks are from the best."""
+    """Describe how far the picks are from the best."""
     told = []
     for who, name in DECIDERS.items():
         if found := ratios.get(who):
@@ -180,7 +180,7 @@ def _judged(ratios: Mapping[str, list[float]]) -> str:
 
 
 def _atomics(tables: dict[str, Rows]) -> Part | None:
-    """Atomics with and without the leader, counted."""
+    """Compare counted atomics with and without the leader."""
     rows = [row for row in _rows(tables["aggregate"]) if _options(row)["sums"] == "atomic"]
     pairs = []
     for found in group([{**row, "others": _others(row, "leader")} for row in rows], *SETTING, "dim", "others").values():
@@ -206,7 +206,7 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
 
 
 def _spans(tables: dict[str, Rows]) -> Part | None:
-    """The averaged edge span of each graph that has one."""
+    """Show the averaged edge span of each graph that has one."""
     rows = [row for row in tables["quality"] if row["span"] is not None]
     names = graph_names(tables["graphs"])
     lines = {str(names[row["dataset"], row["graph_hash"]]): [Cell(number(row["span"]))] for row in rows}

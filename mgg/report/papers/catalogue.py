@@ -1,9 +1,9 @@
-"""The figures and tables of the papers that a report can set beside its records: a file a paper in config/papers/.
+"""Catalogue of the papers' figures and tables that a report can show: one file per paper in config/papers/.
 
-A file holds ``figures``, by the name of the overlay that measures what they need (config/experiments/NAME.yaml, which
-names them in report.figures), and may hold ``stand_ins``, ``predicted``: figures that take more hosts, or other links,
-than can be measured here, whose overlays predict them, and what these refer to: ``sides``, ``printed``. Every start of
-the workflow reads the names here, and need not wait for matplotlib.
+A file holds ``figures``, keyed by the overlay that measures them (config/experiments/NAME.yaml, which lists them in
+report.figures). It may also hold ``stand_ins``; ``predicted``, figures that need more hosts or other links than can be
+measured here, whose overlays predict them; and ``sides`` and ``printed``, which these refer to. Every start of the
+workflow reads the names here, so this module does not import matplotlib.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class _Paper(Fixed):
 
 
 def _read(path: Path) -> _Paper:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml if available
     return parsed(_Paper, yaml.load(path.read_text("utf-8"), loader), f"{path}: ")  # nosec B506
 
 
 def _folder() -> Path:
-    """In a wheel the files lie beside this module; in a checkout they are under config/."""
+    """Return the folder of the files: next to this module in a wheel, config/papers in a checkout."""
     packaged = Path(str(resources.files("mgg.report.papers"))) / "papers"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "config" / "papers"
 
@@ -49,23 +49,23 @@ STAND_INS = {name: real for paper in _PAPERS for name, real in paper.stand_ins.i
 
 
 def check_figure(name: str) -> None:
-    """Raise InputError with the nearest names for a figure that there is not."""
+    """Raise InputError, with the nearest names, for an unknown figure."""
     known = [*EXPERIMENTS, *FORESEEN]
     if name not in known:
         raise InputError(f"figure {name!r}: unknown; {nearest(name, known)}")
 
 
 def divided(chosen: Noted) -> tuple[Noted, Noted]:
-    """The figures that are measured, and those that are predicted."""
+    """Split the figures into those measured and those predicted."""
     return [each for each in chosen if each[0] not in FORESEEN], [each for each in chosen if each[0] in FORESEEN]
 
 
 def claimed_as(dataset: str) -> str:
-    """The name under which a paper's numbers stand: of a real graph that of its stand-in, else ``dataset`` itself."""
+    """Return the name of a paper's numbers for ``dataset``: its stand-in's name for a real graph, else ``dataset``."""
     names = {real.name.lower(): name for name, real in STAND_INS.items()}
     return names.get(dataset.lower(), dataset)
 
 
 def stand_in(dataset: str) -> StandIn | None:
-    """The paper's graph that the generated ``dataset`` stands for, with or without an ending such as ``-shuffled``."""
+    """Return the paper's graph that the generated ``dataset`` stands for, even with an ending such as ``-shuffled``."""
     return STAND_INS.get(dataset) or STAND_INS.get(dataset.rpartition("-")[0])

@@ -1,4 +1,4 @@
-"""Page faults of unified memory, as the driver counts them, and occupancy by Nsight Compute (MGG's two versions)."""
+"""Page faults of unified memory, counted by the driver, and occupancy from Nsight Compute (MGG's two versions)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mgg.report.tables.comparisons import AGREES, DISAGREES
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, time_unit, within
 
-#: Columns of occupancy, and what the page calls them.
+#: Columns of occupancy and their names on the page.
 SHARES = {"occupancy": "Achieved occupancy", "sm_utilization": "SM utilization"}
 _FAULTS = {"page_faults": "page faults", "fault_seconds": "time of page faults"}
 
 
 def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part]:
-    """Page faults of ``technique`` over numbers of PEs; nothing where they were not asked for."""
+    """Show page faults of ``technique`` over numbers of PEs; empty if they were not requested."""
     rows = _asked(tables["aggregate"], technique)
     if not rows:
         return []
@@ -76,7 +76,7 @@ def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part
 
 
 def fault_outcome(aggregate: Rows, technique: str) -> str:
-    """Whether page faults rise with the number of PEs, as the paper says; or why they are not known."""
+    """Say whether page faults rise with the number of PEs, as in the paper, or why they are unknown."""
     rows = _asked(aggregate, technique)
     told = []
     for found in group(rows, *SETTING, "dim", "label").values():
@@ -94,7 +94,7 @@ def fault_outcome(aggregate: Rows, technique: str) -> str:
 
 
 def occupancy_parts(tables: dict[str, Rows], shown: Occupied) -> list[Part]:
-    """Occupancy of each side, by graph; nothing where nothing was profiled, or tried."""
+    """Show the occupancy of each side by graph; empty if profiling was not tried."""
     rows = _tried(tables["aggregate"], shown)
     if not rows:
         return []
@@ -127,7 +127,7 @@ def occupancy_parts(tables: dict[str, Rows], shown: Occupied) -> list[Part]:
 
 
 def occupancy_outcome(aggregate: Rows, shown: Occupied) -> str:
-    """How much higher the first side's are than the second's, beside the paper's; or why they are not known."""
+    """Say how much higher the first side's values are than the second's, with the paper's, or why they are unknown."""
     rows = _tried(aggregate, shown)
     subject, rival = shown.sides[:2]
     told = []
@@ -162,7 +162,7 @@ def _tried(aggregate: Rows, shown: Occupied) -> Rows:
 
 
 def _of(rows: Rows, side: Side, shown: Occupied) -> Rows:
-    """Those of the side: of the options that tell the sides of its technique apart it has its own, or the defaults."""
+    """Return the side's rows: each option that separates the technique's sides has the side's value or the default."""
     keys = {key for each in shown.sides if each.technique == side.technique for key in each.options}
     found = []
     for row in rows:
@@ -174,7 +174,7 @@ def _of(rows: Rows, side: Side, shown: Occupied) -> Rows:
 
 
 def _least(rows: Rows) -> Row | None:
-    """The row with the fewest PEs of those whose page faults are known."""
+    """Return the row with the fewest PEs whose page faults are known."""
     return min((row for row in rows if row["page_faults"] is not None), key=lambda row: row["pes"], default=None)
 
 

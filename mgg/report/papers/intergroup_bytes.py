@@ -1,4 +1,4 @@
-"""Bytes that crossed between workgroups, beside what CoLa says of them: VI_CoLa, and VI_FC without fusion."""
+"""Bytes between workgroups next to CoLa's volumes: VI_CoLa, and VI_FC without fusion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mgg.report.page.parts import Cell, Grid, Part
 from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group
 from mgg.report.tables.numbers import bytes_unit, count, listing, within
 
-#: Columns and what the page calls them.
+#: Columns and their names on the page.
 _SHOWN = {
     "bytes_wire": "bytes on the wire",
     "bytes_between": "of these between workgroups",
@@ -20,7 +20,7 @@ _ONCE = "a row once a workgroup (VI_CoLa)"
 
 
 def outcome(aggregate: Rows) -> str:
-    """Whether what crossed is VI_CoLa, or VI_FC without fusion, in a sentence; empty where nothing was counted."""
+    """Say whether the bytes equal VI_CoLa, or VI_FC without fusion; empty if nothing was counted."""
     told = []
     for fused, column, name in ((True, "vi_cola", _ONCE), (False, "vi_fc", "a row once a PE (VI_FC)")):
         rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
@@ -32,7 +32,7 @@ def outcome(aggregate: Rows) -> str:
 
 
 def part(tables: dict[str, Rows], technique: str) -> Part | None:
-    """Bytes of ``technique`` in workgroups, a line a graph, another without fusion; None where none were counted."""
+    """Show the bytes of ``technique`` in workgroups: a line per graph, another without fusion; None if not counted."""
     rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
     if not rows:
         return None
@@ -43,7 +43,7 @@ def part(tables: dict[str, Rows], technique: str) -> Part | None:
         one = found[0]
         heading = f"{count(one['pes'], 'PE')} in workgroups of {one['workgroup']}, D = {one['dim']}, {one['direction']}"
         heading += f", {one['dtype']}, partition scheme {one['scheme']} ({one['machine']}, {one['device']})"
-        # Variants of a technique that move the same are one line.
+        # Variants of a technique that move the same bytes share a line.
         lines = {
             (
                 names[row["dataset"], row["graph_hash"]]
@@ -62,12 +62,12 @@ def part(tables: dict[str, Rows], technique: str) -> Part | None:
 
 
 def _fused(row: Row) -> bool:
-    """A row crosses once a workgroup, not once a PE: so it does unless a technique was told otherwise."""
+    """Return whether a row crosses once per workgroup instead of once per PE: true unless option fusion is off."""
     return bool(json.loads(row["options"]).get("fusion", True))
 
 
 def _otherwise(row: Row) -> str:
-    """What says that sums crossed, too, or how rows were packed, of which these volumes say nothing."""
+    """Describe options (sums that cross, packed rows) that these volumes do not cover; empty if there are none."""
     options = json.loads(row["options"])
     told = {"split": options.get("split", "rows"), "wire": options.get("wire") or row["dtype"]}
     plain = {"split": "rows", "wire": row["dtype"]}

@@ -1,4 +1,4 @@
-"""What a figure or table of a paper can be: comparisons of two, of many side by side, sweeps, volumes, predictions."""
+"""Kinds of figures and tables in papers: comparisons of two or many sides, sweeps, volumes, predictions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from mgg.schema import Fixed
 
-#: The key of a claim about everything that a paper compares.
+#: Key of a claim about everything that a paper compares.
 ALL = "all"
-#: Why CPU cores can tell nothing about a comparison: by what the files call it.
+#: Why CPU cores say nothing about a comparison, by the files' key.
 UNTOLD = {
     "same_code": "noise, since CPU cores run the same code for both",
     "same_memory": "no verdict, since on CPU cores both read host memory and no bus lies between",
@@ -20,13 +20,13 @@ UNTOLD = {
 
 
 class StandIn(Fixed):
-    """The paper's graph that a generated one stands for.
+    """The paper's graph that a generated graph stands for.
 
     Attributes:
-        name: what papers call it.
-        nodes: how many it has.
-        arcs: both directions of an undirected edge, as our graphs have them.
-        edges: what a paper prints that counts each undirected edge once; 0: none does.
+        name: the papers' name.
+        nodes: number of nodes.
+        arcs: number of arcs; an undirected edge counts as two, as in our graphs.
+        edges: the number in papers that count each undirected edge once; 0: none does.
     """
 
     name: str
@@ -36,7 +36,7 @@ class StandIn(Fixed):
 
     @property
     def counted(self) -> str:
-        """Its arcs in words, with the number of edges where a paper prints that."""
+        """Describe the arcs, with the number of edges if a paper prints it."""
         return f"{self.arcs:,} arcs" + (f", both directions of {self.edges:,} edges" if self.edges else "")
 
 
@@ -44,13 +44,13 @@ class Side(Fixed):
     """One side of a comparison.
 
     Attributes:
-        name: what the page calls it.
+        name: the name on the page.
         technique: the technique.
-        options: those of its options that make it this side.
-        column: what of a timing counts: ``median``, ``compute`` (without transfers) or ``transfers`` (the rest), of a
-            training also ``inference``; or ``gpu_memory``, of which bytes are compared in place of seconds.
-        ending: of the names of its data sets, where the sides of a comparison differ in the graph's order.
-        trained_by: of trainings, the field ``side`` of their records; a library is its technique, too.
+        options: the technique's options that define this side.
+        column: the compared value: of a timing ``median``, ``compute`` (without transfers) or ``transfers`` (the rest);
+            of a training also ``inference``; or ``gpu_memory``, which compares bytes instead of seconds.
+        ending: ending of its data sets' names, if the sides differ in the graph's order.
+        trained_by: for trainings, the records' field ``side``; a library is also its technique.
     """
 
     name: str
@@ -62,23 +62,23 @@ class Side(Fixed):
 
 
 def at(dataset: str, pes: int) -> str:
-    """The key of a claim about one graph on so many PEs."""
+    """Return the key of a claim about one graph on ``pes`` PEs."""
     return f"{dataset} on {pes}"
 
 
 def model_on(model: str, dataset: str) -> str:
-    """The key of a claim about one model on one graph."""
+    """Return the key of a claim about one model on one graph."""
     return f"{model} on {dataset}"
 
 
-#: The column of a side of which the memory is compared.
+#: Column of a side for comparisons of memory.
 MEMORY = "gpu_memory"
-#: The column of a side of which passes without gradients are compared.
+#: Column of a side for comparisons of passes without gradients.
 INFERENCE = "inference"
 
 
 class Versus(Fixed):
-    """A comparison: the paper's own (``subject``) against what it is compared with (``rival``).
+    """A comparison of the paper's own method (``subject``) with another (``rival``).
 
     Attributes:
         subject, rival: the sides.
@@ -86,12 +86,12 @@ class Versus(Fixed):
             data set (its stand-in's name), by width (``D=16``), by model and data set (``model_on``), by model, or for
             everything (``ALL``). A file may give ``printed`` and ``columns`` in their place: the paper's rows by such a
             key (by data set, then PEs, too), and which two of a row are the rival's and the subject's.
-        slower: where the paper gives no number: whether it calls the rival slower; None: it says nothing about it.
-        claimed: what the numbers are: an ``average`` over the paper's graphs, of one ``graph`` each, one of a
-            ``table`` of such, a lower ``bound``, the ``most`` over its graphs.
-        alike_in_one_workgroup: both sides do the same where all PEs are one workgroup.
-        untold_on_cpus: why nothing is learned on CPU cores, as the page says it (files name a key of ``UNTOLD``);
-            empty: they may go the paper's way.
+        slower: if the paper gives no number, whether it calls the rival slower; None: it does not say.
+        claimed: kind of the numbers: an ``average`` over the paper's graphs, one ``graph`` each, one of a ``table`` of
+            such, a lower ``bound``, the ``most`` over its graphs.
+        alike_in_one_workgroup: whether both sides do the same if all PEs are one workgroup.
+        untold_on_cpus: why CPU cores say nothing, in the page's words (files name a key of ``UNTOLD``); empty: they may
+            agree with the paper.
     """
 
     subject: Side
@@ -105,7 +105,7 @@ class Versus(Fixed):
     @model_validator(mode="before")
     @classmethod
     def _divided(cls, values: Any) -> Any:
-        """Claims from printed rows."""
+        """Compute claims from printed rows."""
         if not isinstance(values, dict) or "printed" not in values:
             return values
         values = dict(values)
@@ -123,15 +123,15 @@ class Versus(Fixed):
 
     @property
     def memory(self) -> bool:
-        """Whether bytes are compared, and not seconds."""
+        """Return whether bytes are compared instead of seconds."""
         return self.subject.column == MEMORY
 
     def claim(self, *keys: str) -> float | None:
-        """The paper's number for the first of ``keys`` that it has one for."""
+        """Return the paper's number for the first of ``keys`` that has one."""
         return next((self.claims[key] for key in (*keys, ALL) if key in self.claims), None)
 
     def expects_slower(self, claim: float | None) -> bool | None:
-        """Whether the paper calls the rival slower; None: it says nothing about it."""
+        """Return whether the paper calls the rival slower; None: it does not say."""
         return self.slower if claim is None else claim > 1
 
 
@@ -139,12 +139,12 @@ class Sweep(Fixed):
     """Times of several techniques over numbers of PEs or widths.
 
     Attributes:
-        over: what changes along a line.
+        over: the quantity that changes along a line.
         sides: the lines.
-        single: what stands for all sides on one PE.
+        single: the side that stands for all sides on one PE.
         printed: the paper's milliseconds, by data set (its stand-in's name), then by PEs or width, in the order of the
             sides; for all that it prints.
-        falls: by side, whether the paper says that two PEs take less time than one.
+        falls: per side, whether the paper says that two PEs take less time than one.
         steepest: the side whose times the paper says differ most along its line.
     """
 
@@ -160,12 +160,12 @@ class Volumes(Fixed):
     """Communication volumes of partitions.
 
     Attributes:
-        columns: which, as table quality calls them; the last one is the least, says the paper.
-        against: the columns that figures show the last one as a share of.
-        pes, workgroup, dim: the paper's; volumes are shown for its width, to which they are proportional.
+        columns: columns of table quality; the paper says that the last one is the least.
+        against: columns of which figures show the last one as a share.
+        pes, workgroup, dim: the paper's values; volumes are scaled to its width, as they are proportional to it.
         printed: the paper's MiB by data set (its stand-in's name), in the order of the columns.
-        redundancy: the share of a volume beyond the last column is shown, too.
-        doubtful: what the paper should have printed, by data set, in the first column, where its value cannot be.
+        redundancy: also show the share of a volume beyond the last column.
+        doubtful: per data set, the value the paper should have printed in the first column, if its own is impossible.
     """
 
     columns: tuple[str, ...]
@@ -179,11 +179,11 @@ class Volumes(Fixed):
 
 
 class LookedUp(Fixed):
-    """Embedding lookups, a side against others.
+    """Embedding lookups: one side against others.
 
     Attributes:
         subject, rivals: names of sides.
-        printed: the paper's milliseconds of the subject and of what it was compared with.
+        printed: the paper's milliseconds of the subject and of its rival.
     """
 
     subject: str
@@ -195,8 +195,8 @@ class Occupied(Fixed):
     """Occupancy and SM utilization of several sides.
 
     Attributes:
-        sides: the paper's own, what it is compared with, and more of ours.
-        gains: by column how much higher the first side's is than the second's in the paper, as a share of the latter.
+        sides: the paper's own, its rival, and more of ours.
+        gains: per column, how much higher the first side is than the second in the paper, as a share of the second.
     """
 
     sides: tuple[Side, ...]
@@ -204,24 +204,24 @@ class Occupied(Fixed):
 
 
 class Transfers(Fixed):
-    """Times of transfers by their size.
+    """Times of transfers by size.
 
     Attributes:
-        printed: the paper's microseconds by a name of its link and the grain (``fine``, ``coarse``), of 256 KiB and
-            each doubling of it.
-        beside: by class of our links the paper's link that it stands beside.
+        printed: the paper's microseconds by link name and grain (``fine``, ``coarse``), for 256 KiB and each doubling
+            of it.
+        beside: for each class of our links, the paper's link to compare with.
     """
 
     printed: Mapping[str, Mapping[str, Sequence[float]]]
     beside: Mapping[str, str]
 
     def seconds(self, link: str, grain: str) -> dict[int, float]:
-        """The paper's times by size in bytes; none where it has no such link."""
+        """Return the paper's times by size in bytes; empty if it has no such link."""
         return {2**18 << n: us * 1e-6 for n, us in enumerate(self.printed.get(link, {}).get(grain, ()))}
 
 
 class Preparation(Fixed):
-    """What it takes to prepare techniques, beside their products.
+    """Time to prepare techniques, compared with their products.
 
     Attributes:
         subject, rival: the sides.
@@ -235,12 +235,12 @@ class Preparation(Fixed):
 
 
 class Repaid(Fixed):
-    """What it takes to renumber a graph beside the epochs of a training, on shuffled and on renumbered nodes.
+    """Time to renumber a graph, compared with training epochs on shuffled and on renumbered nodes.
 
     Attributes:
-        side: whose epochs.
-        claim: the paper's share that renumbering has, on average.
-        of: what of: one ``epoch``, or the whole ``training``.
+        side: the side whose epochs count.
+        claim: the paper's average share of renumbering.
+        of: the share's base: one ``epoch``, or the whole ``training``.
     """
 
     side: Side
@@ -249,29 +249,29 @@ class Repaid(Fixed):
 
 
 class Experiment(Fixed):
-    """A figure or table of a paper, or one of ours.
+    """A figure or table of a paper or of ours.
 
     Attributes:
         title: heading of its section.
         source: paper, section and figure.
-        machine: what the paper measured on; empty: it is ours, or was not measured on one.
-        says: what the paper says, in a sentence or two, numbers included.
+        machine: the paper's machine; empty: the figure is ours, or was not measured.
+        says: the paper's statement in a sentence or two, numbers included.
         versus: the comparisons.
-        together: the comparisons are one table, a column a side.
+        together: show the comparisons as one table, one column per side.
         sweep: times over PEs or widths.
         volumes: volumes of partitions.
-        mgg_sweep: it shows ps, dist and wpb swept.
-        overlap: it shows whether communication is hidden.
-        lookups: it shows embedding lookups.
-        transfers: times of transfers by their size.
-        faults: the technique over unified memory whose page faults it shows over PEs.
+        mgg_sweep: show sweeps of ps, dist and wpb.
+        overlap: show whether communication is hidden.
+        lookups: embedding lookups.
+        transfers: times of transfers by size.
+        faults: the technique over unified memory whose page faults are shown over PEs.
         occupancy: occupancy and SM utilization.
-        preparation: what it takes to prepare techniques.
-        repaid: what it takes to renumber a graph, and when epochs have repaid it.
-        intergroup_bytes: the technique whose bytes between workgroups it shows.
-        advisor: what it shows of technique gnnadvisor: times over ``ngs`` or ``dw``, ``picks`` of the Decider beside
-            the grid's best, ``atomics`` with and without the leader, the graphs' averaged edge ``span``.
-        departs: why GPUs can go another way than the paper, from measurements of ours; shown where they do.
+        preparation: time to prepare techniques.
+        repaid: time to renumber a graph, and when epochs have repaid it.
+        intergroup_bytes: the technique whose bytes between workgroups are shown.
+        advisor: views of technique gnnadvisor: times over ``ngs`` or ``dw``; ``picks`` of the Decider and the grid's
+            best; ``atomics`` with and without the leader; the graphs' averaged edge ``span``.
+        departs: why GPUs can deviate from the paper, based on our measurements; shown if they do.
     """
 
     title: str
@@ -296,14 +296,14 @@ class Experiment(Fixed):
 
 
 class Foreseen(Fixed):
-    """A figure or table of a paper whose hosts or links are not to be had here: it is set beside predictions.
+    """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions.
 
     Attributes:
-        title, source, machine, says: as of ``Experiment``.
-        methods: the paper's methods and the techniques that stand for them; the last is the paper's own.
+        title, source, machine, says: as in ``Experiment``.
+        methods: the paper's methods and the techniques that represent them; the last is the paper's own.
         printed: the paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
-        means: by PEs, the paper's geometric means over its graphs of the methods' times over those of its own.
-        curves: it is a figure of times over PEs.
+        means: per number of PEs, the paper's geometric means over graphs of each method's time over its own method's.
+        curves: draw times over PEs.
     """
 
     title: str

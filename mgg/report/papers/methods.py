@@ -1,4 +1,4 @@
-"""Techniques beside each other: comparisons with one subject as one table, a column a technique."""
+"""Techniques side by side: comparisons with one subject in one table, one column per technique."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mgg.report.tables.comparisons import mean_ratio, of, unit_of, values
 from mgg.report.tables.compute import Row, Rows, graph_names, group
 from mgg.report.tables.numbers import ABSENT, Unit, count, number, within
 
-#: What the comparisons of one block of a table share; the graph is a line of the block.
+#: Columns that the comparisons in a block of a table share; each graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
 
 
 def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
-    """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
+    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
     blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
     names = graph_names(tables["graphs"])
     grids = [_times(shown.versus, rows, blocks, names) if _one_subject(shown) else _means(shown, blocks)]
@@ -43,7 +43,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
 
 
 def told(shown: Experiment) -> list[Versus]:
-    """The comparisons that are summed up in words: of one subject all, else those of a technique with itself."""
+    """Return the comparisons to sum up in words: all with one subject, else those of a technique with itself."""
     if _one_subject(shown):
         return list(shown.versus)
     return [versus for versus in shown.versus if versus.subject.technique == versus.rival.technique]
@@ -68,16 +68,16 @@ def _heading(row: Row) -> str:
 
 
 def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
-    """For each comparison the name, our mean and the paper's."""
+    """Return the name, our mean and the paper's mean of each comparison."""
     found = [(each.rival.name.removesuffix(", shuffled"), of(each, rows)) for each in versus]
-    most = {each.rival.name for each in versus if each.claimed == "most"}  # no mean of the paper's
+    most = {each.rival.name for each in versus if each.claimed == "most"}  # the paper gives no mean for these
     return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
 
 
 def _times(
     versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]], names: dict[tuple[str, str], str]
 ) -> Grid:
-    """A line a graph, the subject behind those that the paper compares it with."""
+    """Return a line per graph, with the subject after the rivals."""
     unit, what = unit_of(rows), _what(versus)
     subject = versus[0].subject.name
     place = sum(bool(each.claims) for each in versus)
@@ -128,7 +128,7 @@ def _mean(rows: Rows, upto: str = "") -> Cell:
 
 
 def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
-    """A line a subject, a column a rival, as in CoLa's table 10."""
+    """Return a line per subject and a column per rival, as in CoLa's table 10."""
     others = [versus for versus in shown.versus if versus not in told(shown)]
     rivals = list(dict.fromkeys(versus.rival.name for versus in others))
     groups = []

@@ -1,4 +1,4 @@
-"""The section on the knobs of MGG's kernel: best and default setting, and the planes that were swept."""
+"""Section on the knobs of MGG's kernel: best and default setting, and the swept planes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHADES = 8
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """The section of sweeps that no figure of a paper shows; None where nothing was swept."""
+    """Return the section on sweeps outside the papers' figures; None if nothing was swept."""
     intro = (
         "MGG's kernel at different sizes of neighbor partitions (ps), interleaving distances (dist) and warps a block "
         "(wpb)."
@@ -28,7 +28,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
 
 
 def parts(tables: dict[str, Rows]) -> list[Part]:
-    """A summary and the planes of each sweep; nothing where nothing was swept."""
+    """Return a summary and the planes of each sweep; empty if nothing was swept."""
     names = graph_names(tables["graphs"])
     found = mgg_sweep.sweeps(tables["aggregate"])
     if not found:
@@ -40,7 +40,7 @@ def parts(tables: dict[str, Rows]) -> list[Part]:
 
 
 def outcome(rows: Rows) -> str:
-    """What the paper's search would have found, from table knobs."""
+    """Say what the paper's search would have found, from table knobs."""
     text = (
         f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
         "times measured here."
@@ -86,7 +86,7 @@ def _at(row: Row, which: str) -> str:
 
 
 def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
-    """The two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
+    """Show the two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
     first, times = rows[0], mgg_sweep.times(rows)
     tried = {at: number for number, at in enumerate(mgg_sweep.search(mgg_sweep.spread(rows)), 1)}
     end = min(tried or times, key=lambda at: (times[at], at))
@@ -119,7 +119,7 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
 
 
 def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], end: Setting) -> charts.Plane:
-    """What the search tried of a plane; the fastest is that of the plane."""
+    """Return the search's steps in a plane; the fastest is the plane's own."""
 
     def at(setting: Setting) -> tuple[int, int]:
         return setting.dist, getattr(setting, knob)
@@ -136,7 +136,7 @@ def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], e
 
 
 def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
-    """For each dist the times over the other knob."""
+    """Return the times over the other knob for each dist."""
     return {
         f"dist = {dist}": sorted((getattr(at, knob), time) for at, time in plane.items() if at.dist == dist)
         for dist in sorted({at.dist for at in plane})

@@ -1,4 +1,4 @@
-"""Is communication hidden? A whole product beside its transfers alone and its arithmetic alone."""
+"""Is communication hidden? Compares a product with its transfers alone and its arithmetic alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, so
 from mgg.report.tables.numbers import count, number, time_unit, within
 
 HEADING = "Is communication hidden?"
-#: A product that takes at most so many times as long as the larger of its parts hides the other one.
+#: A product hides the smaller of its parts if it takes at most this many times the larger one.
 LIMIT = 1.15
 _NONE = (
     "Nothing to show: transfers and arithmetic have to be timed alone (aggregate.breakdown), on several GPUs, by a "
@@ -20,7 +20,7 @@ _NONE = (
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """The section of records that no figure shows; None where no product's parts were timed."""
+    """Return the section on records outside the papers' figures; None if no product's parts were timed."""
     if not _rows(tables["aggregate"]):
         return None
     intro = (
@@ -30,7 +30,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
 
 
 def parts(tables: dict[str, Rows]) -> list[Part]:
-    """The four numbers of every product, and a figure of their ratios."""
+    """Return the four numbers of every product, and a figure of their ratios."""
     rows = _rows(tables["aggregate"])
     if not rows:
         return [Part("Not measured", _NONE)]
@@ -48,7 +48,7 @@ def parts(tables: dict[str, Rows]) -> list[Part]:
 
 
 def outcome(aggregate: Rows) -> str:
-    """How many products hide their communication, and the worst; empty where no product's parts were timed."""
+    """Say how many products hide their communication, and the worst; empty if no product's parts were timed."""
     rows = _rows(aggregate)
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""Comparisons one by one: a table and a figure for each, with every case that the records hold."""
+"""Individual comparisons: a table and a figure for each, with every case in the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgg.report.tables.numbers import ABSENT, number, within
 
 
 def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
-    """The comparisons of the figure ``name`` that ``rows``, not empty, of table figures hold."""
+    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
     names = graph_names(tables["graphs"])
     sentences, grids, drawings = [], [], []
     for number_, versus in enumerate(shown.versus, 1):
@@ -37,7 +37,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
 
 
 def _with_cases(rows: Rows) -> Rows:
-    """The rows in the order of the page, each with the name of its case."""
+    """Return the rows in page order, each with the name of its case."""
     ordered = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"]))
     return [{**row, "case": case} for row, case in zip(ordered, cases(ordered), strict=True)]
 
@@ -79,7 +79,7 @@ def _pass(versus: Versus) -> str:
 
 
 def _options_note(versus: Versus, rows: Rows) -> str:
-    """The options that all the comparisons share, those that tell the sides apart left out."""
+    """Describe the options that all comparisons share, without those that distinguish the sides."""
     first, *others = [json.loads(row["options"]) for row in rows]
     apart = {*versus.subject.options, *versus.rival.options}
     kept = {key: value for key, value in first.items() if key not in apart}
@@ -88,5 +88,5 @@ def _options_note(versus: Versus, rows: Rows) -> str:
 
 
 def _unbroken(case: str) -> str:
-    """The case with line breaks after commas alone."""
+    """Return the case with line breaks allowed only after commas."""
     return ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in case.split(", "))

@@ -1,4 +1,4 @@
-"""Sections of the report: figures and tables of papers (``foreseen``) beside the predictions of the cost model."""
+"""Sections that compare the papers' figures and tables (``foreseen``) with the cost model's predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgg.report.tables.numbers import ABSENT, count, number
 
 
 def sections(tables: dict[str, Rows], chosen: Noted) -> list[Section]:
-    """A section for each (figure, note) of ``chosen``."""
+    """Return a section for each (figure, note) in ``chosen``."""
     return [_section(tables, name, note) for name, note in chosen]
 
 
@@ -47,12 +47,12 @@ def _section(tables: dict[str, Rows], name: str, note: str) -> Section:
 
 
 def _is(row: Row, side: Side) -> bool:
-    """Whether a prediction is of the technique, and its options, that stand for a method of the paper."""
+    """Return whether a prediction has the technique and options that represent a method of the paper."""
     return bool(row["technique"] == side.technique and row["options"] == canonical(side.options))
 
 
 def _pes(shown: Foreseen, dataset: str) -> list[int]:
-    """The numbers of PEs that the paper has; for a graph that it does not have, those of the others."""
+    """Return the paper's numbers of PEs; for a graph not in the paper, those of the others."""
     return list(shown.printed.get(dataset) or next(iter(shown.printed.values())))
 
 
@@ -62,12 +62,12 @@ def _columns(shown: Foreseen) -> list[str]:
 
 
 def _seconds(rows: Rows, shown: Foreseen) -> dict[tuple[str, int], float]:
-    """Predicted seconds of one graph, by the name of the method and PEs."""
+    """Return predicted seconds of one graph, by method name and PEs."""
     return {(side.name, row["pes"]): row["seconds"] for side in shown.methods for row in rows if _is(row, side)}
 
 
 def _means(rows: Rows, shown: Foreseen) -> Part:
-    """Geometric means over the paper's graphs of what each method takes over the paper's own."""
+    """Show geometric means, over the paper's graphs, of each method's time over the paper's own."""
     graphs = [_seconds(found, shown) for found in group(rows, "dataset", "graph_hash").values()]
     own, lines = shown.methods[-1].name, []
     for pes, printed in shown.means.items():

@@ -1,4 +1,4 @@
-"""What it takes to prepare a technique, beside what its product takes (MGG arXiv, table 4)."""
+"""Time to prepare a technique, compared with its product (MGG arXiv, table 4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pair = tuple[Row, Row]
 
 
 def parts(tables: dict[str, Rows], shown: Preparation) -> list[Part]:
-    """One part, a line for each graph and width; nothing where nothing was measured of both sides."""
+    """Return one part, a line per graph and width; empty if no pair of sides was measured."""
     pairs = _pairs(tables["aggregate"], shown)
     if not pairs:
         return []
@@ -42,13 +42,13 @@ def parts(tables: dict[str, Rows], shown: Preparation) -> list[Part]:
 
 
 def outcome(aggregate: Rows, shown: Preparation) -> str:
-    """How much longer the rival took to prepare; empty where it was not measured."""
+    """Say how much longer the rival took to prepare; empty if it was not measured."""
     pairs = _pairs(aggregate, shown)
     return _told(pairs, shown) if pairs else ""
 
 
 def _pairs(aggregate: Rows, shown: Preparation) -> list[Pair]:
-    """The fastest timing of each side, of what differs in nothing but the technique."""
+    """Return the fastest timing of each side, for settings that differ only in technique."""
     rows = [row for row in sound(aggregate) if row["prepare"] is not None]
     pairs = []
     for found in group(rows, *SETTING, "dim", "pes").values():
@@ -75,7 +75,7 @@ def _over(many: int) -> str:
 
 
 def _printed(shown: Preparation, row: Row) -> tuple[float, float, float, float] | None:
-    """The paper's seconds: preparing the subject, the rival, a product by either; None: it has none of this graph."""
+    """Return the paper's seconds: preparation of subject and rival, a product by each; None: not in the paper."""
     return shown.printed.get(claimed_as(row["dataset"]))
 
 

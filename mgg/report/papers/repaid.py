@@ -1,4 +1,4 @@
-"""What it takes to renumber a graph, beside the epochs that this makes shorter."""
+"""Time to renumber a graph, compared with the epochs that it shortens."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, Unit, count, number, percent, quantity, time_unit, within
 
 ENDINGS = ("-shuffled", "-reordered")
-#: What two runs share to be compared, beside their graph, of which they have two orders.
+#: Columns that two runs must share to be compared; their graphs differ in order.
 _RUN = (
     "stem", "machine", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed", "asked_epochs",
 )  # fmt: skip
 
 
 def parts(tables: dict[str, Rows], shown: Repaid) -> list[Part]:
-    """One part, a line for each graph, model and number of PEs; nothing where nothing was measured on both orders."""
+    """Return one part, a line per graph, model and number of PEs; empty if no pair of orders was measured."""
     pairs, seconds = _pairs(tables["training"], shown), _seconds(tables["jobs"])
     if not pairs:
         return []
@@ -43,13 +43,13 @@ def parts(tables: dict[str, Rows], shown: Repaid) -> list[Part]:
 
 
 def outcome(tables: dict[str, Rows], shown: Repaid) -> str:
-    """What share renumbering takes, and when it is repaid; empty where nothing was measured."""
+    """Say what share renumbering takes and when it is repaid; empty if nothing was measured."""
     pairs = _pairs(tables["training"], shown)
     return _told(pairs, _seconds(tables["jobs"]), shown) if pairs else ""
 
 
 def _pairs(training: Rows, shown: Repaid) -> list[tuple[Row, Row]]:
-    """Runs on shuffled and on renumbered nodes that differ in nothing else."""
+    """Return pairs of runs that differ only in shuffled or renumbered nodes."""
     rows = [
         {**row, "stem": row["dataset"].removesuffix(ending), "ending": ending}
         for row in timings(shown.side, training)
@@ -65,7 +65,7 @@ def _pairs(training: Rows, shown: Repaid) -> list[tuple[Row, Row]]:
 
 
 def _seconds(jobs: Rows) -> dict[str, float]:
-    """How long the job ran that renumbered each data set."""
+    """Return the seconds of each data set's renumbering job."""
     return {
         json.loads(row["wildcards"])["dataset"]: row["seconds"]
         for row in jobs
@@ -78,13 +78,13 @@ def _case(row: Row) -> str:
 
 
 def _repaid(before: Row, after: Row, seconds: float) -> int | None:
-    """Epochs until renumbering is repaid; None: never."""
+    """Return the epochs until renumbering is repaid; None: never."""
     saved = before["median"] - after["median"]
     return math.ceil(seconds / saved) if saved > 0 else None
 
 
 def _share(after: Row, seconds: float, shown: Repaid) -> float:
-    """Renumbering over what the paper sets it against."""
+    """Return renumbering time over the paper's base."""
     return seconds / (after["median"] * (1 if shown.of == "epoch" else after["epochs"]))
 
 

@@ -1,4 +1,4 @@
-"""The sections that set the papers' figures, and our own claims, beside the records."""
+"""Sections that compare the papers' figures, and our own claims, with the records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from mgg.report.tables.comparisons import CLOSE, DISAGREES, of
 from mgg.report.tables.compute import Rows
 
 Tables = dict[str, Rows]
-#: By the field of an ``Experiment``: the parts that show it (from tables, the figure's name, the field's value), and,
-#: where it alone tells the figure, the sentences on what came out.
+#: For each field of an ``Experiment``: the function for its parts (from tables, figure name, field value) and, if the
+#: field stands for the whole figure, the function for the sentences on the outcome.
 _KINDS: dict[str, tuple[Callable[[Tables, str, Any], list[Part]], Callable[[Tables, Any], str] | None]] = {
     "volumes": (volumes.parts, lambda tables, shown: volumes.outcome(tables["quality"], shown)),
     "transfers": (transfers.parts, lambda tables, shown: transfers.outcome(tables["latencies"], shown)),
@@ -56,7 +56,7 @@ _NOTHING = "The records of this report hold nothing to compare here"
 
 
 def sections(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list[Section]:
-    """A section for each (figure, note) of ``chosen``, and what was measured for figures that are not among them."""
+    """Return a section for each (figure, note) in ``chosen``, and for measurements of other figures."""
     shown = [EXPERIMENTS[name] for name, _ in chosen]
     found = [_section(tables, name, note) for name, note in chosen]
     others = [
@@ -67,7 +67,7 @@ def sections(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list
 
 
 def outcomes(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list[Finding]:
-    """What came out of each figure, for the head of the page."""
+    """Return each figure's outcome, for the top of the page."""
     names = [name for name, _ in chosen]
     found = [
         Finding(
@@ -107,7 +107,7 @@ def _parts(tables: dict[str, Rows], name: str, shown: Experiment) -> list[Part]:
 
 
 def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
-    """The sentences on what was measured; empty where nothing was."""
+    """Return sentences on what was measured; empty if nothing was."""
     for kind, (_, outcome) in _KINDS.items():
         if outcome and (value := getattr(shown, kind)):
             return outcome(tables, value)
@@ -120,7 +120,7 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
 
 
 def _nothing(tables: dict[str, Rows], shown: Experiment) -> str:
-    """That there is nothing to show, and as far as it is known what is missing."""
+    """Say that there is nothing to show and, if known, what is missing."""
     lacking = sweeps.lacking(tables["aggregate"], shown.sweep) if shown.sweep else ""
     if shown.faults:
         lacking = f"page faults of {shown.faults} were not asked for (mgg aggregate --faults)"

@@ -16,13 +16,13 @@ from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, geometric_me
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.tables.numbers import ABSENT, Unit, count, listing, number, time_unit, within
 
-#: By side the best row at each number of PEs, or width.
+#: For each side, the best row at each number of PEs or width.
 Lines = dict[str, dict[int, Row]]
 _AXES = {"pes": ("PEs", "dim"), "dim": ("D", "pes")}
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
-    """A table, and a figure of each graph; nothing where no technique was timed at two points."""
+    """Return a table and a figure per graph; empty if no technique was timed at two points."""
     found = _sweeps(tables["aggregate"], shown)
     if not found:
         return []
@@ -45,7 +45,7 @@ def _where(row: Row, names: dict[tuple[str, str], str], fixed: str) -> str:
 
 
 def outcome(aggregate: Rows, shown: Sweep) -> str:
-    """Whether the times fall, or differ, as the paper says; empty where nothing was measured."""
+    """Say whether the times fall or differ as in the paper; empty if nothing was measured."""
     found = [lines for _, lines in _sweeps(aggregate, shown)]
     if not found:
         return ""
@@ -53,7 +53,7 @@ def outcome(aggregate: Rows, shown: Sweep) -> str:
 
 
 def lacking(aggregate: Rows, shown: Sweep) -> str:
-    """What nothing can be shown without, where techniques were timed, but not what stands for them on one PE."""
+    """Say what is missing if techniques were timed without the side that represents them on one PE."""
     rows = sound(aggregate)
     if shown.single is None or timings(shown.single, [row for row in rows if row["pes"] == 1]):
         return ""
@@ -63,7 +63,7 @@ def lacking(aggregate: Rows, shown: Sweep) -> str:
 
 
 def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
-    """From the first number of PEs to the second: a sentence a side. Of others than 1 and 2 the paper says nothing."""
+    """Describe the change from the first number of PEs to the second, per side; the paper covers only 1 and 2 PEs."""
     sentences = []
     for side, falls in shown.falls.items():
         lines = [each[side] for each in found if side in each]
@@ -83,7 +83,7 @@ def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
 
 
 def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
-    """How much longer the last point takes than the first, by side."""
+    """Say how much longer the last point takes than the first, per side."""
     means = {}
     for side in (each.name for each in shown.sides):
         ratios = [
@@ -105,7 +105,7 @@ def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
 
 
 def _sweeps(aggregate: Rows, shown: Sweep) -> list[tuple[Rows, Lines]]:
-    """What was timed at two points at least: its rows and lines."""
+    """Return rows and lines of what was timed at two or more points."""
     found = []
     for rows in group(sound(aggregate), *SETTING, _AXES[shown.over][1]).values():
         lines = {each.name: at for each in shown.sides if len(at := _line(shown, each, rows)) > 1}
@@ -116,7 +116,7 @@ def _sweeps(aggregate: Rows, shown: Sweep) -> list[tuple[Rows, Lines]]:
 
 
 def _line(shown: Sweep, side: Side, rows: Rows) -> dict[int, Row]:
-    """The best row of ``side`` at each point, in ascending order; nothing where it has no point of its own."""
+    """Return the best row of ``side`` at each point, ascending; empty if it has no point of its own."""
     own = timings(side, rows)
     if shown.single is not None:
         several = [row for row in own if row["pes"] > 1]
@@ -126,7 +126,7 @@ def _line(shown: Sweep, side: Side, rows: Rows) -> dict[int, Row]:
 
 
 def _grid(shown: Sweep, found: Sequence[tuple[Rows, Lines]], names: dict[tuple[str, str], str]) -> Grid:
-    """A block a graph, a line a side, a column a number of PEs or a width."""
+    """Return a block per graph, a line per side, a column per number of PEs or width."""
     axis, fixed = _AXES[shown.over]
     points = sorted({x for _, lines in found for at in lines.values() for x in at})
     unit = time_unit([row["median"] for rows, _ in found for row in rows])

@@ -1,4 +1,4 @@
-"""Transfers by their size, row by row and at once, beside those that a paper prints (CoLa's table 4)."""
+"""Transfers by size, row by row and in one piece, compared with a paper's (CoLa's table 4)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _GRAINS = ("fine", "coarse")
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Transfers) -> list[Part]:
-    """A part for each machine, number of PEs and link; nothing where nothing was measured."""
+    """Return a part per machine, number of PEs and link; empty if nothing was measured."""
     found = group(tables["latencies"], *_CASE).values()
     return [_part(rows, shown, f"{name}{number_}") for number_, rows in enumerate(found, 1)]
 
 
 def outcome(latencies: Rows, shown: Transfers) -> str:
-    """Whether fine or coarse took longer, as in the paper, at the largest size; empty where nothing was measured."""
+    """Compare fine with coarse at the largest size, as the paper does; empty if nothing was measured."""
     told = []
     for (machine, device, pes, link), rows in group(latencies, *_CASE).items():
         at = {(row["grain"], row["bytes"]): row["median"] for row in rows}
@@ -46,7 +46,7 @@ def outcome(latencies: Rows, shown: Transfers) -> str:
 
 
 def _printed(shown: Transfers, link: str, size: int) -> float | None:
-    """The paper's time row by row over that at once."""
+    """Return the paper's row-by-row time over its time in one piece."""
     times = [shown.seconds(shown.beside.get(link, ""), grain).get(size) for grain in _GRAINS]
     return times[0] / times[1] if times[0] and times[1] else None
 

@@ -1,4 +1,4 @@
-"""What came out of a comparison, in words, and whether that is what the paper says."""
+"""Outcomes of comparisons in words, and whether they agree with the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgg.report.tables.spread import FEW
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
 MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
-#: What the page calls the paper's number.
+#: Names of the paper's number on the page.
 CLAIMED = {
     "average": "paper's average",
     "graph": "in the paper",
@@ -27,14 +27,14 @@ CLAIMED = {
 
 
 class Outcome(NamedTuple):
-    """What the comparisons of one number, or direction, of a paper came to, all of them on one kind of device.
+    """Outcome of all comparisons for one number, or direction, of a paper on one kind of device.
 
     Attributes:
         rows: the comparisons, of table figures.
         mean: geometric mean of their ratios.
-        paper: that of the paper's numbers for them; None: it has none.
-        verdict: in words; empty: the paper says nothing about them.
-        untold: why CPU cores say nothing about them; empty: these are GPUs, or CPU cores do.
+        paper: geometric mean of the paper's numbers for them; None: it has none.
+        verdict: in words; empty: the paper does not mention them.
+        untold: why CPU cores say nothing about them; empty: they ran on GPUs, or CPU cores do count.
     """
 
     rows: Rows
@@ -45,17 +45,17 @@ class Outcome(NamedTuple):
 
     @property
     def found(self) -> Counter[str]:
-        """The comparisons by their own verdicts."""
+        """Return the number of comparisons per verdict."""
         return Counter(row["verdict"] for row in self.rows)
 
 
 def telling(rows: Rows) -> Rows:
-    """The rows of table figures whose sides did not do the same for want of a second workgroup."""
+    """Return the rows of table figures without those whose sides are equal for lack of a second workgroup."""
     return [row for row in rows if row["untold"] != ONE_WORKGROUP]
 
 
 def left_out(rows: Rows) -> list[str]:
-    """A sentence on the others of ``rows``."""
+    """Return a sentence on the remaining ``rows``."""
     others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
     if not others:
         return []
@@ -66,9 +66,9 @@ def left_out(rows: Rows) -> list[str]:
 
 
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
-    """One for each of the paper's numbers, or for each direction that the numbers of a table give, and device.
+    """Return one outcome per number of the paper (or per direction in a table of numbers) and device.
 
-    Products and epochs of a training are never averaged, though the paper may have one number for both.
+    Products and training epochs are never averaged together, even if the paper has one number for both.
     """
     known = [
         {
@@ -85,7 +85,7 @@ def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
 
 
 def verdict(versus: Versus, rows: Rows) -> str:
-    """The outcomes as sentences."""
+    """Return the outcomes as sentences."""
     found = outcomes(versus, rows)
     devices = {each.rows[0]["gpus"] for each in found}
     several = len({(each.rows[0]["claim"], each.rows[0]["way"])[versus.claimed == "table"] for each in found}) > 1
@@ -99,7 +99,7 @@ def verdict(versus: Versus, rows: Rows) -> str:
 
 
 def table(told: Sequence[Versus], rows: Rows) -> Grid:
-    """The outcomes as a table, a line each."""
+    """Return the outcomes as a table, one per line."""
     lines = []
     mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
     for versus in told:
@@ -120,13 +120,13 @@ def table(told: Sequence[Versus], rows: Rows) -> Grid:
 
 
 def paper_mean(rows: Rows) -> float | None:
-    """The geometric mean of the paper's numbers for the comparisons ``rows``; None where it has none."""
+    """Return the geometric mean of the paper's numbers for the comparisons ``rows``; None if there are none."""
     told = [row["paper"] for row in rows if row["paper"]]
     return (told[0] if len(set(told)) == 1 else geometric_mean(told)) if told else None
 
 
 def _both(rows: Rows) -> bool:
-    """Whether there are products and epochs among them."""
+    """Return whether ``rows`` have both products and epochs."""
     return len({bool(row["model"]) for row in rows}) > 1
 
 

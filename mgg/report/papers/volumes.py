@@ -1,4 +1,4 @@
-"""Communication volumes of partitions beside those that a paper prints, such as CoLa's tables 2 and 3."""
+"""Communication volumes of partitions compared with a paper's, such as CoLa's tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = {
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
-    """Ours and the paper's volumes of each graph; nothing where no partition moves anything."""
+    """Show our volumes and the paper's for each graph; empty if no partition moves anything."""
     rows = _rows(tables["quality"], shown)
     if not rows:
         return []
@@ -40,7 +40,7 @@ def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
 
 
 def outcome(quality: Rows, shown: Volumes) -> str:
-    """Whether the last volume is the least on every graph, as the paper says; empty where no partition was given."""
+    """Say whether the last volume is the least on every graph, as in the paper; empty without partitions."""
     rows = _rows(quality, shown)
     if not rows:
         return ""
@@ -57,7 +57,7 @@ def outcome(quality: Rows, shown: Volumes) -> str:
 
 
 def _rows(quality: Rows, shown: Volumes) -> Rows:
-    """Of each graph and scheme the partition over the paper's number of PEs, else over the most; one workgroup size."""
+    """Return, per graph and scheme, the partition for the paper's number of PEs (else the most), one workgroup size."""
     found = []
     for rows in group((row for row in quality if row[shown.columns[-1]]), "dataset", "graph_hash", "scheme").values():
         alike = [row for row in rows if row["pes"] == shown.pes] or [
@@ -68,7 +68,7 @@ def _rows(quality: Rows, shown: Volumes) -> Rows:
 
 
 def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
-    """A sentence where partitions are not those of the paper."""
+    """Return a sentence if partitions differ from the paper's."""
     others = sorted({(row["pes"], row["workgroup"]) for row in rows} - {(shown.pes, shown.workgroup)})
     told = [f"{pes} PEs in workgroups of {workgroup}" for pes, workgroup in others]
     return [f"The paper has {shown.pes} in workgroups of {shown.workgroup}, here are {listing(told)}."] if told else []
@@ -79,7 +79,7 @@ def _printed(row: Row, shown: Volumes) -> Sequence[float]:
 
 
 def _printed_pairs(rows: Rows, shown: Volumes, column: str) -> list[tuple[float, float]]:
-    """The paper's last volume and that of ``column``, for the graphs that it has."""
+    """Return the paper's last volume and its ``column``, for the graphs in the paper."""
     place = shown.columns.index(column)
     return [(printed[-1], printed[place]) for row in rows if (printed := _printed(row, shown))]
 
@@ -87,7 +87,7 @@ def _printed_pairs(rows: Rows, shown: Volumes, column: str) -> list[tuple[float,
 def _shares(
     rows: Rows, shown: Volumes, names: dict[tuple[str, str], str]
 ) -> dict[str, list[tuple[str, float, float | None]]]:
-    """For each volume of ``against`` and each graph the share in percent, ours and the paper's."""
+    """Return our share and the paper's in percent, per volume in ``against`` and graph."""
     found: dict[str, list[tuple[str, float, float | None]]] = {}
     last = shown.columns[-1]
     for column in shown.against:

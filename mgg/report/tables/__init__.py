@@ -1,1 +1,1 @@
-"""The records as rows, the columns of every table, and what is computed from them."""
+"""Records as rows, the columns of every table, and values computed from them."""

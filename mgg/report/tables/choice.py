@@ -1,4 +1,4 @@
-"""How far technique auto was from the best, and the cost model from the clock."""
+"""Accuracy of technique auto's picks and of the cost model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mgg.report.tables.numbers import count, number, percent, time_unit, within
 from mgg.report.tables.origins import joined
 from mgg.report.tables.spread import undecided
 
-#: What auto is meant to stay within of the best.
+#: Auto's picks should stay within this factor of the best.
 GOAL = 1.05
 
 
 def compute(aggregate: Rows) -> Rows:
-    """Rows of table choices: comparisons of several techniques in which auto picked one."""
+    """Compute the rows of table choices: comparisons of several techniques in which auto picked one."""
     rows = []
     for found in group(sound(aggregate), *COMPARISON).values():
         picks = [row for row in found if row["chosen"]]
@@ -42,13 +42,13 @@ def compute(aggregate: Rows) -> Rows:
 
 
 def findings(tables: dict[str, Rows]) -> list[Finding]:
-    """A sentence for the head of the page."""
+    """Return a sentence for the top of the page."""
     rows = tables["choices"]
     return [Finding("Technique auto", _said(rows))] if rows else []
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
-    """Picks beside the fastest, predictions beside the clock; None where auto was not asked."""
+    """Compare picks with the fastest and predictions with measurements; None if auto was not used."""
     told = [row for row in sound(tables["aggregate"]) if row["predicted"] is not None]
     if not told:
         return None

@@ -33,19 +33,19 @@ from mgg.record import (
 )
 
 GIB = 2**30
-#: Libraries that train in place of MGG: what is measured of the two sides is to be compared.
+#: Libraries that train in place of MGG; both sides are to be compared, so their versions do not separate records.
 BESIDE = ("torch", "torch-geometric")
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-#: By what was measured: the results of it, and their files.
+#: Results and their files, by what was measured.
 Found = dict[Key, list[tuple[T, Path]]]
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """An aggregate record with the names that the report gives to its machine and technique."""
+    """An aggregate record with the report's names of its machine and technique."""
 
     record: AggregateRecord
     machine: str
@@ -54,7 +54,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run with the names that the report gives to its machine, technique and model."""
+    """A training run with the report's names of its machine, technique and model."""
 
     record: TrainRecord
     epochs: Sequence[EpochRecord]
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A record of lookups with the name that the report gives to its machine."""
+    """A lookup record with the report's name of its machine."""
 
     record: LookupRecord
 
@@ -74,7 +74,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Latency:
-    """A transfer's time with the name that the report gives to its machine."""
+    """A transfer time with the report's name of its machine."""
 
     record: LatencyRecord
     machine: str
@@ -82,7 +82,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Collection:
-    """Every record of a report once, in an order that does not depend on the order of the files."""
+    """Every record of a report once, in an order independent of the files' order."""
 
     timings: Sequence[Timing]
     runs: Sequence[Run]
@@ -94,16 +94,15 @@ class Collection:
 
     @property
     def entries(self) -> list[Timing | Run]:
-        """Timings, then runs."""
+        """Return timings, then runs."""
         return [*self.timings, *self.runs]
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
-    """Read aggregate records, latencies, lookups, predictions and facts of graphs (``.jsonl`` files), training runs and
-    partitions (folders).
+    """Read records (``.jsonl`` files: aggregate, latencies, lookups, predictions, graphs) and run or partition folders.
 
-    A record that is given twice counts once. Of different results of one measurement the newest counts, since both
-    side by side would mislead; a warning says what was left out.
+    A record that is given twice counts once. Of different results of one measurement only the newest counts, since
+    showing both would mislead; a warning says what was left out.
 
     Raises:
         InputError: names the file, line or field that is wrong, or two files that contradict each other: results of one
@@ -150,16 +149,16 @@ def collect(paths: Iterable[str | Path]) -> Collection:
 
 
 def canonical(values: Any) -> str:
-    """JSON with sorted keys: equal values give equal text."""
+    """Return JSON with sorted keys: equal values give equal text."""
     return json.dumps(values, sort_keys=True, ensure_ascii=False)
 
 
 def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable, ...]:
-    """What two records must share for their times to be comparable: hardware, system, software, how they started,
-    threads per PE, and the network that they were held to.
+    """Return what two records must share for their times to be comparable: hardware, system, software, launch method,
+    threads per PE, and the emulated network.
 
-    Not part of it are the cores and the number of GPUs, which a scheduler grants job by job on one and the same
-    machine, and the versions of libraries that are beside MGG, not below it.
+    Cores and the number of GPUs are left out, because a scheduler grants them per job on one machine; so are the
+    versions of libraries that MGG is compared with rather than built on.
     """
     machine = record.machine
     memory = round(machine.memory_bytes / GIB)
@@ -174,8 +173,8 @@ def _in_order(found: Found[T]) -> list[T]:
 
 
 def _newest(key: Key, results: list[tuple[T, Path]]) -> T:
-    """The newest result of one measurement; raises InputError where two have the same run or time."""
-    # Compared as text: a loss that diverged is NaN, and NaN differs from itself.
+    """Return the newest result of one measurement; raises InputError if two have the same run or time."""
+    # Compared as text, because a diverged loss is NaN, which differs from itself.
     distinct = {repr(result): (result, path) for result, path in sorted(results, key=lambda each: str(each[1]))}
     ordered = sorted(distinct.values(), key=lambda each: (_origin(each[0]).recorded_at, str(each[1])))
     told = ", ".join(key[:-1])
@@ -199,7 +198,7 @@ def _origin(result: Any) -> Origin:
 
 
 def _measured(result: Any) -> str:
-    """What a result says, wherever it comes from."""
+    """Return a result's contents without its origin."""
     record = _origin(result)
     return repr((record.model_dump(exclude=set(Origin.model_fields)), result[1:] if isinstance(result, tuple) else ()))
 
@@ -215,7 +214,7 @@ def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
 
 
 def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: str) -> None:
-    """Refuse times that no clock gives: they would become infinite speedups and false winners."""
+    """Reject impossible times, which would become infinite speedups and false winners."""
     fields = ("q1", "median", "q3") if isinstance(record, TrainRecord) else ("low", "median", "high")
     for field in {*fields, "q1", "q3"}:
         value = getattr(record, field)
@@ -229,7 +228,7 @@ def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: s
 
 
 def _common_key(record: Common) -> Key:
-    """The end of every key: what was measured, and last the environment, which is too long for a message."""
+    """Return the end of every key: what was measured, and last the environment, which is too long for messages."""
     where = repr(environment(record))
     return (f"technique {record.technique}", f"options {canonical(record.options)}", f"P {record.pes}", where)
 
@@ -253,7 +252,7 @@ def _train_key(record: TrainRecord) -> Key:
 
 
 def _given(record: TrainRecord) -> dict[str, Any]:
-    """What a run was given beside its seed: runs of a model that differ here are different ones."""
+    """Return a run's inputs besides its seed; runs of a model with different inputs are kept apart."""
     started = "random" if record.weights is None else record.weights[:12]
     file = {} if record.model_file is None else {"file": record.model_file[:12]}
     return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started} | file
@@ -295,12 +294,12 @@ def _name(
     techniques = _Labels()
     models = _Labels()
     for record in everything:
-        # One comparison: records that differ in nothing but the technique and its options (or the model's settings).
+        # One comparison: records that differ only in technique and options (or the model's settings).
         where = (record.graph_hash, record.backend, record.dtype, record.pes, environment(record))
         if isinstance(record, AggregateRecord):
             techniques.add((*where, record.scheme, record.direction, record.dim), record.technique, record.options)
         else:
-            # Seeds are not part of a comparison: what differs beside them is no mean over seeds.
+            # Seeds are excluded, because results are averaged over them; any other difference forbids a mean.
             settings = _given(record)
             given = (record.model, canonical(settings), record.scheme)
             techniques.add((*where, *given), record.technique, record.options)
@@ -323,20 +322,20 @@ def _name(
 
 
 class _Labels:
-    """Short names: a technique's options are named only where one comparison holds the technique more than once.
+    """Short names: a technique's options appear only if one comparison has the technique more than once.
 
-    So options that a tuner sets job by job do not tear apart what belongs together.
+    So options that a tuner sets per job do not split related records.
     """
 
     def __init__(self) -> None:
         self._cells: dict[tuple[Hashable, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
 
     def add(self, cell: tuple[Hashable, ...], name: str, options: dict[str, Any]) -> None:
-        """Note that the comparison ``cell`` holds ``name`` with ``options``."""
+        """Note that the comparison ``cell`` has ``name`` with ``options``."""
         self._cells[(name, *cell)][canonical(options)] = options
 
     def label(self, name: str, options: dict[str, Any]) -> str:
-        """``name``, followed by the options that tell it from its namesakes."""
+        """Return ``name``, followed by the options that distinguish it from its namesakes."""
         if name not in self._varying:
             return name
         shown = [f"{key}={options[key]}" for key in self._varying[name] if key in options]
@@ -344,7 +343,7 @@ class _Labels:
 
     @cached_property
     def _varying(self) -> dict[str, list[str]]:
-        """For each name that shares a comparison with itself: the options that differ there."""
+        """For each name that occurs more than once in a comparison, the options that differ there."""
         found: dict[str, set[str]] = defaultdict(set)
         for (name, *_), namesakes in self._cells.items():
             for key in {key for options in namesakes.values() for key in options}:

@@ -1,4 +1,4 @@
-"""The columns of every table of the report: name, type, unit and meaning, which docs/tables.md tells, and it alone."""
+"""Columns of every table of the report: name, type, unit and meaning, all defined in docs/tables.md."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "yes/no": pa.bool_()}
-#: Of the tables: it grows where a column goes, or gets another meaning.
+#: Version of the tables; increase it when a column is removed or changes its meaning.
 SCHEMA_VERSION = 3
-#: The heading of the columns that every table ends with: where a row's record comes from, or all that it is made of.
+#: Heading of the columns at the end of every table: the origin of a row's record or records.
 _EVERY = "every table"
 
 
@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 def schema(table: str) -> pa.Schema:
-    """The Arrow schema of a table; its metadata say which table and version, those of a column unit and meaning."""
+    """Return a table's Arrow schema; metadata give its name and version, and each column's unit and meaning."""
     return pa.schema(
         (pa.field(c.name, TYPES[c.kind], metadata={"unit": c.unit, "description": c.meaning}) for c in TABLES[table]),
         metadata={"mgg.table": table, "mgg.schema_version": str(SCHEMA_VERSION), "description": ABOUT[table]},
@@ -34,7 +34,7 @@ def schema(table: str) -> pa.Schema:
 
 
 def _description() -> str:
-    """In a wheel the file lies beside this module; in a checkout it is docs/tables.md."""
+    """Read the description: from this module's folder in a wheel, from docs/tables.md in a checkout."""
     packaged = Path(str(resources.files("mgg.report.tables"))) / "tables.md"
     path = packaged if packaged.is_file() else Path(__file__).parents[3] / "docs" / "tables.md"
     return path.read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def _columns(section: str) -> list[Column]:
 
 
 def _about(section: str) -> str:
-    """The first line of a section, without links and its full stop: ``one row a ...``."""
+    """Return the first line of a section, without links and full stop: ``one row a ...``."""
     line = re.sub(r" \(\[.*?\)\)", "", section.strip().splitlines()[0]).rstrip(".")
     return line[:1].lower() + line[1:]
 
@@ -55,5 +55,5 @@ def _about(section: str) -> str:
 _SECTIONS = dict(part.split("\n", 1) for part in re.split(r"^### ", _description(), flags=re.M)[1:])
 ORIGIN = _columns(_SECTIONS.pop(_EVERY))
 TABLES = {name: [*_columns(text), *ORIGIN] for name, text in _SECTIONS.items()}
-#: What each table holds, one line; a row is ...
+#: One line on each table's contents; completes "a row is ...".
 ABOUT = {name: _about(text) for name, text in _SECTIONS.items()}

@@ -1,4 +1,4 @@
-"""Table figures: every comparison of a paper's figure that the records hold, both times, and what the paper says."""
+"""Table figures: every comparison of a paper's figure found in the records, both times, and the paper's statement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mgg.report.tables.origins import joined
 from mgg.report.tables.spread import FEW, undecided
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
-#: Verdicts of comparisons that go neither way.
+#: Verdicts of undecided comparisons.
 UNDECIDED = (CLOSE, FEW)
-#: Where a comparison says nothing.
+#: Reasons why a comparison says nothing.
 CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
-#: The smallest ratio that a mean takes: transfers may be too short to be seen at all.
+#: Smallest ratio in a mean, because transfers may be too short to measure.
 LEAST = 0.01
-#: Columns that two training runs share to be compared.
+#: Columns that two training runs must share to be compared.
 _RUN = (
     "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
     "asked_epochs", "activations",
@@ -29,7 +29,7 @@ _RUN = (
 
 
 def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
-    """Rows of table figures, in the order of ``names``; what only one side was measured of gives none."""
+    """Compute the rows of table figures in the order of ``names``; measurements of only one side give none."""
     rows = []
     for name in names:
         for versus in EXPERIMENTS[name].versus:
@@ -39,29 +39,29 @@ def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
 
 
 def mean_ratio(rows: Rows) -> float:
-    """The geometric mean of the rival's time over the subject's; transfers too short to be seen count as ``LEAST``."""
+    """Return the geometric mean of rival time over subject time; unmeasurably short transfers count as ``LEAST``."""
     return geometric_mean([max(row["ratio"], LEAST) for row in rows])
 
 
 def of(versus: Versus, rows: Rows) -> Rows:
-    """The rows of table figures that compare the sides of ``versus``."""
+    """Return the rows of table figures that compare the sides of ``versus``."""
     return [row for row in rows if (row["subject"], row["rival"]) == (versus.subject.name, versus.rival.name)]
 
 
 def values(row: Row) -> tuple[float, float]:
-    """What the subject and the rival of a row of table figures took: seconds, or bytes of a GPU's memory."""
+    """Return the subject's and rival's values in a row of table figures: seconds, or bytes of GPU memory."""
     kind = "median" if row["subject_memory"] is None else "memory"
     return row[f"subject_{kind}"], row[f"rival_{kind}"]
 
 
 def unit_of(rows: Rows) -> Unit:
-    """The unit in which ``rows`` of table figures, all of times or all of memory, are shown."""
+    """Return the display unit for ``rows`` of table figures, all of times or all of memory."""
     mine = [values(row)[0] for row in rows]
     return time_unit(mine) if rows[0]["subject_memory"] is None else bytes_unit(mine)
 
 
 def cases(rows: Rows) -> list[str]:
-    """What each comparison of one figure and graph is of: PEs, width or model, and the options that tell it apart."""
+    """Name each comparison of one figure and graph: PEs, width or model, and distinguishing options."""
     options = [json.loads(row["options"]) for row in rows]
     varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
     found = []
@@ -75,7 +75,7 @@ def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
     rows = [{**row, "transfers": _transfers(row)} for row in sound(aggregate)]
     columns: tuple[str, ...] = SETTING
     if _endings(versus):
-        # The same graph in another order: another data set, told by its name.
+        # The same graph in another order is another data set; only its name shows the relation.
         rows = [{**row, "stem": _stem(row["dataset"], _endings(versus))} for row in rows]
         columns = ("stem", *(column for column in SETTING if column not in ("dataset", "graph_hash")))
     for found in group(rows, *columns, "dim", "pes").values():
@@ -105,12 +105,12 @@ def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
 
 
 def _transfers(row: Row) -> float | None:
-    """What a product takes beyond the same launches without transfers."""
+    """Return a product's time beyond that of the same launches without transfers."""
     return None if row["compute"] is None else max(row["median"] - row["compute"], 0.0)
 
 
 def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
-    """Rows to set against each other: of one technique those that differ in nothing else, of two the best of each."""
+    """Pair rows: for one technique those that differ only in its options, for two techniques the best of each."""
     subjects, rivals = (timings(side, rows) for side in (versus.subject, versus.rival))
     if versus.subject.technique == versus.rival.technique and not _endings(versus):
         ignored = {*versus.subject.options, *versus.rival.options}
@@ -122,7 +122,7 @@ def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
 
 
 def timings(side: Side, rows: Rows) -> Rows:
-    """The rows of table aggregate, or training, that are ``side``."""
+    """Return the rows of table aggregate, or training, that match ``side``."""
 
     def fits(row: Row) -> bool:
         options = json.loads(row["options"])
@@ -141,7 +141,7 @@ def _others(row: Row, ignored: Iterable[str]) -> str:
 
 
 def _untold(versus: Versus, subject: Row) -> str:
-    """Where nothing is learned of this comparison; empty: it is."""
+    """Return why this comparison says nothing; empty if it does."""
     members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
     if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
         return ONE_WORKGROUP
@@ -150,7 +150,7 @@ def _untold(versus: Versus, subject: Row) -> str:
 
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
-    ratio = other / max(mine, 1e-9)  # what is left of a product without transfers may be too short for the clock
+    ratio = other / max(mine, 1e-9)  # the remaining transfer time may be too short for the clock
     memory = versus.memory
     return {
         "subject": versus.subject.name,
@@ -179,9 +179,9 @@ def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: floa
 
 
 def _undecided(subject: Row, rival: Row) -> str:
-    """The verdict where the times of two products, or epochs, cannot be told apart; empty: they can."""
+    """Return the verdict if the times of two products, or epochs, are indistinguishable; else empty."""
     if "model" in subject:
-        # A training is one launch: there is no spread but that of its epochs.
+        # A training is one launch, so its only spread is that of its epochs.
         return CLOSE if subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"] else ""
     why = undecided(subject, rival)
     return FEW if why == FEW else CLOSE if why else ""

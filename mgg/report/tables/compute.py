@@ -1,4 +1,4 @@
-"""The numbers of the report: every table as rows, computed from the records alone."""
+"""Compute every table of the report as rows, from the records alone."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from mgg.report.tables.origins import joined, origin_of, without
 Row = dict[str, Any]
 Rows = list[Row]
 
-#: Columns that say under which conditions products were timed: only rows that share them are compared.
+#: Columns for the conditions of a timing; only rows that share them are compared.
 SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
-#: What the page says for a scheme that a record does not name.
+#: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
-#: Of a record what says which kind of record it is.
+#: Fields that identify a record's kind.
 _KINDS = {"kind", "schema_version"}
 #: Parts of an epoch's time.
 PHASES = ("aggregate", "dense", "communication", "other")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
-    """Rows of every table of ``columns.TABLES`` but choices, figures and knobs, sorted; without records none."""
+    """Compute sorted rows of every table in ``columns.TABLES`` but choices, figures, knobs; empty without records."""
     aggregate = _aggregate(collection.timings)
     training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
     return {
@@ -60,12 +60,12 @@ def compute(collection: Collection) -> dict[str, Rows]:
 
 
 def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """One table with the documented columns and types."""
+    """Convert a table to Arrow with the documented columns and types."""
     return pa.Table.from_pylist(rows, schema=schema(name))
 
 
 def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
-    """Rows by their values of ``columns``, groups in ascending order."""
+    """Group rows by their values of ``columns``, in ascending order."""
     found: dict[tuple[Any, ...], Rows] = defaultdict(list)
     for row in rows:
         found[tuple(row[column] for column in columns)].append(row)
@@ -73,12 +73,12 @@ def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
 
 
 def varied(rows: Rows, *columns: str) -> list[str]:
-    """Those of ``columns`` of which ``rows`` have several values."""
+    """Return the ``columns`` with several values in ``rows``."""
     return [column for column in columns if len({row[column] for row in rows}) > 1]
 
 
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
-    """What the page calls each graph, by (dataset, graph_hash): the hash tells two graphs of one name apart."""
+    """Return the page's name of each graph by (dataset, graph_hash); the hash separates graphs of equal name."""
     often = Counter(row["dataset"] for row in graphs)
     return {
         (name, code): name if often[name] == 1 else f"{name} ({code[:8]})"
@@ -87,7 +87,7 @@ def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
 
 
 def _sorted(rows: Iterable[Row], table: str) -> Rows:
-    """Rows in the order of their columns, left to right; empty values first."""
+    """Sort rows by their columns, left to right; empty values first."""
     names = [column.name for column in TABLES[table]]
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in names])
 
@@ -129,7 +129,7 @@ def _machines(collection: Collection) -> Rows:
 
 
 def _gpus(records: Iterable[Common | LatencyRecord | LookupRecord]) -> str:
-    """Each model with the most GPUs that one job had of it."""
+    """List each GPU model with the largest number in one job."""
     most: Counter[str] = Counter()
     for record in records:
         most |= Counter(record.machine.gpus)
@@ -202,7 +202,7 @@ def _quality(record: PartitionRecord) -> Row:
 
 
 def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
-    """Pairs of different PEs; partitions that differ in workgroup and D alone have the same."""
+    """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
     rows = [
         {**_split_graph(record), "scheme": record.scheme, "pes": record.pes, "pe": pe, "owner": owner, "rows": count}
         for record in partitions
@@ -244,14 +244,14 @@ def _latencies(latencies: Iterable[Latency]) -> Rows:
 
 
 def _device(record: Common | LatencyRecord | LookupRecord) -> str:
-    """What computed. PEs that are threads with a GPU each (unified memory) compare with ranks that have one each."""
+    """Return the kind of device. PEs as threads with a GPU each (unified memory) compare with ranks with a GPU each."""
     if record.machine.gpus or record.backend == "nvshmem":
         return "GPUs"
     return "CPU ranks" if record.backend == "mpi" else "CPU threads"
 
 
 def shared(rows: Iterable[Row]) -> str:
-    """What PEs share where there are more of them than that; empty where no row is oversubscribed."""
+    """Return what oversubscribed PEs share (GPUs or cores); empty if no row is oversubscribed."""
     beyond = [row for row in rows if row["oversubscribed"]]
     if not beyond:
         return ""
@@ -275,7 +275,7 @@ def _aggregate(timings: Iterable[Timing]) -> Rows:
 
 
 def sound(rows: Iterable[Row]) -> Rows:
-    """A wrong result wins nothing and is no baseline, however fast it was."""
+    """Return rows without failed checks: a wrong result never wins and is no baseline."""
     return [row for row in rows if row["check"] != "failed"]
 
 
@@ -332,7 +332,7 @@ def _equals(record: AggregateRecord) -> str:
 def _check(record: AggregateRecord | LookupRecord) -> str:
     if record.error is None or record.tolerance is None:
         return "not checked"
-    # Written so that an error that is not a number fails.
+    # The comparison makes a NaN error fail.
     return "passed" if record.error <= record.tolerance else "failed"
 
 
@@ -356,7 +356,7 @@ def _checks(aggregate: Rows) -> Rows:
     for key, found in group(aggregate, *columns).items():
         count = Counter(row["check"] for row in found)
         checked = [row for row in found if row["check"] != "not checked"]
-        # An error that is not a number is the worst of all.
+        # NaN counts as the largest error.
         worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
         rows.append(
             {

@@ -1,4 +1,4 @@
-"""How the workflow ran: its jobs over time, and what they asked for beside what they used."""
+"""Workflow runs: jobs over time, and their requested and used resources."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from mgg.report.tables.origins import origin_of
 from mgg.report.tables.requests import stage_place
 
 HEADING = "How the workflow ran"
-#: Seconds without any job after which the next one belongs to another run. Behind a scheduler Snakemake may take
-#: minutes to see that a job has ended.
+#: Seconds without any job that separate two runs. With a scheduler, Snakemake may take minutes to see that a job has
+#: ended.
 _LULL = {False: 60.0, True: 600.0}
 
 
 def read_jobs(path: Path | None) -> list[JobRecord]:
-    """The records of the workflow's jobs; none where there is no such file.
+    """Read the records of the workflow's jobs; empty if the file does not exist.
 
     Raises:
-        InputError: the file is there and holds something else.
+        InputError: the file has other contents.
     """
     return read_lines(path, JobRecord) if path is not None and path.is_file() else []
 
 
 def compute(records: Sequence[JobRecord]) -> Rows:
-    """Rows of table jobs, in the order of their stages and starts."""
+    """Compute the rows of table jobs, in the order of stages and starts."""
     rows = [_row(record) for record in records]
     for number, run in enumerate(_runs([row for row in rows if row["start"] is not None]), 1):
         for row in run:
@@ -50,7 +50,7 @@ def compute(records: Sequence[JobRecord]) -> Rows:
 
 
 def section(tables: dict[str, Rows]) -> list[Section]:
-    """The section, if there are records of jobs."""
+    """Return the section, or nothing without records of jobs."""
     parts: list[Part] = [*timeline.parts(tables["jobs"]), *requests.parts(tables["jobs"], tables["requests"])]
     return [Section("jobs", HEADING, "", parts)] if parts else []
 
@@ -91,7 +91,7 @@ def _share(used: float | None, asked: float | None) -> float | None:
 
 
 def _runs(rows: Rows) -> list[Rows]:
-    """Rows with a start by run of the workflow: jobs with no lull between them, in which no job ran or waited."""
+    """Split rows with a start into workflow runs, separated by lulls in which no job ran or waited."""
     found: list[Rows] = []
     until = 0.0
     for row in sorted(rows, key=lambda row: row["start"] - (row["waited"] or 0.0)):

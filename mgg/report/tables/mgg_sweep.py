@@ -1,6 +1,6 @@
-"""The knobs of MGG's kernel, swept: best and default setting, and where the paper's search would have ended.
+"""Sweeps of MGG's kernel knobs: best and default setting, and the end of the paper's search.
 
-The search is that of MGG (OSDI'23), section 6 (``mgg.tune.search``), played on the measured times.
+The search is MGG's (OSDI'23, section 6, ``mgg.tune.search``), replayed on the measured times.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from mgg.report.tables.origins import joined
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
-#: Fewer settings than this are variants, not a sweep.
+#: Fewer settings than this count as variants, not as a sweep.
 FEWEST = 4
 #: Median seconds by setting.
 Times = dict[Setting, float]
 
 
 def sweeps(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
-    """Sound timings that differ in the knobs alone, at least ``FEWEST`` settings of them, by what they share."""
+    """Return sound timings that differ only in the knobs, at least ``FEWEST`` settings, by what they share."""
     rows = [{**row, "others": _others(row)} for row in sound(aggregate) if knobs_of(row) is not None]
     found = group(rows, *SETTING, "dim", "pes", "technique", "others")
     return {key: rows for key, rows in found.items() if len(rows) >= FEWEST}
 
 
 def compute(aggregate: Rows) -> Rows:
-    """Rows of table knobs."""
+    """Compute the rows of table knobs."""
     return [_row(rows) for rows in sweeps(aggregate).values()]
 
 
@@ -38,7 +38,7 @@ def times(rows: Rows) -> Times:
 
 
 def telling(aggregate: Rows) -> Rows:
-    """``aggregate`` with two timings of each sweep, the best and the default: more would bury the other techniques."""
+    """Return ``aggregate`` with only the best and the default of each sweep, as more would bury other techniques."""
     dropped = set()
     for rows in sweeps(aggregate).values():
         best = min(rows, key=lambda row: (row["median"], row["label"]))
@@ -47,32 +47,32 @@ def telling(aggregate: Rows) -> Rows:
 
 
 def id_(row: Row) -> tuple[object, ...]:
-    """What tells a timing from all others."""
+    """Return a timing's identity."""
     return tuple(row[column] for column in (*SETTING, "backend", "dim", "pes", "technique", "options"))
 
 
 def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
-    """The settings that the paper's search measures, in its order; it picks the fastest of them.
+    """Return the settings that the paper's search measures, in order; it picks the fastest of them.
 
     Args:
-        spread: seconds of each setting, among which the search is played: it passes over all others.
+        spread: seconds of each setting; the search skips all other settings.
     """
     values = {name: sorted({getattr(setting, name) for setting in spread}) for name in NAMES}
     return Search(spread.__contains__, values=values).path(spread)
 
 
 def spread(rows: Rows) -> dict[Setting, list[float]]:
-    """Seconds of the fastest, the middle and the slowest launch, by setting."""
+    """Return seconds of the fastest, the middle and the slowest launch, by setting."""
     return {knobs: [row["low"], row["median"], row["high"]] for row in rows if (knobs := knobs_of(row)) is not None}
 
 
 def default(row: Row) -> Setting | None:
-    """The default knobs of a timing's technique; None where the record does not say or there are none."""
+    """Return the default knobs of a timing's technique; None if unknown or without knobs."""
     return _knobs(row["defaults"])
 
 
 def knobs_of(row: Row) -> Setting | None:
-    """The knobs of a timing; None where its technique has none."""
+    """Return the knobs of a timing; None if its technique has none."""
     return _knobs(row["options"])
 
 

@@ -1,4 +1,4 @@
-"""Where the rows of tables come from: the origin of a row's record, or of all the records that it is made of."""
+"""Origins of table rows: the origin of a row's record or of all its records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _BETWEEN = ", "
 
 
 def origin_of(record: Origin) -> dict[str, Any]:
-    """The columns of a row that one record makes."""
+    """Return the origin columns of a row made from one record."""
     return {column: getattr(record, column) for column in COLUMNS}
 
 
 def joined(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The columns of a row that ``rows`` make: the values of each, once, in ascending order; of times the latest."""
+    """Return the origin columns of a row made from ``rows``: distinct values in ascending order; the latest time."""
     rows = list(rows)
     found: dict[str, Any] = {}
     for column in COLUMNS:
@@ -28,5 +28,5 @@ def joined(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def without(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without these columns."""
+    """Return a row without the origin columns."""
     return {column: value for column, value in row.items() if column not in COLUMNS}

@@ -1,4 +1,4 @@
-"""Two reports side by side: what the second one measured slower, or less accurate, than the first."""
+"""Comparison of two reports: what the second one measured slower or less accurate than the first."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from mgg.report.tables.columns import schema
 
 Row = dict[str, Any]
 
-#: What every measurement is told by: these columns, and of table machines the place and the emulated network. Not
-#: the versions, which are what one compares.
+#: Identity of a measurement: these columns, and the place and emulated network from table machines. Versions are
+#: excluded, because they are what one compares.
 _COMMON = ("dataset", "graph_hash", "machine_id", "device", "backend", "scheme", "dtype", "pes", "technique", "options")
 IDENTITY = {
     "aggregate": (*_COMMON, "direction", "dim", "workgroup"),
     "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs", "activations"),
 }
 _OF_MACHINES = ("place", "emulated")
-#: What is compared, and whether more of it is better.
+#: Compared columns, and whether a larger value is better.
 _MEASURES = {"aggregate": {"median": False}, "training": {"median": False, "test_accuracy": True}}
 
 
 def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
-    """A row for each measurement of either report: its table and identity, and what became of it.
+    """Return a row for each measurement in either report: its table, identity and change.
 
     Args:
-        first: a report folder, which ``second`` is compared with.
-        second: another one.
-        threshold: the share of the first value by which the second one may be worse.
+        first: a report folder, the baseline.
+        second: the report folder to compare with it.
+        threshold: share of the first value by which the second may be worse.
 
     Returns:
         Rows with ``table``, the columns of ``IDENTITY``, ``measure``, ``first`` and ``second`` (seconds, or 0 to 1;
-        None: the report does not have it), ``change`` (a share of ``first``; None where there is none), ``result``:
+        None: not in the report), ``change`` (a share of ``first``; None if there is none), ``result``:
         ``same``, ``better`` or ``worse`` (by more than ``threshold``), ``only in first`` or ``only in second``; and
-        ``overlap``: of products, whether the launches of both overlap.
+        ``overlap``: for products, whether the launches of both overlap.
 
     Raises:
-        InputError: a folder is no report, lacks a column, or has two rows of one measurement; or no row is in both.
+        InputError: a folder is no report, lacks a column or has two rows of one measurement; or no row is in both.
     """
     found, paired = [], False
     for table, identity in IDENTITY.items():
@@ -76,13 +76,13 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
 
 
 def _rows(folder: Path, table: str) -> dict[tuple[Any, ...], Row]:
-    """The rows of a table by their identity."""
+    """Return the rows of a table by identity."""
     machines = {row["machine"]: row for row in _read(folder, "machines")}
     found: dict[tuple[Any, ...], Row] = {}
     for row in _read(folder, table):
         row["options"] = _given(row)
         place = (machines[row["machine"]][column] for column in _OF_MACHINES)
-        # CSV does not tell an empty text from none.
+        # CSV does not distinguish empty text from None.
         key = tuple(None if each == "" else each for each in (*(row[column] for column in IDENTITY[table]), *place))
         if other := found.get(key):
             versions = ", ".join(f"{each['mgg_version']} ({each['commit'] or 'no commit'})" for each in (other, row))
@@ -95,14 +95,14 @@ def _rows(folder: Path, table: str) -> dict[tuple[Any, ...], Row]:
 
 
 def _given(row: Row) -> str:
-    """The options that are not the defaults: a version may have options that another does not know."""
+    """Return the non-default options, because versions may differ in the options they know."""
     usual = json.loads(row.get("defaults") or "{}")
     values = json.loads(row["options"] or "{}")
     return json.dumps({key: value for key, value in values.items() if (key, value) not in usual.items()})
 
 
 def _read(folder: Path, table: str) -> Iterator[Row]:
-    """Rows of a table of a report: of the Parquet file, else of the CSV file."""
+    """Read the rows of a report's table from the Parquet file, or else from the CSV file."""
     columns = schema(table)
     file = folder / f"{table}.parquet"
     try:

@@ -1,4 +1,4 @@
-"""What jobs asked for beside what they used: which requests were far too large or too small, and by how much."""
+"""Requested and used resources of jobs: which requests were far too large or too small, and by how much."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
 from mgg.report.tables.origins import joined
 
-#: The stages of the workflow in their order.
+#: Stages of the workflow in order.
 STAGES = (
     "retrieve", "graph", "describe", "partition", "layout", "tune", "predict", "links", "aggregate", "train", "lookup",
     "report",
 )  # fmt: skip
-#: A request is far too large where no job of its rule used so much of it, and too small where one used more.
+#: A request is far too large if no job of its rule used ``LARGE`` of it, too small if one used more than ``SMALL``.
 LARGE, SMALL = 0.25, 0.9
-#: What the advice leaves free: a request is to be so many times what a job was seen to use.
+#: Headroom of the advice: the request should be this many times the observed use.
 ROOM = 2.0
 FITS, TOO_LARGE, TOO_SMALL, UNKNOWN = "fits", "far too large", "too small", "unknown"
-#: A job passed at a further attempt: records do not say what the first one lacked, if anything.
+#: A job passed on a later attempt; records do not say what the first one lacked.
 AGAIN = "tried again"
 
 
 def stage_place(stage: str) -> tuple[int, str]:
-    """Where a stage stands among the others; one that is not known comes last."""
+    """Return a stage's sort key; unknown stages come last."""
     return (STAGES.index(stage) if stage in STAGES else len(STAGES), stage)
 
 
 class Resource(NamedTuple):
-    """A kind of request: columns of table jobs, its name in a profile, its unit there, the least worth asking for."""
+    """A kind of request: columns of table jobs, its name and unit in a profile, and the smallest useful request."""
 
     name: str
     asked: str
@@ -50,7 +50,7 @@ RESOURCES = (
 
 
 def compute(jobs: Rows) -> Rows:
-    """Rows of table requests from those of table jobs: one a rule and resource that its jobs asked for."""
+    """Compute the rows of table requests from those of table jobs: one per rule and requested resource."""
     rows = []
     for (rule,), found in group(jobs, "rule").items():
         rows += [row for resource in RESOURCES if (row := _row(rule, found, resource))]
@@ -68,7 +68,7 @@ def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
     factor = None
     if verdict in (TOO_LARGE, TOO_SMALL) and share is not None:
         factor = max(ROOM * share, min(1.0, resource.least / most))
-        # A factor that the least request leaves near 1 is no advice.
+        # A factor near 1, due to the smallest useful request, is no advice.
         verdict, factor = (FITS, None) if verdict == TOO_LARGE and factor > ROOM * LARGE else (verdict, factor)
     return {
         "stage": jobs[0]["stage"],
@@ -87,23 +87,23 @@ def _row(rule: str, jobs: Rows, resource: Resource) -> Row | None:
 
 
 def _each(job: Row, column: str, resource: Resource) -> float:
-    """What stands in a column for the whole job; of cores what each rank has of them, as profiles state it."""
+    """Return a column's value for the whole job; for cores the value per rank, as in profiles."""
     return float(job[column]) / (job["ranks"] if resource.name == "cores" else 1)
 
 
 def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -> str:
-    """Of a rule's requests; cores only where a scheduler had reserved them, for elsewhere jobs share them."""
+    """Return the verdict on a rule's requests; on cores only if a scheduler reserved them, else jobs share them."""
     if resource.name == "cores" and not all(job["granted"] for job in known):
         return FITS if known else UNKNOWN
     if share is None:
         return UNKNOWN
-    # What several ranks tell of their memory counts shared pages in each of them: it may exceed what there was.
+    # The memory of several ranks counts shared pages once per rank, so it may exceed the real total.
     exact = [job for job in known if resource.name == "time" or job["ranks"] == 1]
     if resource.name != "cores" and any(job[resource.used] > SMALL * job[resource.asked] for job in exact):
         return TOO_SMALL
     if any(job["attempts"] > 1 for job in jobs):
         return AGAIN
-    # What half of a job's time was not looked at may have been more.
+    # If half of a job's time was unobserved, it may have used more.
     unseen = resource.name != "time" and any(
         not job["seconds"] or 2 * (job["seen"] or 0) < job["seconds"] for job in known
     )
@@ -113,7 +113,7 @@ def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -
 
 
 def parts(jobs: Rows, requests: Rows) -> list[Part]:
-    """What jobs took and what they asked for, by rule; none without jobs."""
+    """Show what jobs used and requested, by rule; empty without jobs."""
     if not jobs:
         return []
     granted = any(job["granted"] for job in jobs)
@@ -130,7 +130,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
 
 
 def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
-    """A line a rule: the time of its jobs, and the most that one used of each resource and what was asked for."""
+    """Return a line per rule: times of its jobs, and the largest use and request of each resource."""
     at = {(row["rule"], row["resource"]): row for row in requests}
     waiting = any(job["waited"] is not None for job in jobs)
     groups = sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0]))
@@ -159,7 +159,7 @@ def _cell(row: Row | None, used: float | None, resource: Resource, granted: bool
 
 
 def _changes(requests: Rows) -> Grid | None:
-    """The requests to change, with the factor and what is then enough for the largest job."""
+    """Return the requests to change, with the factor and the new value that suffices for the largest job."""
     fields = {resource.name: resource for resource in RESOURCES}
     lines = []
     for row in requests:
