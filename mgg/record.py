@@ -1,9 +1,7 @@
 """Records of stages partition, aggregate and train and of the workflow's jobs: the only input of the report.
 
-A partition's folder holds a ``PartitionRecord``. A training run's folder holds a ``TrainRecord`` and one
-``EpochRecord`` per line. Aggregate jobs, ``mgg predict`` and the workflow write JSON lines, one record per line. Each
-line carries its own hash and that of the previous line, and ``run.json`` the hashes of its folder's files, so readers
-notice any change (docs/format.md).
+A partition's folder holds a ``PartitionRecord``, a training run's folder a ``TrainRecord`` and a line per epoch; other
+commands write JSON lines, a record per line. Hashes reveal any change (docs/format.md).
 """
 
 from __future__ import annotations

@@ -6,13 +6,11 @@ use NCCL (nccl.py). All-reduces go through symmetric memory on one host and thro
 order all of these. MPI starts the PEs and carries control data, which is in host memory.
 
 Every wait ends. The host polls instead of blocking in CUDA, and raises a PeError after the time limit. A thread also
-watches the stream and ends the job if the host blocks after all (full launch queue, synchronizing call). nvshmem4py
-holds the interpreter while NVSHMEM allocates, frees and finalizes. These calls wait for all PEs, so a native thread
-watches them.
+watches the stream and ends the job if the host blocks after all (full launch queue, synchronizing call). A native
+thread watches allocations, frees and the end of NVSHMEM: nvshmem4py holds the interpreter while they wait for all PEs.
 
-If the user allows it (``shares_gpus``), PEs share the GPUs of their host, for example to try several PEs on one GPU.
-Results do not change, but times do, and NCCL then moves data over the network. The processes take turns on the GPU,
-so kernels may wait for each other. Under CUDA MPS the processes run concurrently, and NVSHMEM can wait for signals.
+PEs may share GPUs if the user allows it (``shares_gpus``). Results do not change, but times do, and NCCL then uses the
+network. The processes take turns on a GPU; under CUDA MPS they run at once, and NVSHMEM can wait for signals.
 """
 
 from __future__ import annotations

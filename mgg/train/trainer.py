@@ -49,10 +49,8 @@ class Trainer:
     Attributes:
         weights: float32 arrays by name on the PE's device, the same on every PE.
         state: running statistics of batch normalization by name, float64 on the device, the same on every PE.
-        adam: the optimizer.
+        adam, metric, technique: the optimizer; names of the metric and of the aggregation technique.
         settings: the hyperparameters, with data-dependent defaults filled in.
-        metric: name of the metric that scores are in.
-        technique: name of the aggregation technique.
         need: predicted memory of the training on this PE.
         activations: mode (recompute or host) by name of the stages that do not keep their activations.
         searching: a search varies the technique's settings, so epochs are not captured for resubmission.
@@ -94,8 +92,7 @@ class Trainer:
             fused: fuse the passes over arcs. If false, vertex programs make one pass over arcs per value
                 (``units.schedule``), and the model must have some.
             saves: rank 0 will write checkpoints, whose copies count towards the memory needed.
-            activations: handling of the activations for the backward pass: ``keep``, ``recompute``, ``host``
-                (see ``mgg.model.activations``), or ``auto``: keep all if they fit, else the cheapest way that does.
+            activations: ``keep``, ``recompute`` or ``host`` (``mgg.model.activations``); ``auto``: the fastest that fits.
             memory_per_pe: limit on the predicted bytes per PE; None: the free memory.
         """
         self._timeline = world.timeline() if phases else None
