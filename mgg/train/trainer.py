@@ -92,7 +92,7 @@ class Trainer:
             fused: fuse the passes over arcs. If false, vertex programs make one pass over arcs per value
                 (``units.schedule``), and the model must have some.
             saves: rank 0 will write checkpoints, whose copies count towards the memory needed.
-            activations: ``keep``, ``recompute`` or ``host`` (``mgg.model.activations``); ``auto``: the fastest that fits.
+            activations: ``keep``, ``recompute`` or ``host`` (``mgg.model.activations``); ``auto``: the fastest fit.
             memory_per_pe: limit on the predicted bytes per PE; None: the free memory.
         """
         self._timeline = world.timeline() if phases else None
