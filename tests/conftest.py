@@ -1,7 +1,9 @@
 """What holds for every test."""
 
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 # What a shell puts in the background ignores Ctrl-C, and children inherit that: tests send it to theirs.
@@ -13,3 +15,19 @@ settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
 
 pytest_plugins = ["support.tiers"]
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """Runs ``mgg`` with arguments; its exit code."""
+    from mgg.cli import group
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mgg", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            group.run()
+        return ended.value.code
+
+    return run

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import signal
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from mgg.aggregate import auto
 from mgg.aggregate.predict import Question, changed, predict
 from mgg.backend import simulated
 from mgg.backend.emulated import emulating
-from mgg.cli import group
 from mgg.config import validate
 from mgg.cost import machines
 from mgg.cost.machines import H200
@@ -41,20 +38,6 @@ def folder(tmp_path_factory):
         )
         layout.build(made / "graph", made / f"split-{members}", made / f"layout-{members}")
     return made
-
-
-@pytest.fixture
-def ends(monkeypatch):
-    """Runs ``mgg`` with arguments; its exit code."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mgg", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            group.run()
-        return ended.value.code
-
-    return run
 
 
 @pytest.mark.slow

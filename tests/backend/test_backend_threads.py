@@ -1,8 +1,6 @@
 """``--threads``: the bits of one thread, records that tell, and one line where cores are lacking."""
 
 import os
-import signal
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from support.graphs import make_layout, random_csr
 
 from mgg.backend.machine import cores
-from mgg.cli import group
 from mgg.errors import InputError
 from mgg.record import AggregateRecord, read_lines, read_run
 
@@ -70,20 +67,6 @@ def folder(tmp_path_factory):
         "splits": (np.arange(300) % 3 + 1).astype(np.uint8),
     }
     return make_layout(tmp_path_factory.mktemp("threads"), csr, 1, **data)
-
-
-@pytest.fixture
-def ends(monkeypatch):
-    """Runs ``mgg`` with arguments; its exit code."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mgg", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            group.run()
-        return ended.value.code
-
-    return run
 
 
 @pytest.mark.slow
