@@ -84,7 +84,8 @@ class MpiWorld(HostArrays):
         self._host: MPI.Intracomm = host if shared_memory else comm.Split(self.rank)  # type: ignore[assignment]
         self._windows: list[_Windows] = []
         self._sends: list[MPI.Request] = []
-        self._puts: list[tuple[MPI.Win, int, np.ndarray]] = []  # unfinished puts: window, target, source array
+        #: Unfinished puts: window, target, request, source array.
+        self._puts: list[tuple[MPI.Win, int, MPI.Request, np.ndarray]] = []
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
         self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
@@ -177,9 +178,9 @@ class MpiWorld(HostArrays):
             kind = _mpi_type(out)
             row = kind.Create_contiguous(out.shape[1])
             chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
-            with self._asking(pe):
-                source.handle.remote.Get([out, out.size, kind], pe, (0, 1, chosen))
-                source.handle.remote.Flush(pe)
+            window = source.handle.remote
+            self.wait(window.Rget([out, out.size, kind], pe, (0, 1, chosen)), f"rows of PE {pe}")
+            window.Flush(pe)
             chosen.Free()
             row.Free()
         if pe != self.rank:
@@ -191,31 +192,25 @@ class MpiWorld(HostArrays):
             target.peers[pe][first : first + len(values)] = values
         elif len(values):
             kind, at = _mpi_type(values), first * values.shape[1] * values.itemsize
-            with self._asking(pe):
-                target.handle.remote.Put([values, values.size, kind], pe, (at, values.size, kind))
-            self._puts.append((target.handle.remote, pe, values))
+            window = target.handle.remote
+            request = window.Rput([values, values.size, kind], pe, (at, values.size, kind))
+            self._puts.append((window, pe, request, values))
         if pe != self.rank:
             self.counters.add("put", values.nbytes)
 
     def _complete(self) -> None:
-        """Wait until all puts have arrived."""
-        while self._puts:
-            window, pe, _ = self._puts[0]
-            with self._asking(pe):
-                window.Flush(pe)
-            self._puts = [each for each in self._puts if each[:2] != (window, pe)]
+        """Wait until all puts have arrived.
 
-    @contextmanager
-    def _asking(self, pe: int) -> Iterator[None]:
-        """Mark a block that depends on PE ``pe``, so that the watch blames that PE for a stall inside."""
-        watch = self._watch
-        if watch is not None:
-            watch.asked = pe
-        try:
-            yield
-        finally:
-            if watch is not None:
-                watch.asked = None
+        Flush waits without a limit and without leaving the core to the target, which may need it to take the rows. So
+        this polls first: a put's request tells when the rows have left, a byte read after it when the target answers.
+        """
+        for _, pe, request, _ in self._puts:
+            self.wait(request, f"PE {pe} to take rows")
+        while self._puts:
+            window, pe, *_ = self._puts[0]
+            self.wait(window.Rget([bytearray(1), 1, MPI.BYTE], pe), f"PE {pe} to take rows")
+            window.Flush(pe)
+            self._puts = [each for each in self._puts if each[:2] != (window, pe)]
 
     def signal(self, pe: int) -> None:
         """Signal PE ``pe``."""

@@ -73,4 +73,10 @@ def check_shared_memory() -> None:
 
 check_shared_memory()
 with _limited():
+    import mpi4py
+
+    # Waits inside MPICH sleep instead of calling sched_yield, see watchdog.polling. Those of one-sided operations only
+    # do so below the thread level "multiple"; one thread at a time calls MPI here.
+    os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
+    mpi4py.rc.thread_level = "serialized"
     from mpi4py import MPI

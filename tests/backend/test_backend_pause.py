@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 from support.ranks import _command, changed_environment
@@ -94,3 +95,39 @@ def test_who_speaks_is_said_once(message, said, monkeypatch, capsys):
     monkeypatch.setattr("mgg.backend.abort_job", lambda code: None)
     group._fail(message, 6, everywhere=False)
     assert capsys.readouterr().err == f"{said}\n"
+
+
+def test_a_wait_yields_only_at_first_and_sleeps_longer_the_longer_it_lasts(monkeypatch: pytest.MonkeyPatch):
+    """Yields without end, beside sleeps as short as the kernel allows, starve other sessions' processes."""
+    clock, yields, naps = [0.0], [], []
+
+    def passes(seconds: float, record: list[float]) -> None:
+        record.append(clock[0])
+        clock[0] += seconds
+
+    monkeypatch.setattr(waits, "awake", waits.Awake(lambda: clock[0]))
+    monkeypatch.setattr(waits.os, "sched_yield", lambda: passes(1e-4, yields))
+    monkeypatch.setattr(waits.time, "sleep", lambda seconds: passes(seconds, naps))
+    waits.poll(lambda: clock[0] > 1, lambda waited: None)
+    assert 0 < len(yields) <= 21 and max(yields) < waits.PATIENCE
+    lengths = [after - before for before, after in pairwise([*naps, clock[0]])]
+    assert max(lengths) == pytest.approx(waits.LONGEST_NAP)
+    assert lengths[0] == pytest.approx(waits.NAP_SHARE * waits.PATIENCE, rel=0.1)
+    assert len(naps) < 1.2 / waits.LONGEST_NAP
+
+
+@pytest.mark.mpi
+def test_mpi_itself_sleeps_in_its_waits():
+    """Otherwise MPICH's collectives and one-sided operations call sched_yield in a loop."""
+    code = (
+        "import os, resource, time\nfrom mgg.backend.mpi_start import MPI\n"
+        "assert MPI.Query_thread() == MPI.THREAD_SERIALIZED and os.environ['MPIR_CVAR_ENABLE_HEAVY_YIELD'] == '1'\n"
+        "world = MPI.COMM_WORLD\nworld.Barrier()\n"
+        "if world.rank:\n    time.sleep(0.5)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw\nworld.Barrier()\n"
+        "slept = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before\n"
+        "assert world.rank or slept > 20, slept\n"
+    )
+    command = _command(2, ["-c", code])
+    done = subprocess.run(command, env=changed_environment({}), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

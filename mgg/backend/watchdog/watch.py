@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from mgg.backend.api import name_pes
 from mgg.backend.watchdog.deadman import Deadman
 from mgg.backend.watchdog.rank_status import Arrivals
 from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
@@ -27,14 +26,12 @@ class Watch:
 
     Attributes:
         work: seconds that this PE may work without progress; None: no limit.
-        asked: the PE of another host whose memory this PE reads or writes now.
     """
 
     def __init__(self, arrivals: Arrivals, rank: int, seconds: float, end: Callable[[str], None]):
         self.seconds, self._end = seconds, end
         self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
         self.work: float | None = None
-        self.asked: int | None = None
         self._stalls, self._progress = Stalls(), Stalls()
         self._period = min(1.0, seconds / 10)
         # Made here, not in the new thread: the watched thread could block Python before that thread runs.
@@ -72,15 +69,8 @@ class Watch:
             if self._rank in self._stalls.longer_than(self.seconds):
                 self._end(unmoved(mine, self._arrivals.places(), self.seconds))
             elif work is not None and self._progress.longer_than(work + _GPU_WORD):
-                self._end(self._no_further(work))
+                self._end(no_further(mine, self._arrivals.places(), work))
         self._deadman.close()
 
     def _last_word(self, place: str) -> str:
         return f"mgg: {seized([self._rank], {self._rank: place}, self.seconds)}"
-
-    def _no_further(self, seconds: float) -> str:
-        places, asked = self._arrivals.places(), self.asked
-        if asked is None:
-            return no_further([self._rank], places, seconds)
-        # One-sided MPI operations may need the other rank, and wait for it without a time limit.
-        return f"{name_pes([asked])} has not let {name_pes([self._rank], places)} have its rows for {seconds:g} s"
