@@ -1,24 +1,25 @@
-// Technique cola's remote part in one launch (CoLa, ICS'25, algorithm 1, from line 12 on): a warp takes columns, fetches
-// the row of each once from the PE that holds it, keeps it in shared memory, the paper's scratchpad, and adds it to every
-// row of C that has an arc there. The rows of the next columns are on their way meanwhile.
+// The remote part of technique cola in one launch (CoLa, ICS'25, algorithm 1, from line 12 on). A warp takes columns.
+// It fetches the row of each column once from the PE that holds it, keeps it in shared memory (the paper's scratchpad),
+// and adds it to every row of C that has an arc there. Meanwhile the rows of the next columns are on their way.
 //
-// Columns of very many arcs are not one warp's: the first blocks only copy their rows, for columns.cu to spread.
+// Columns of very many arcs do not go to one warp: the first blocks only copy their rows, which columns.cu then
+// spreads.
 #include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
-// Warps a block: few, so that a block's place is free again soon after its first warp is done.
+// Warps per block: few, so that a block's place is free again soon after its first warp is done.
 #ifndef MGG_COLA_WARPS
 #define MGG_COLA_WARPS 4
 #endif
-// Bytes of rows that a warp has on their way, and as many that it spreads.
+// Bytes of rows that a warp has on their way. It holds as many again, which it spreads.
 #ifndef MGG_COLA_STAGE
 #define MGG_COLA_STAGE 2048
 #endif
 constexpr int kWarps = MGG_COLA_WARPS;
 
-// A CSC in the order of the work (mgg/kernel/cola.py).
+// A CSC matrix in the order of the work (mgg/kernel/cola.py).
 struct Columns {
     const int2 *tasks;                  // first column, number of columns (1..32)
     int count;                          // of tasks
@@ -38,7 +39,7 @@ struct Holders {
     }
 };
 
-// The rows of a task's columns, a batch of ROWS after the other, in the shared memory of one warp.
+// The rows of a task's columns in the shared memory of one warp, in batches of ROWS.
 template <int LANES, int VEC>
 struct Stage {
     static constexpr int WIDTH = LANES * VEC, GROUPS = 32 / LANES, FIT = MGG_COLA_STAGE / (4 * WIDTH);
@@ -50,12 +51,12 @@ struct Stage {
     float *rows;
     const Tile<LANES, VEC> &tile;
 
-    // Where the row of column `column` of the task begins: batches take turns in the buffers.
+    // Where the row of the task's column `column` begins. Batches take turns in the buffers.
     __device__ __forceinline__ int offset(int column) const { return (column & (BUFFERS * ROWS - 1)) * WIDTH; }
-    // What this lane has of every row.
+    // This lane's part of every row.
     __device__ __forceinline__ float *mine() const { return rows + tile.lane % LANES * VEC; }
 
-    // Start to fetch a batch. Lane i has the address of the row of column i; the task has `count`.
+    // Start to fetch a batch. Lane i holds the address of the row of column i; the task has `count` columns.
     __device__ __forceinline__ void fetch(int batch, const float *row, int count) const {
         const unsigned long long address = reinterpret_cast<unsigned long long>(row);
 #pragma unroll
@@ -67,7 +68,7 @@ struct Stage {
     }
 };
 
-// acc[rows[k]] += weights[k] * (row of column j) for the arcs k of the columns j of one task.
+// acc[rows[k]] += weights[k] * (row of column j) for the arcs k of all columns j of one task.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spread_task(
     const Columns &work, int task, const Holders &holders, const Stage<LANES, VEC> &stage, float *acc, int acc_stride
@@ -79,7 +80,7 @@ __device__ __forceinline__ void spread_task(
     const int lane = tile.lane;
     const float *mine = stage.mine();
 
-    // Lane i keeps where column i begins and where its row is; lanes behind the last column, where the arcs end.
+    // Lane i holds where column i begins and where its row is. Lanes behind the last column hold where the arcs end.
     const int2 columns = work.tasks[task];
     const int first = columns.x, count = columns.y, own = first + min(lane, count - 1);
     const long long first_arc = work.begin[first];
@@ -108,7 +109,7 @@ __device__ __forceinline__ void spread_task(
 #pragma unroll
                 for (int step = ROWS / 2; step > 0; step /= 2)
                     if (__shfl_sync(kAll, begin, column + step) <= k + 32 * i + lane) column += step;
-                // Worked out once an arc, by its lane: where its row of B and its row of C are.
+                // Each lane computes once, for its arc, where the row of B and the row of C are.
                 const int of = stage.offset(column);
                 const long long to = static_cast<long long>(arcs.index[i]) * acc_stride;
 #pragma unroll 4
@@ -129,11 +130,11 @@ __device__ __forceinline__ void spread_task(
             arcs = next;
             k += n;
         }
-        __syncwarp();  // before the batch after the next takes the place of this one
+        __syncwarp();  // before the batch after the next overwrites this one
     }
 }
 
-// out[i] = the row of sources[i] for i < count; four rows a group in flight.
+// out[i] = the row of sources[i] for i < count, with four rows per group in flight.
 template <int LANES, int VEC>
 __device__ __forceinline__ void copy_rows(
     const unsigned long long *sources, int count, int block, int blocks, const Holders &holders, float *out, int stride,
@@ -154,8 +155,8 @@ __device__ __forceinline__ void copy_rows(
     }
 }
 
-// The first `hub_blocks` blocks copy the rows of columns hub_first .. hub_first + hub_count, the others spread a task a
-// warp. acc starts as the caller left it.
+// The first `hub_blocks` blocks copy the rows of columns hub_first .. hub_first + hub_count. The others spread one task
+// per warp. Sums are added to what `acc` holds.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spread_columns(
     const Columns &work, const Holders &holders, float *acc, int acc_stride, int hub_blocks, int hub_first, int hub_count,

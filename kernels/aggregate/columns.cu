@@ -1,11 +1,12 @@
-// Column-wise SpMM (CoLa algorithm 1): each row of B is read once and added to every row of C that needs it.
+// Column-wise SpMM (CoLa, algorithm 1): each row of B is read once and added to every row of C that needs it.
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
-constexpr int kSegment = 128;  // arcs a warp, whatever their columns: a column of any length is shared out
+constexpr int kSegment = 128;  // arcs per warp, whatever their columns, so that a column of any length is divided
 
-// The column of arc `arc`: the last j with pointer[j] <= arc. A warp searches 32-ary; pointer[0] <= arc < pointer[count].
+// The column of arc `arc`: the last j with pointer[j] <= arc. The warp searches 32-ary; pointer[0] <= arc <
+// pointer[count].
 __device__ __forceinline__ long long column_of(const long long *pointer, long long count, long long arc, int lane) {
     long long low = 0, high = count;  // pointer[low] <= arc < pointer[high]
     while (high - low > 1) {
@@ -19,7 +20,8 @@ __device__ __forceinline__ long long column_of(const long long *pointer, long lo
     return low;
 }
 
-// acc[rows[k]] += weights[k] * b[j] for the arcs k of column j; rows[0] is arc pointer[0]. acc starts as the caller left it.
+// acc[rows[k]] += weights[k] * b[j] for the arcs k of column j. rows[0] belongs to arc pointer[0]. Sums are added to
+// what `acc` holds.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spmm_columns(
     const long long *__restrict__ pointer, long long column_count, const Index *__restrict__ rows,

@@ -1,9 +1,10 @@
-// Rows copied to consecutive rows, from this PE's memory or from a peer's (CoLa 3.1: each needed row crosses once).
+// Copies rows to consecutive rows, from this PE's memory or a peer's (CoLa 3.1: each needed row crosses once).
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
-// out[i] = source[rows[i]] for i < count, as it is in memory. LANES lanes a row, four rows a group in flight; any grid.
+// out[i] = source[rows[i]] for i < count, in the memory format. LANES lanes per row, four rows per group in flight; any
+// grid.
 template <int LANES, int VEC>
 __device__ __forceinline__ void gather_rows(
     const Element *__restrict__ source, int source_stride, const Index *__restrict__ rows, long long count,

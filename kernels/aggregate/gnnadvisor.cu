@@ -1,16 +1,18 @@
-// GNNAdvisor's kernel (OSDI'21, sections 4 and 5.2): the arcs of a row fall into groups of `ngs`, a group is `workers` threads',
-// each of which sums every workers-th vector of columns; with a leader the groups of a row within a block come together in
-// shared memory, and the first of them alone writes their sum (algorithm 1).
+// GNNAdvisor's kernel (OSDI'21, sections 4 and 5.2). The arcs of a row fall into groups of `ngs`. A group has `workers`
+// threads, each of which sums every workers-th vector of columns. With a leader, the groups of a row within a block
+// combine in shared memory, and the first of them alone writes their sum (algorithm 1).
 //
-// Threads map to groups by `lanes`: 32 gives each group a warp (figure 6b), `workers` packs groups one behind the other,
-// across warps (figure 6a). The block's shared memory is a row of `tile` floats a group, equation 5 with the tile in place of
-// Dim. What a group or leader has goes to C by atomics, or, the same bits every time, to C where it is the whole of the row
-// and else to `partial`, whose rows spmm_rows_combine (rows.cu) adds up in order.
+// `lanes` maps threads to groups: 32 gives each group a warp (figure 6b), `workers` packs groups one behind the other,
+// across warps (figure 6a). The block's shared memory holds a row of `tile` floats per group: equation 5 with the tile
+// in place of Dim. A group or leader adds its result to C by atomics. Alternatively, for the same bits every time, it
+// stores the result to C where that is the whole row, and otherwise to `partial`, whose rows spmm_rows_combine
+// (rows.cu) adds up in order.
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
-// Arcs first .. last, this thread's VEC columns from `column` on: loads of 8 arcs are in flight, their sum is a tree.
+// The sum of arcs first .. last in this thread's VEC columns from `column` on. Loads of 8 arcs are in flight; their sum
+// is a tree.
 template <int VEC, bool WEIGHTED>
 __device__ __forceinline__ Pack<VEC> group_sum(
     const Index *__restrict__ indices, const float *__restrict__ weights, long long first, long long last,
@@ -43,8 +45,8 @@ __device__ __forceinline__ Pack<VEC> group_sum(
     return sum;
 }
 
-// Group g is arcs starts[g] .. starts[g + 1] of row targets[g]. What has the group of a row to write goes to row to[g] of C,
-// or of `partial` where that is negative: ~to[g].
+// Group g is arcs starts[g] .. starts[g + 1] of row targets[g]. If the group writes a result, it goes to row to[g] of
+// C, or to row ~to[g] of `partial` where to[g] is negative.
 template <int VEC, bool WEIGHTED>
 __device__ __forceinline__ void gnnadvisor(
     const int *__restrict__ targets, const int *__restrict__ to, const long long *__restrict__ starts, long long groups,

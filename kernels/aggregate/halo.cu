@@ -1,6 +1,6 @@
-// The sums of technique halo, beside its transfer (kernels/aggregate/pull.cu): local arcs first, then what needs a chunk of
-// the halo as soon as that has arrived. No float atomics, and every sum has a fixed order, so the bits are the same every
-// time.
+// The sums of technique halo, which run beside its transfer (kernels/aggregate/pull.cu). Local arcs come first. Then
+// each part that needs a chunk of the halo follows as soon as that chunk has arrived. There are no float atomics and
+// every sum has a fixed order, so the bits are the same every time.
 //
 // Local rows and halo are one matrix: rows from its middle on are the halo. Work that needs no remote row comes first
 // (mgg/kernel/halo.py).
@@ -24,17 +24,17 @@ struct Deal {
     int early, late;    // blocks of tasks of each kind
 };
 
-// What has come of the halo.
+// How much of the halo has arrived.
 struct Arrivals {
-    const int *arrived;        // by chunk: warps that are done with it, over all products
-    int warps;                 // that pull; 0: all of the halo is there
-    const unsigned *product;   // number of this one, which the pull beside it has told before this began
+    const int *arrived;        // per chunk: warps that are done with it, over all products
+    int warps;                 // number of warps that pull; 0: all of the halo is there
+    const unsigned *product;   // number of this product; the pull beside it has set it before this launch began
 
-    // What a counter stands at once its chunk is there; it wraps around.
+    // The value of a chunk's counter once the chunk is there; it wraps around.
     __device__ int after() const { return static_cast<int>(get_number(product) * warps); }
 };
 
-// The sums of a block of tasks, once what they need has arrived.
+// Compute the sums of a block of tasks, once what they need has arrived.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void sum_block(
     const Pieces &work, const Deal &deal, const Arrivals &arrivals, const Element *b, int b_stride, float *c, int c_stride,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void sum_block(
         }
     };
     work_off<LANES, VEC, WEIGHTED>(work, first, last, threadIdx.x / 32, &upcoming, b, b_stride, tile, keep);
-    // What follows this launch follows the pull, too.
+    // Whatever follows this launch must follow the pull, too.
     if (blockIdx.x == gridDim.x - 1) wait_for_launch_before();
 }
 

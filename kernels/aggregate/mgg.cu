@@ -1,11 +1,16 @@
-// The MGG kernel (OSDI'23, sections 4 and 5): a warp owns up to `distance` pairs of a local and a remote neighbor partition;
-// the rows of a remote one are on their way to shared memory while the warp sums the local one.
+// The MGG kernel (OSDI'23, sections 4 and 5). A warp owns up to `distance` pairs of a local and a remote neighbor
+// partition. While it sums the local one, the rows of the remote one are on their way to shared memory.
 //
-// MGG_PRIMITIVE chooses how remote rows are fetched: 0 loads through peer pointers (cp.async), and with NVSHMEM
-// (MGG_NVSHMEM) 1 a get by a warp, 2 by a thread, 3 by the whole block. With MGG_MERGE (and 0) a block first fetches every
-// row that its arcs need, once (5.1), to memory of this GPU, where the pipeline finds them as if another PE had them.
-// Shared memory, floats: for each warp the running sums of its local and of its remote row, then `stage_rows` fetched rows.
-// Four loads a lane, so that 80 registers are enough and 24 warps fit a multiprocessor: partitions are short.
+// MGG_PRIMITIVE chooses how remote rows are fetched. 0: loads through peer pointers (cp.async). With NVSHMEM
+// (MGG_NVSHMEM), 1: a get by a warp; 2: by a thread; 3: by the whole block. With MGG_MERGE (and 0), a block first
+// fetches every row that its arcs need, once (5.1), to memory of this GPU, where the pipeline finds it as if another PE
+// had it.
+//
+// Shared memory, in floats: the running sums of the local and the remote row of every warp, then `stage_rows` fetched
+// rows of every warp.
+//
+// Four loads in flight per lane are enough, since partitions are short. So 80 registers suffice and 24 warps fit a
+// multiprocessor.
 #ifndef MGG_UNROLL
 #define MGG_UNROLL 4
 #endif
@@ -37,7 +42,7 @@ __device__ __forceinline__ long long row_of(unsigned long long source) {
     return static_cast<long long>(source & ((1ull << kPeShift) - 1));
 }
 
-// Where B is: this PE's copy (the symmetric address), the peers' copies, and the layout of all of them.
+// Where B is: this PE's copy (the symmetric address), the peers' copies, and the layout that all of them have.
 struct Embeddings {
     const float *own;
     const float *const *peers;
@@ -70,12 +75,12 @@ struct Running {
 };
 
 #if MGG_PRIMITIVE == 3
-constexpr int kMaxWarps = 16;  // a block
+constexpr int kMaxWarps = 16;  // per block
 __shared__ long long request_first[kMaxWarps];
 __shared__ int request_count[kMaxWarps];
 #endif
 
-// Start to fetch the rows of `count` remote arcs from `first` on; collective over the warp, over the block for kBlock.
+// Start to fetch the rows of `count` remote arcs from `first` on. Collective over the warp; over the block for kBlock.
 template <int LANES, int VEC>
 __device__ __forceinline__ void fetch(
     float *stage, int stage_size, const unsigned long long *sources, long long first, int count, const Embeddings &b,
@@ -124,7 +129,7 @@ __device__ __forceinline__ void fetch(
 #endif
 }
 
-// Wait for what `fetch` started; after it every lane of the warp sees the rows.
+// Wait for what `fetch` started. Afterwards every lane of the warp sees the rows.
 __device__ __forceinline__ void arrive() {
     if constexpr (kPrimitive == kDirect) wait_copies();
 #if MGG_PRIMITIVE != 0
@@ -161,14 +166,15 @@ struct Partitions {
     long long count;
 };
 
-// What a block asks of other PEs once (MGG_MERGE), however many of its arcs need it; no rows: each arc asks for its own.
+// What a block fetches from other PEs once (MGG_MERGE), however many of its arcs need it. If `rows` is null, each arc
+// fetches its own row.
 struct Requests {
     const unsigned long long *sources;  // of all blocks
-    const long long *first;             // of each block, then their number
-    float *rows;                        // where they go, as far apart as those of B; sources of arcs point there
+    const long long *first;             // first request of each block, then the number of all
+    float *rows;                        // destination, with the stride of B; the sources of arcs point there
 };
 
-// Fetch what this block asks for, four rows a group in flight; whole blocks call it.
+// Fetch what this block requests, with four rows per group in flight. All threads of the block call it.
 template <int LANES, int VEC>
 __device__ __forceinline__ void fetch_once(const Requests &requests, const Embeddings &b, const Tile<LANES, VEC> &tile) {
     constexpr int GROUPS = 32 / LANES, UNROLL = 4;
@@ -213,8 +219,8 @@ __device__ __forceinline__ void aggregate(
     if (requests.rows) fetch_once(requests, b, tile);
 #endif
 
-    // This warp's partitions. Interleaved, both kinds are spread over all warps in equal shares, so that no multiprocessor
-    // gets remote work alone; otherwise local partitions come first, then remote ones.
+    // This warp's partitions. Interleaved: all warps get equal shares of both kinds, so that no multiprocessor gets
+    // remote work alone. Otherwise local partitions come first, then remote ones.
     const long long me = static_cast<long long>(blockIdx.x) * warps + warp;
     long long l0, l1, r0, r1;
     if (interleave) {
@@ -230,7 +236,7 @@ __device__ __forceinline__ void aggregate(
     }
     const int local_count = static_cast<int>(l1 - l0), remote_count = static_cast<int>(r1 - r0);
 
-    // Lane i keeps partition i of each kind; distance is at most 32.
+    // Lane i holds partition i of each kind; distance is at most 32.
     long long local_to = -1, local_start = 0, local_stop = 0, remote_to = -1, remote_start = 0, remote_stop = 0;
     if (lane < local_count)
         local_to = local.rows[l0 + lane], local_start = local.starts[l0 + lane], local_stop = local.stops[l0 + lane];
@@ -322,7 +328,7 @@ __device__ __forceinline__ void aggregate(
 #define MGG_INSTANCE(lanes, vec)                           \
     MGG_MGG(mgg_##lanes##_##vec, lanes, vec, false)        \
     MGG_MGG(mgg_##lanes##_##vec##_weighted, lanes, vec, true)
-// Narrow rows leave lanes idle rather than make instances: linking with NVSHMEM takes long.
+// Narrow rows leave lanes idle, which saves instances: linking with NVSHMEM takes long.
 #define MGG_WIDE(vec) MGG_INSTANCE(4, vec) MGG_INSTANCE(8, vec) MGG_INSTANCE(16, vec) MGG_INSTANCE(32, vec)
 MGG_WIDE(1)
 MGG_WIDE(2)

@@ -1,13 +1,14 @@
-// Row-wise SpMM where a row of B is short, eight loads or fewer (technique local), without float atomics: the same bits
-// every time. A warp sums several rows of like length side by side (mgg/bundles.cuh); the parts of long rows are added up
-// by spmm_rows_combine of rows.cu.
+// Row-wise SpMM for short rows of B, eight loads or fewer (technique local), without float atomics: the same bits every
+// time. A warp sums several rows of similar length side by side (mgg/bundles.cuh). spmm_rows_combine of rows.cu adds up
+// the parts of long rows.
 #include "mgg/bundles.cuh"
 
 namespace mgg {
 
-// Loads in flight a lane and threads of a block, by the bytes of a row: one block a multiprocessor, whose warps find in
-// L1 what others of them have read, with as many registers as it leaves without spills. A lane that has a row to itself,
-// or half of one and half its weights, holds many arcs, too, and has fewer loads; 64-bit ids take twice the registers.
+// Loads in flight per lane and threads per block, by the bytes of a row. A multiprocessor has one block, whose warps
+// find in L1 what its other warps have read. Threads get as many registers as that block leaves, without spills. A lane
+// that has a row to itself, or half of one and half its weights, also holds many arcs, so it has fewer loads in flight.
+// 64-bit ids take twice the registers.
 template <int LANES, int VEC>
 constexpr bool kWide = LANES * VEC * sizeof(Element) > 64;
 #ifdef MGG_NARROW_THREADS
@@ -30,7 +31,7 @@ __device__ __forceinline__ void spmm_narrow(
     int tiles, int accumulate
 ) {
     __shared__ int upcoming;
-    // Tiles of the same arcs run side by side: of these the second finds in L2 what the first has read.
+    // Tiles of the same arcs run side by side, so that the second finds in L2 what the first has read.
     const int block = blockIdx.x / tiles, first = blocks[block], last = blocks[block + 1];
     const Tile<LANES, VEC> tile(0, blockIdx.x % tiles, columns);
     work.indices += begin[block];

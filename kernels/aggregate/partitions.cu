@@ -1,4 +1,4 @@
-// One warp a neighbor partition (MGG 4.1), added to its row with atomics.
+// One warp per neighbor partition (MGG 4.1), whose sum is added to its row by atomics.
 #include "mgg/warp.cuh"
 
 namespace mgg {

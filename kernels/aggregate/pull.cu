@@ -1,13 +1,14 @@
-// The transfer of technique halo, beside its sums (kernels/aggregate/halo.cu): each needed remote row is pulled once, in
-// the order of first use, chunk by chunk. A block of 64 threads and at most 32 registers each fits a multiprocessor
-// beside the blocks that sum and takes none of their places; what is under way lies in shared memory, so that so few
-// threads fill the wire.
+// The transfer of technique halo, which runs beside its sums (kernels/aggregate/halo.cu). Each needed remote row is
+// pulled once, in the order of first use, chunk by chunk. A block has 64 threads of at most 32 registers each, so that
+// it fits a multiprocessor beside the blocks that sum and takes none of their places. Rows on their way lie in shared
+// memory, so that so few threads fill the wire.
 //
-// PEs tell each other through flags when their rows may be read and when they have been read: no barrier is needed.
+// PEs tell each other through flags when their rows may be read and when they have been read, so no barrier is needed.
 //
-// Sums that wait for rows hold their places meanwhile, and a multiprocessor may not take a block in beside them: it would
-// have to change how it divides its L1. So no sum may start before every block that pulls has: they are a launch that
-// depends on the blocks of this one, or, before sm_90, those that wait come after it.
+// Sums that wait for rows hold their places meanwhile, and a multiprocessor may not accept a block beside them, because
+// it would have to change how it divides its L1. So no sum may start before every block that pulls has started. To
+// ensure that, the sums are a launch that depends on the blocks of this one; before sm_90, the sums that wait come
+// after it.
 #include "mgg/async.cuh"
 #include "mgg/dependents.cuh"
 #include "mgg/warp.cuh"
@@ -19,24 +20,24 @@ namespace mgg {
 #endif
 constexpr int kThreads = 64, kLoads = MGG_PULL_LOADS;
 
-// The PEs of the job. Flags hold the number of the product, which grows: nobody resets them.
+// The PEs of the job. Flags hold the number of the product. It only grows, so nobody resets them.
 struct Peers {
     const Element *const *rows;  // each PE's matrix
-    int *const *flags;           // each PE's flags: [P] its rows may be read, by reader; [P] a reader has read them
+    int *const *flags;           // of each PE: [P] by owner, its rows may be read; [P] by reader, it has read them
     int rank, size;              // size 0: rows are there before the launch and stay until all launches are done
 };
 
 // What to pull.
 struct Pull {
     const unsigned long long *sources;  // owner << 48 | row, in the order of the halo
-    int count, chunk;                   // rows; rows of a chunk, a multiple of 32
-    int *arrived;                       // over all products: by chunk, warps done with it; warps done; blocks started
+    int count, chunk;                   // rows; rows per chunk, a multiple of 32
+    int *arrived;                       // over all products: per chunk, warps done with it; warps done; blocks started
 
     __device__ int chunks() const { return (count + chunk - 1) / chunk; }
 };
 
-// A warp's share of the halo: runs of 32 rows, dealt to the warps in turn. A step is 32 / LANES rows of a run, LANES lanes
-// a row, and LANES * VEC of their columns; a lane's part of kLoads steps is under way at once.
+// A warp's share of the halo: runs of 32 rows, dealt to the warps in turn. A step is 32 / LANES rows of a run, with
+// LANES lanes per row, and LANES * VEC of their columns. A lane has its part of kLoads steps under way at once.
 template <int LANES, int VEC>
 struct Share {
     static constexpr int GROUPS = 32 / LANES, BYTES = VEC * sizeof(Element), WORDS = BYTES < 4 ? 1 : BYTES / 4;
@@ -47,7 +48,7 @@ struct Share {
     long long halo_first;
     unsigned (*slots)[kThreads][WORDS];
 
-    // Where a step is: the run's first row, then rows of the run and columns, counted in steps.
+    // The place of a step: the run's first row, then rows of the run and columns, both counted in steps.
     struct Place {
         int base, rows, part;
     };
@@ -63,7 +64,7 @@ struct Share {
         return row < pull.count ? __ldg(pull.sources + row) : static_cast<unsigned long long>(peers.rank) << 48;
     }
 
-    // Pull all of it. A chunk is this warp's to tell of when it comes to a later one.
+    // Pull the whole share. The warp reports that it is done with a chunk when it comes to a later one.
     __device__ __forceinline__ void run(int warp, int lane) const {
         const int group = lane / LANES, first = lane % LANES * VEC, chunks = pull.chunks();
         const int parts = (columns + LANES * VEC - 1) / (LANES * VEC), runs = (pull.count + 31) / 32;
@@ -83,7 +84,8 @@ struct Share {
             }
             if (n < steps) {
                 if (asked.rows == 0 && asked.part == 0) {
-                    // Each lane asks for one row's place a run ahead: who waits for it asks for nothing else.
+                    // Each lane loads one row's place a run ahead, because a lane that waits for it requests nothing
+                    // else.
                     from = reinterpret_cast<unsigned long long>(
                         at(peers.rows[upcoming >> 48], upcoming & 0xffffffffffffull, stride, 0)
                     );
@@ -100,7 +102,8 @@ struct Share {
         }
     }
 
-    // This warp goes on at row `next`: it is done with the chunks before that row's.
+    // This warp goes on at row `next`: report that it is done with all chunks before that row's. Returns the chunks
+    // reported so far.
     __device__ __forceinline__ int tell(int told, int next, int chunks, int lane) const {
         const int until = next < pull.count ? next / pull.chunk : chunks;
         if (told < until) __syncwarp();
@@ -110,14 +113,15 @@ struct Share {
     }
 };
 
-// The number of this product; the first block to start tells it to the sums and tells the others that they may read.
-// `products`: those whose pull is over, then the number that the sums go by.
+// Returns the number of this product. The first block to start publishes it to the sums and tells the other PEs that
+// they may read. `products`: the number of products whose pull is over, then the number that the sums go by.
 __device__ __forceinline__ unsigned begin_product(const Pull &pull, const Peers &peers, unsigned *products) {
     __shared__ bool first;
     const unsigned epoch = *static_cast<volatile unsigned *>(products) + 1;
     if (threadIdx.x == 0) {
         first = static_cast<unsigned>(add_acq_rel(pull.arrived + pull.chunks() + 1, 1)) == (epoch - 1) * gridDim.x;
-        // The sums start without a wait that would show them what this launch has written: the number is there before.
+        // The sums start without a wait that would show them what this launch has written, so the number must be there
+        // before.
         if (first) set_number(products + 1, epoch);
     }
     __syncthreads();
@@ -131,7 +135,7 @@ __device__ __forceinline__ unsigned begin_product(const Pull &pull, const Peers 
     return epoch;
 }
 
-// Copy the halo into the rows of `b` from `halo_first` on; then tell the owners.
+// Copy the halo into the rows of `b` from `halo_first` on, then tell the owners.
 template <int LANES, int VEC>
 __device__ __forceinline__ void pull_halo(
     const Pull &pull, const Peers &peers, unsigned *products, Element *b, int stride, long long halo_first, int columns
@@ -142,11 +146,11 @@ __device__ __forceinline__ void pull_halo(
     Share<LANES, VEC>{pull, peers, b, stride, columns, warps, halo_first, slots}.run(
         blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane
     );
-    // The last warp of all tells every owner that its rows have been read, and ends when the others have read this PE's.
+    // The last warp of all tells every owner that its rows have been read. It ends when the others have read this PE's.
     int last = 0;
     if (lane == 0) last = add_acq_rel(pull.arrived + pull.chunks(), 1) + 1u == epoch * warps;
     if (!__shfl_sync(kAll, last, 0)) return;
-    __syncwarp();  // what lane 0 has seen, all have
+    __syncwarp();  // what lane 0 has seen, all lanes have
     if (lane == 0) *products = epoch;
     for (int pe = lane; pe < peers.size; pe += 32)
         if (pe != peers.rank) set_flag(peers.flags[pe] + peers.size + peers.rank, epoch);

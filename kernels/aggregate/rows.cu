@@ -1,13 +1,14 @@
 // Row-wise SpMM without float atomics (GNNAdvisor 4, Seastar 6.3; technique local): the same bits every time.
 //
-// The host cuts the rows once (mgg/kernel/schedule.py). A piece is a row, or part of a long one; pieces follow one another
-// without gaps, so a task, up to 32 pieces of about equal work, is one run of arcs, which a warp streams. A block owns
-// consecutive tasks: its warps gather rows of B that lie together and find each other's rows in L1.
+// The host cuts the rows once (mgg/kernel/schedule.py). A piece is a row, or part of a long one. Pieces follow one
+// another without gaps, so a task (up to 32 pieces; tasks have about equal work) is one run of arcs, which a warp
+// streams. A block owns consecutive tasks, so that its warps gather rows of B that lie together and find each other's
+// rows in L1.
 #include "mgg/pieces.cuh"
 
 namespace mgg {
 
-// Two blocks of 12 warps a multiprocessor leave each lane the 80 registers that eight 16-byte loads in flight take.
+// Two blocks of 12 warps per multiprocessor leave each lane the 80 registers that eight 16-byte loads in flight take.
 #ifndef MGG_ROWS_THREADS
 #define MGG_ROWS_THREADS 384
 #define MGG_ROWS_BLOCKS 2
@@ -41,7 +42,7 @@ __device__ __forceinline__ void spmm_rows(
     work_off<LANES, VEC, WEIGHTED>(work, first, last, threadIdx.x / 32, &upcoming, b, b_stride, tile, keep);
 }
 
-// c[rows[i]] (=|+=) the sum of the partial sums first[i] .. first[i + 1], in order; a warp a row.
+// c[rows[i]] (=|+=) the sum of the partial sums first[i] .. first[i + 1], in order; one warp per row.
 template <int VEC>
 __device__ __forceinline__ void spmm_rows_combine(
     const int *__restrict__ rows, const int *__restrict__ first, int row_count, const float *__restrict__ partial,

@@ -1,18 +1,20 @@
-// Rows that cross between workgroups in few bits: packed by who sends them, unpacked by who gets them. The format is that
-// of mgg/kernel/wire.py, whose loops make the same bits: words of scales, one a group of 32 columns, then words of codes.
+// Rows that cross between workgroups in few bits: the sender packs them, the receiver unpacks them. The format is that
+// of mgg/kernel/wire.py, whose loops produce the same bits: words of scales, one per group of 32 columns, then words of
+// codes.
 //
-// Nothing here depends on whether the compiler fuses a product with a sum: a code times its scale has at most 16 bits.
+// Nothing here depends on whether the compiler fuses a product with a sum: a code times its scale has at most 16 bits,
+// so the product is exact.
 #include "mgg/random.cuh"
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
 constexpr int kThreads = 256;
-// Eight lanes a row, each with four columns of a group.
+// Eight lanes per row, each with four columns of a group.
 constexpr int kTeam = 8, kEach = 4, kColumns = kTeam * kEach;
 constexpr unsigned kNoNumber = 0x7fc0u;
 
-// Floats in the order of these integers: what is not a number lies beyond the infinities.
+// The integers order as the floats do; NaN lies beyond the infinities.
 __device__ __forceinline__ int ordered(float x) {
     const int bits = static_cast<int>(__float_as_uint(x));
     return bits ^ ((bits >> 31) & 0x7fffffff);
@@ -26,16 +28,17 @@ __device__ __forceinline__ unsigned to_bf16(float x) {
     const unsigned bits = __float_as_uint(x);
     return isnan(x) ? kNoNumber : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
-// The least bfloat16 that is not less in magnitude, and the greatest that is not more.
+// x rounded to bfloat16, away from zero and towards zero; both are the bits of a float.
 __device__ __forceinline__ unsigned outwards(float x) { return (__float_as_uint(x) + 0xffffu) & 0xffff0000u; }
 __device__ __forceinline__ unsigned inwards(float x) { return __float_as_uint(x) & 0xffff0000u; }
 
-// What the codes of a group are steps of. `step` is 0 where all are the lowest; of what is not finite all is none.
+// The scale of a group: code c stands for lowest + c * step. `step` is 0 where all values equal the lowest. If anything
+// is not finite, both are NaN.
 struct Scale {
     float step, lowest;
 
     __device__ __forceinline__ Scale(float least, float most, float levels) {
-        // Zeros of both signs are equal: the host takes either for the least.
+        // +0 and -0 are equal, and the host may find either as the least.
         lowest = least == 0.0f ? 0.0f : __uint_as_float(least < 0.0f ? outwards(least) : inwards(least));
         step = most == lowest ? 0.0f : __uint_as_float(outwards((most - lowest) / levels));
         if (!(fabsf(least) < INFINITY && fabsf(most) < INFINITY && fabsf(lowest) < INFINITY && step < INFINITY))
@@ -46,7 +49,8 @@ struct Scale {
     __device__ __forceinline__ unsigned word() const {
         return __float_as_uint(step) >> 16 | (__float_as_uint(lowest) & 0xffff0000u);
     }
-    // One of the two codes beside x, the upper one as often as x is near to it.
+    // Stochastic rounding: one of the two codes next to x; the nearer x is to the upper one, the more often it is
+    // chosen.
     __device__ __forceinline__ unsigned code(float x, float number, unsigned levels) const {
         if (!(step > 0.0f)) return 0;
         const float steps = (x - lowest) / step, whole = floorf(steps);
@@ -55,7 +59,7 @@ struct Scale {
     __device__ __forceinline__ float value(unsigned code) const { return lowest + static_cast<float>(code) * step; }
 };
 
-// This lane's four columns, `count` of which exist. wide: they are loaded and stored at once.
+// This lane's four columns, of which `count` exist. wide: load or store all four at once.
 __device__ __forceinline__ Pack<kEach> load_four(const Element *p, int count, bool wide) {
     if (count <= 0) return zero<kEach>();
     if (wide) return load<kEach>(p);
@@ -88,7 +92,7 @@ __device__ __forceinline__ void store_four(Element *p, const Pack<kEach> &x, int
         }
 }
 
-// Where the rows of a launch are, dealt to the teams in turn; the lanes of a warp stay together.
+// Which rows of a launch a team takes: they are dealt to the teams in turn. The lanes of a warp stay together.
 struct Teams {
     long long first, step;
     int team, lane;
@@ -101,7 +105,8 @@ struct Teams {
     }
 };
 
-// What a lane has of a group's words of codes, and which of them that is: shared ones are the first lane's.
+// A lane's share of a group's words of codes: its first word, and the bit in it where its codes begin. LANES lanes
+// share a word, and the first of them holds it.
 template <int BITS>
 struct Share {
     static constexpr int LANES = BITS < 8 ? 8 / BITS : 1, WORDS = BITS == 16 ? 2 : 1;
@@ -111,7 +116,8 @@ struct Share {
     static __device__ __forceinline__ int shift(int lane) { return kEach * BITS * (lane % LANES) % 32; }
 };
 
-// out[i] = source[rows[i]] in BITS bits, by the numbers of (base, epoch * streams + place, ids[i], column).
+// out[i] = source[rows[i]] in BITS bits per column, rounded by the random numbers of (base, epoch * streams + place,
+// ids[i], column).
 template <int BITS>
 __device__ __forceinline__ void pack_rows(
     const Element *source, int stride, const Index *rows, const long long *ids, long long count, int columns, int words,
@@ -163,7 +169,7 @@ __device__ __forceinline__ void pack_rows(
     }
 }
 
-// out[i] = row i of what was packed.
+// out[i] = row i of `packed`.
 template <int BITS>
 __device__ __forceinline__ void unpack_rows(
     const unsigned *packed, long long count, int columns, int words, Element *out, int stride, bool wide

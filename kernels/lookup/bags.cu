@@ -1,19 +1,20 @@
-// Rows of embedding tables, summed by bags (MGG, OSDI'23, table 4). A warp takes a bag and a tile of its columns, LANES lanes
-// a row, so 32 / LANES rows at once; what a group of lanes adds up, and in which order the groups are, follows from the bag
-// alone: no atomics, the same bits every time.
+// Sums rows of embedding tables by bags (MGG, OSDI'23, table 4). A warp takes a bag and a tile of its columns, with
+// LANES lanes per row, so 32 / LANES rows at once. What each group of lanes adds up, and the order of the groups,
+// depend on the bag alone: no atomics, the same bits every time.
 //
-// `lookup_pool` has every row in one of two matrices of this GPU, `lookup_direct` reads rows where they are, `lookup_mgg`
-// copies those of other PEs to shared memory while it sums this PE's.
+// `lookup_pool` has every row in one of two matrices of this GPU. `lookup_direct` reads rows where they are.
+// `lookup_mgg` copies rows of other PEs to shared memory while it sums this PE's.
 #include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
 namespace mgg {
 
-constexpr int kWarps = 4;     // a block
+constexpr int kWarps = 4;     // per block
 constexpr int kStage = 2048;  // floats of fetched rows that a warp keeps in shared memory
-constexpr int kInFlight = 8;  // loads a lane
+constexpr int kInFlight = 8;  // loads per lane
 
-// The group's row among the next 32 / LANES of `left`, which has a bit for each row of a window and loses these; -1: none.
+// Take the next 32 / LANES rows out of `left`, which has a bit for each row of a window, and clear their bits. Returns
+// this group's row among them; -1: none.
 template <int LANES>
 __device__ __forceinline__ int take(unsigned &left, int group) {
     unsigned mine = left;
@@ -30,9 +31,9 @@ __device__ __forceinline__ const float *from_lane(const float *row, int lane) {
     return reinterpret_cast<const float *>(address);
 }
 
-// sum += the rows of a window whose bit in `left` is set; lane i has the address of row i. Eight loads are in flight, and
-// their sum is a tree. (With fewer than 64 registers the compiler waits between the loads: hence __maxnreg__ below, which
-// lets it have more than it takes by itself.)
+// sum += the rows of a window whose bit in `left` is set; lane i holds the address of row i. Eight loads are in flight,
+// and their sum is a tree. With fewer than 64 registers the compiler waits between the loads. Hence __maxnreg__ below,
+// which allows more registers than the compiler takes by itself.
 template <int LANES, int VEC>
 __device__ __forceinline__ void add_rows(
     Pack<VEC> &sum, const float *row, unsigned left, const Tile<LANES, VEC> &tile
@@ -62,7 +63,7 @@ struct Copies {
 // The bits of the window's first n rows, 1 <= n.
 __device__ __forceinline__ unsigned all_of(int n) { return n >= 32 ? kAll : (1u << n) - 1; }
 
-// Sum the bag that is this warp's; `add` is given the first row of each window of up to 32, and how many it has.
+// Sum this warp's bag. `add_window` gets the first row of each window of up to 32, and how many rows it has.
 template <int LANES, int VEC, typename Add>
 __device__ __forceinline__ void sum_bag(
     long long bags, int size, float *out, int out_stride, const Tile<LANES, VEC> &tile, Add add_window
@@ -113,7 +114,7 @@ __device__ __forceinline__ void pipelined(
     static_assert(ROWS >= 1);
     __shared__ __align__(16) float stages[kWarps * kStage];
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
-    // Each lane copies what it adds up itself, so that it waits for nobody else.
+    // Each lane copies what it adds up itself, so it waits for no other lane.
     float *stage = stages + threadIdx.x / 32 * kStage + tile.group * WIDTH + tile.lane % LANES * VEC;
     sum_bag(bags, size, out, out_stride, tile, [&](Pack<VEC> &sum, long long first, int n) {
         const bool mine = tile.lane < n;
@@ -162,7 +163,7 @@ __device__ __forceinline__ void pipelined(
             ids, bags, size, {rows, pes, rank, stride}, out, out_stride, first_column, columns                         \
         );                                                                                                              \
     }
-// Narrow rows leave lanes idle rather than make instances.
+// Narrow rows leave lanes idle, which saves instances.
 #define MGG_INSTANCE(lanes, vec)                         \
     MGG_POOL(lanes, vec)                                 \
     MGG_PEERS(lookup_direct, direct, lanes, vec)         \

@@ -1,13 +1,13 @@
-// How a block works off pieces (rows or parts of long rows) of like length: a warp sums as many of them side by side as
-// it has groups of lanes, a bundle, or a long one with all of its groups. Cut and ordered by mgg/kernel/bundles.py.
+// How a block processes pieces (rows or parts of long rows) of similar length. A warp sums one piece per group of lanes
+// side by side (a bundle), or one long piece with all its groups. mgg/kernel/bundles.py cuts and orders them.
 #pragma once
 
 #include "mgg/pieces.cuh"
 
 namespace mgg {
 
-// A row or a part of one, 8 bytes: its first arc counted from its block's (20 bits), its number of arcs (11 bits), whether
-// the whole warp sums it; and its row, ~slot of a partial sum, or kNoTarget, which fills up a bundle.
+// A row or a part of one, in 8 bytes. x: its first arc relative to its block's first (20 bits), its number of arcs (11
+// bits), whether the whole warp sums it (1 bit). y: its row, ~slot of a partial sum, or kNoTarget, which pads a bundle.
 using Piece = uint2;
 constexpr int kStartBits = 20, kLengthBits = 11, kNoTarget = -2147483647 - 1;
 
@@ -19,7 +19,8 @@ struct Bundles {
     const float *weights;   // likewise, or null
 };
 
-// What a group sums next: arcs start, start + 1 .., or, where the whole warp sums a piece, every 32 / LANES-th of its arcs.
+// What a group sums next: arcs start, start + 1, ..; or, where the whole warp sums a piece, every (32 / LANES)-th of
+// its arcs.
 template <int GROUPS>
 struct Run {
     int start, length, target;
@@ -32,8 +33,8 @@ struct Run {
     }
 };
 
-// The batches of a warp, a piece a group or one for all, over all tasks that it draws. A task is asked for while the one
-// before is worked off.
+// The batches of a warp over all tasks that it draws. A batch is one piece per group, or one piece for all of them. The
+// warp requests the next task while it processes the current one.
 template <int GROUPS>
 struct Batches {
     const Bundles &work;
@@ -47,7 +48,7 @@ struct Batches {
         if (next_task < last) after = work.tasks[next_task];
     }
 
-    // Whether there is another batch, and this group's piece of it.
+    // Whether there is another batch; `found` is this group's piece of it.
     __device__ __forceinline__ bool next(Piece &found) {
         found = make_uint2(0, 0);
         if (piece >= end) {
@@ -62,7 +63,7 @@ struct Batches {
     }
 };
 
-// Some arcs of each group's run, LANES or more, spread over its lanes.
+// Some arcs of each group's run (LANES or more), spread over its lanes.
 template <int LANES, int UNROLL, bool WEIGHTED>
 struct Slots {
     static constexpr int SIZE = UNROLL > LANES ? UNROLL : LANES, PER_LANE = SIZE / LANES;
@@ -81,14 +82,14 @@ struct Slots {
     }
 };
 
-// What lane `from` of each group has.
+// The value of lane `from` of each group.
 template <int LANES, typename T>
 __device__ __forceinline__ T of_group(T value, int from) {
     if constexpr (LANES == 1) return value;
     return __shfl_sync(kAll, value, from, LANES);
 }
 
-// sum += the rows of B of N slots from `base` on, N loads in flight a lane. MASKED: `length` may be less.
+// sum += the rows of B of N slots from `base` on, with N loads in flight per lane. MASKED: `length` may end earlier.
 template <int LANES, int VEC, int N, bool MASKED, int UNROLL, bool WEIGHTED>
 __device__ __forceinline__ void add_slots(
     Pack<VEC> &sum, const Slots<LANES, UNROLL, WEIGHTED> &slots, int base, int length, const char *b, int stride
@@ -105,7 +106,7 @@ __device__ __forceinline__ void add_slots(
         if constexpr (WEIGHTED) scale(x, of_group<LANES>(slots.weight[(base + u) / LANES], (base + u) % LANES));
         return x;
     };
-    if constexpr (sizeof(Element) == 2) {  // their numbers take twice the registers once they are floats
+    if constexpr (sizeof(Element) == 2) {  // as floats, the values take twice the registers
 #pragma unroll
         for (int u = 0; u < N; ++u) add(sum, weighted(u));
     } else {
@@ -120,13 +121,14 @@ __device__ __forceinline__ void add_slots(
     }
 }
 
-// The same pointer; the compiler, which would work it out anew before every run of loads, does not see that.
+// Returns the same pointer. The shuffle hides that from the compiler, which would otherwise recompute the pointer
+// before every run of loads.
 __device__ __forceinline__ const char *kept(const char *p, int lane) {
     return reinterpret_cast<const char *>(__shfl_sync(kAll, reinterpret_cast<unsigned long long>(p), lane));
 }
 
-// Sum the pieces of tasks first .. last of this block, and give each sum to `keep(target, sum)`, in the lanes of one group.
-// `upcoming` is the block's, set to first + its warps before.
+// Sum the pieces of this block's tasks first .. last and pass each sum to `keep(target, sum)`, in the lanes of one
+// group. The caller sets the block's `upcoming` to first + its number of warps.
 template <int LANES, int VEC, int UNROLL, bool WEIGHTED, typename Keep>
 __device__ __forceinline__ void work_off_bundles(
     const Bundles &work, int first, int last, int warp, int *upcoming, const Element *__restrict__ b, int b_stride,
@@ -135,11 +137,11 @@ __device__ __forceinline__ void work_off_bundles(
     constexpr int GROUPS = 32 / LANES;
     using Arcs = Slots<LANES, UNROLL, WEIGHTED>;
     const int lane = tile.lane, group = tile.group, stride = b_stride * static_cast<int>(sizeof(Element));
-    // A lane beyond the last column loads what it does not use.
+    // A lane beyond the last column loads values that it does not use.
     const char *from_b = kept(reinterpret_cast<const char *>(b + (tile.active() ? tile.column : 0)), lane);
 
     Batches<GROUPS> batches(work, first + warp, last, upcoming, lane, group);
-    Piece piece, then, later;  // two batches ahead, so that what they name has come
+    Piece piece, then, later;  // read two batches ahead, so that they have arrived when they are opened
     if (!batches.next(piece)) return;
     bool more = batches.next(then), still_more = batches.next(later);
     Run<GROUPS> now;
@@ -149,7 +151,7 @@ __device__ __forceinline__ void work_off_bundles(
     Pack<VEC> sum = zero<VEC>();
     int position = 0, most = __shfl_sync(kAll, now.length, 0), least = __shfl_sync(kAll, now.length, 31);
     while (true) {
-        // The next arcs are read before these ones' rows of B are waited for.
+        // Read the next arcs before waiting for the rows of B of the current ones.
         const bool ends = position + Arcs::SIZE >= most;
         Run<GROUPS> coming = now;
         if (ends) coming.open(then, group);
@@ -182,7 +184,7 @@ __device__ __forceinline__ void work_off_bundles(
 
 }  // namespace mgg
 
-// Instances, as of MGG_SHAPES.
+// Instances, like MGG_SHAPES (mgg/warp.cuh).
 #define MGG_NARROW_LANES(F, vec) F(1, vec) F(2, vec) F(4, vec) F(8, vec)
 #ifdef MGG_BF16
 #define MGG_NARROW_SHAPES(F) MGG_NARROW_LANES(F, 1) MGG_NARROW_LANES(F, 2) MGG_NARROW_LANES(F, 4) MGG_NARROW_LANES(F, 8)

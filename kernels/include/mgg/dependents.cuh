@@ -1,18 +1,19 @@
-// A launch that follows another one on its stream and need not wait for its end (programmatic dependent launch): it may
-// start as soon as every block of the first one has said so. Of what that wrote it sees what was there before a fence of
-// the block that let it start, and later what it waits for and acquires. Before sm_90 there is no such thing, and launches take turns.
+// Programmatic dependent launch: a launch need not wait for the end of the launch before it on its stream. It may start
+// once every block of that one has called let_dependents_start. Of the first launch's writes, it then sees those that
+// came before a fence of the block that let it start; it sees later ones only through waits and acquires. Before sm_90
+// there is no such mechanism, and launches run one after the other.
 #pragma once
 
 namespace mgg {
 
-// By every block of the first launch: nothing of the second may start before.
+// Called by every block of the first launch: the second cannot start before that.
 __device__ __forceinline__ void let_dependents_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// In the second launch: until the first one is over, and what it wrote is seen.
+// Called in the second launch: wait until the first one has ended and its writes are visible.
 __device__ __forceinline__ void wait_for_launch_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -3,12 +3,13 @@
 
 namespace mgg {
 
-// What this thread has seen written so far is visible to whoever sees the flag, on any GPU.
+// Set a flag. Whoever sees it, on any GPU, also sees every write that this thread has seen so far.
 __device__ __forceinline__ void set_flag(int *flag, int value) {
     asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-// Whether a number that grows has reached another one; both may have wrapped around, which signed numbers must not.
+// Whether a growing number has reached `value`. Both may have wrapped around. Hence the unsigned difference: signed
+// numbers must not overflow.
 __device__ __forceinline__ bool reached(int found, int value) {
     return static_cast<int>(static_cast<unsigned>(found) - static_cast<unsigned>(value)) >= 0;
 }
@@ -21,7 +22,7 @@ __device__ __forceinline__ void wait_flag(const int *flag, int value) {
     } while (!reached(found, value));
 }
 
-// Wait until a counter of this GPU has reached `value`; what was written before is not seen for that.
+// Wait until a counter of this GPU has reached `value`. The load is relaxed, so it makes no earlier writes visible.
 __device__ __forceinline__ void wait_count(const int *counter, int value) {
     while (true) {
         int found;
@@ -31,16 +32,16 @@ __device__ __forceinline__ void wait_count(const int *counter, int value) {
     }
 }
 
-// The first `count` counters of this GPU have reached `value`; for a whole warp. One fence for all of them: each drops
-// what L1 holds.
+// Wait, as a whole warp, until the first `count` counters of this GPU have reached `value`. One fence serves all of
+// them, because each fence drops what L1 holds.
 __device__ __forceinline__ void wait_counts(const int *counters, int count, int value) {
     for (int i = threadIdx.x & 31; i < count; i += 32) wait_count(counters + i, value);
     __syncwarp();
     asm volatile("fence.acq_rel.gpu;" ::: "memory");  // by every lane that has read
 }
 
-// A number for another launch of this GPU that may start next. Who looks at it does not wait for it, so that it must be
-// there by then: the fence comes after it.
+// Publish a number to another launch of this GPU that may start next. That launch reads it without waiting, so the
+// number must be visible before it starts: hence the fence after the store.
 __device__ __forceinline__ void set_number(unsigned *number, unsigned value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(number), "r"(value) : "memory");
     __threadfence();
@@ -52,20 +53,20 @@ __device__ __forceinline__ unsigned get_number(const unsigned *number) {
     return found;
 }
 
-// Add to a counter of this GPU, after the writes that this thread has seen and before what it does next; the value
-// before.
+// Add to a counter of this GPU and return the value before. Ordered after the writes that this thread has seen and
+// before what it does next.
 __device__ __forceinline__ int add_acq_rel(int *counter, int count) {
     int before;
     asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
     return before;
 }
 
-// The same for one that looks at nothing afterwards.
+// The same without a result, for a thread that reads nothing afterwards (release only).
 __device__ __forceinline__ void add_release(int *counter, int count) {
     asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(count) : "memory");
 }
 
-// BYTES from a peer's memory, not through L1.
+// Load BYTES from a peer's memory, bypassing L1.
 template <int BYTES, int WORDS>
 __device__ __forceinline__ void load_peer(unsigned (&w)[WORDS], const void *p) {
     if constexpr (BYTES == 16)

@@ -1,15 +1,15 @@
-// Products of rows with the matrix of their type, for all types in one launch (mgg/vertex/cuda/grouped.py), and sums over the
-// rows of each type of x^T y. Items are rows of arcs or runs, sorted by their types, and cut where a type ends.
+// Products of rows with the matrix of their type, for all types in one launch (mgg/vertex/cuda/grouped.py), and sums of
+// x^T y over the rows of each type. Items are rows of arcs or runs, sorted by type and cut where a type ends.
 //
-// A block is one warp: it has a tile of the result in registers, 8 x COLUMNS / 8 numbers a lane, and brings a few terms at
-// a time of what it multiplies to shared memory. Terms are always added in the same order.
+// A block is one warp. Each lane holds 8 x COLUMNS / 8 numbers of a tile of the result in registers. The warp brings a
+// few terms of the factors at a time to shared memory. Terms are always added in the same order.
 #pragma once
 
 namespace mgg {
 
 constexpr int kGroupedRows = 32, kGroupedDepth = 8;
 
-// The rows that items read: of arcs or runs themselves (both null), or of what belongs to them.
+// The rows that items read: their own, of arcs or runs (both null), or the rows that they belong to.
 struct Owners {
     const int *few;
     const long long *many;
@@ -57,8 +57,8 @@ struct GroupedSums {
     }
 };
 
-// y[item] = x[row of the item] W[type of the item]: x [*, K], W [types, K, M], y [items, M]. Block x takes the items from
-// begin[x] to begin[x + 1] of the sorted ones, 32 at most, which are of type types[x]; block y COLUMNS columns from COLUMNS y on.
+// y[item] = x[row of the item] W[type of the item]: x [*, K], W [types, K, M], y [items, M]. Block x takes the sorted
+// items begin[x] .. begin[x + 1], at most 32, all of type types[x]. Block y takes COLUMNS columns from COLUMNS * y on.
 template <int K, int M, int COLUMNS>
 __device__ __forceinline__ void grouped_product(
     const int *types, const long long *begin, const long long *items, Owners owners, const float *x, int x_stride,
@@ -97,7 +97,7 @@ __device__ __forceinline__ void grouped_product(
     }
 }
 
-// parts[x] = sum over the items from begin[x] to begin[x + 1] of x[row of the item]^T y[row of the item], [K, M]; block y
+// parts[x] = sum over the items begin[x] .. begin[x + 1] of x[row of the item]^T y[row of the item], [K, M]. Block y
 // takes a tile of 32 x COLUMNS of it.
 template <int K, int M, int COLUMNS>
 __device__ __forceinline__ void grouped_gram(
@@ -135,8 +135,8 @@ __device__ __forceinline__ void grouped_gram(
         }
 }
 
-// result[type] = the sum of the type's parts in their order, those from firsts[type] to firsts[type + 1]; a block has 32
-// of SIZE entries of type blockIdx.x.
+// result[type] = the sum of the type's parts firsts[type] .. firsts[type + 1], in this order. A block takes 32 of the
+// SIZE entries of type blockIdx.x.
 template <int SIZE>
 __device__ __forceinline__ void grouped_sum(const long long *firsts, const float *parts, float *result) {
     const int entry = blockIdx.y * 32 + threadIdx.x;

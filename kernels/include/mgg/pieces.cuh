@@ -1,4 +1,4 @@
-// How a block works off tasks: runs of consecutive pieces (rows or parts of long rows), cut once by the host
+// How a block processes tasks: runs of consecutive pieces (rows or parts of long rows), which the host cuts once
 // (mgg/kernel/schedule.py).
 #pragma once
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ int draw(int *upcoming, int lane) {
     return __shfl_sync(kAll, task, 0);
 }
 
-// Where a task's arcs begin; lane i keeps where piece i ends and where its sum goes.
+// Where a task's arcs begin. Lane i holds where piece i ends and where its sum goes.
 struct Cut {
     long long start, end;
     int goal;
@@ -33,9 +33,9 @@ struct Cut {
     }
 };
 
-// Sum the pieces of tasks first .. last of this block's `warps` warps, and give each sum, complete in every lane of its
-// column, to `keep(goal, sum)`. `upcoming` is the block's, set to first + warps before. Sum: a Pack, or what else has
-// add_window and reduce_groups, and is zero when it is made of nothing.
+// Sum the pieces of this block's tasks first .. last and pass each sum, complete in every lane of its column, to
+// `keep(goal, sum)`. The caller sets the block's `upcoming` to first + its number of warps. Sum: a Pack, or a type with
+// add_window and reduce_groups that is zero when value-initialized.
 template <int LANES, int VEC, bool WEIGHTED, typename Sum = Pack<VEC>, typename Keep>
 __device__ __forceinline__ void work_off(
     const Pieces &work, int first, int last, int warp, int *upcoming, const Element *__restrict__ b, int b_stride,
@@ -44,8 +44,8 @@ __device__ __forceinline__ void work_off(
     using Arcs = Window<LANES, WEIGHTED>;
     const int lane = tile.lane;
 
-    // One task ahead the warp asks which pieces; with narrow tiles, whose tasks take less time, it asks that two ahead and
-    // where they are one ahead. Which warp takes a task changes no result.
+    // The warp reads which pieces a task has one task ahead. Tasks of narrow tiles take less time: there the warp reads
+    // that two tasks ahead, and where the pieces are one task ahead. Which warp takes a task changes no result.
     constexpr bool AHEAD = LANES <= 8;
     int task = first + warp;
     int2 pieces = make_int2(0, 0), after = make_int2(0, 0);  // the first, and how many
@@ -83,7 +83,7 @@ __device__ __forceinline__ void work_off(
         arcs.read(work.indices, work.weights, start, n, lane);
         Sum sum = {};
         while (true) {
-            // The next window is read before this one's rows of B are waited for.
+            // Read the next window before waiting for the rows of B of the current one.
             int next_position = position + Arcs::SIZE, next_end = end;
             const bool ends = next_position >= end;
             if (ends) next_position = end, next_end = __shfl_sync(kAll, stop, (piece + 1) & 31);

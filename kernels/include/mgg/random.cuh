@@ -1,6 +1,6 @@
-// Counter-based random numbers, the same as the host's (mgg/kernel/random.py): a number is
-// mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column), with the base that the host makes of a seed.
-// mgg/model/arrays/cuda_kernels.py puts this text before kernels of its own.
+// Counter-based random numbers, the same as the host's (mgg/kernel/random.py). A number is
+// mgg_uniform(mgg_row_state(mgg_key(base, stream), row), column); the host derives `base` from a seed.
+// mgg/model/arrays/cuda_kernels.py prepends this text to its own kernels.
 #ifndef MGG_RANDOM_CUH
 #define MGG_RANDOM_CUH
 

@@ -1,4 +1,4 @@
-// Loads of what is read once, which leave L1 to what is read again.
+// Loads for data that is read once. They leave L1 to data that is read again.
 #pragma once
 
 namespace mgg {

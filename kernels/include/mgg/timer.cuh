@@ -1,4 +1,4 @@
-// The GPU's timer, which all of its launches share.
+// The GPU's timer, shared by all its launches.
 #pragma once
 
 namespace mgg {

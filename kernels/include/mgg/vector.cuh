@@ -1,7 +1,7 @@
 // Vectors of 1, 2 or 4 floats: loads, sums and stores of one lane.
 #pragma once
 
-// Shared memory whose size is the launch's; hosts have another way to it.
+// Shared memory whose size the launch sets. Host builds define this macro themselves.
 #ifndef MGG_DYNAMIC_SHARED
 #define MGG_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 #endif
@@ -21,15 +21,15 @@ __device__ __forceinline__ Pack<VEC> zero() {
     return pack;
 }
 
-// What rows of B hold: floats, or bfloat16 as its 16 bits; sums are floats.
+// An element of a row of B: a float, or a bfloat16 as its 16 bits. Sums are floats.
 #ifdef MGG_BF16
 using Element = unsigned short;
 #else
 using Element = float;
 #endif
 
-// `words` 32-bit words from p, which is aligned to their size. MGG_COHERENT: the memory may have been written in this
-// launch, before a flag that this thread or its block has acquired; otherwise it is read-only.
+// Load WORDS 32-bit words from p, which is aligned to their total size. MGG_COHERENT: this launch may have written the
+// memory, before a flag that this thread or its block has acquired. Otherwise the memory is read-only.
 template <int WORDS>
 __device__ __forceinline__ void load_words(unsigned (&w)[WORDS], const void *p) {
 #ifdef MGG_COHERENT
@@ -54,14 +54,14 @@ __device__ __forceinline__ void load_words(unsigned (&w)[WORDS], const void *p) 
 #endif
 }
 
-// VEC elements as they are in memory.
+// VEC elements in their memory format.
 template <int VEC>
 struct Raw {
     static constexpr int WORDS = VEC * sizeof(Element) < 4 ? 1 : VEC * sizeof(Element) / 4;
     unsigned w[WORDS];
 };
 
-// VEC elements through L1; p is aligned to their size.
+// Load VEC elements through L1; p is aligned to their total size.
 template <int VEC>
 __device__ __forceinline__ Raw<VEC> load_raw(const Element *p) {
     Raw<VEC> raw;
@@ -105,8 +105,8 @@ __device__ __forceinline__ bool aligned(const float *p) {
     return reinterpret_cast<unsigned long long>(p) % (4 * (VEC < 4 ? VEC : 4)) == 0;
 }
 
-// The first `count` of VEC floats (1..VEC; the others are 0) that other launches, or other warps before a fence, have
-// written: not through L1.
+// Load the first `count` of VEC floats (1..VEC); the others are 0. Other launches have written them, or other warps
+// before a fence, so the load bypasses L1.
 template <int VEC>
 __device__ __forceinline__ Pack<VEC> load_sum(const float *p, int count = VEC) {
     Pack<VEC> pack;
@@ -128,8 +128,8 @@ __device__ __forceinline__ Pack<VEC> load_sum(const float *p, int count = VEC) {
     return pack;
 }
 
-// What lanes without work load: a predicated load would have to merge with the zeros of its registers, and the compiler
-// then waits between the loads of a run.
+// What lanes without work load. A predicated load would have to merge with the zeros of its registers, and the compiler
+// would then wait between the loads of a run.
 __device__ const float4 zeros = {0.0f, 0.0f, 0.0f, 0.0f};
 
 template <int VEC>
@@ -168,7 +168,7 @@ __device__ __forceinline__ void store(float *p, const Pack<VEC> &x, int count) {
     }
 }
 
-// Likewise of elements as they are in memory; p is aligned to the size of VEC of them.
+// The same for elements in their memory format; p is aligned to the total size of VEC of them.
 template <int VEC>
 __device__ __forceinline__ void store_raw(Element *p, const Raw<VEC> &raw, int count) {
     if constexpr (VEC * sizeof(Element) >= 4) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ void store_raw(Element *p, const Raw<VEC> &raw, int c
         }
 }
 
-// Add to memory that other warps add to as well: 16 bytes at once from Hopper on.
+// Add to memory that other warps also add to: 16 bytes at once from Hopper on.
 template <int VEC>
 __device__ __forceinline__ void atomic_add(float *p, const Pack<VEC> &x, int count) {
 #if __CUDA_ARCH__ >= 900

@@ -1,9 +1,10 @@
-// What generated kernels of vertex programs are made of (mgg/vertex/cuda/__init__.py): a lane's part of a row, what lanes put
-// together, and sums that lanes, warps and launches add up in a fixed order.
+// Building blocks of the generated kernels of vertex programs (mgg/vertex/cuda/__init__.py): a lane's part of a row,
+// reductions across lanes, and sums that lanes, warps and launches add up in a fixed order.
 //
-// A piece is a row or a part of a long one (mgg/kernel/schedule.py). GROUP lanes take it: LANES of them side by side the
-// columns of an arc, so GROUP / LANES arcs at once. Columns are those of heads: HEAD_LANES lanes a head, of which each has
-// VEC columns, and the VEC columns HEAD_LANES * VEC further, PARTS times.
+// A piece is a row or a part of a long one (mgg/kernel/schedule.py). GROUP lanes take a piece. LANES of them, side by
+// side, take the columns of an arc, so GROUP / LANES arcs are processed at once. Columns are those of heads, with
+// HEAD_LANES lanes per head. Each lane has VEC columns, then the VEC columns HEAD_LANES * VEC further on, PARTS times
+// in all.
 #pragma once
 
 #include "mgg/random.cuh"
@@ -11,7 +12,7 @@
 
 namespace mgg {
 
-// The larger; what is no number comes through.
+// The larger of the two; NaN propagates.
 __device__ __forceinline__ float highest(float x, float y) {
 #ifdef __CUDA_ARCH__
     float found;
@@ -22,7 +23,8 @@ __device__ __forceinline__ float highest(float x, float y) {
 #endif
 }
 
-// `top`, the highest score so far, takes another one. What is relative to it has to be multiplied with the result.
+// Raise `top`, the highest score so far, to `score` if that is higher. Returns the factor for all values that are
+// relative to `top`.
 __device__ __forceinline__ float raise(float &top, float score) {
     const float before = top;
     top = highest(before, score);
@@ -37,17 +39,18 @@ struct Lanes {
     static constexpr int STEP = HEAD_LANES * VEC; // from part to part
 
     static constexpr int HEADS = LANES / HEAD_LANES;   // of a tile
-    static constexpr int WINDOW = GROUP / HEADS;       // arcs of which each lane makes the numbers of one head
+    static constexpr int WINDOW = GROUP / HEADS;       // arcs; each lane computes one head's numbers of one
 
-    // Which arc of its row a lane has under way, and the lane that made this arc's numbers.
+    // The arc of its row that a lane has under way, and the lane that computed this arc's numbers.
     static __device__ __forceinline__ int arc(int base, int step, int mine) { return base + step * ARCS + mine; }
     static __device__ __forceinline__ int holder(int first, int step) { return first + step * ARCS * HEADS; }
 
-    // The place of a lane's column `e` after its first one.
+    // The offset of a lane's column `e` from its first one.
     static __device__ __forceinline__ constexpr int place(int e) { return e / VEC * STEP + e % VEC; }
 
-    // x = columns of `row`, which ends after `columns`; beyond that any number. Rows that are ALIGNED, or `step` numbers
-    // apart where that is a multiple of a lane's columns, have room for all columns of a lane.
+    // x = this lane's columns of `row`, which ends after `columns`; values beyond its end are arbitrary. Rows have room
+    // for all columns of a lane if they are ALIGNED, or if they are `step` numbers apart and `step` is a multiple of
+    // VEC.
     template <bool ALIGNED, typename T>
     static __device__ __forceinline__ void read(T (&x)[COUNT], const T *row, int first, int columns) {
 #pragma unroll
@@ -96,13 +99,13 @@ struct Lanes {
         }
     }
 
-    // The sum over the lanes of a head; each gets it.
+    // The sum over the lanes of a head, in each of them.
     static __device__ __forceinline__ float of_head(float x) {
 #pragma unroll
         for (int offset = HEAD_LANES / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAll, x, offset);
         return x;
     }
-    // Over all arcs at once: each lane gets what all lanes of its columns have found.
+    // Reductions over the arcs that are processed at once: each lane gets the result over all lanes with its columns.
     template <typename T>
     static __device__ __forceinline__ void total(T &x) {
 #pragma unroll
@@ -116,7 +119,7 @@ struct Lanes {
             take_extreme<LARGEST>(x, other);
         }
     }
-    // What lanes have found of the arcs in their windows, put together, to all lanes of the head.
+    // Reductions over the arcs of a window: all lanes of a head get its result.
     template <typename T>
     static __device__ __forceinline__ T to_head(T x) {
         const int lane = threadIdx.x & 31;
@@ -137,8 +140,8 @@ struct Lanes {
         }
         x = to_head(x);
     }
-    // `top`, the highest of a head's scores so far, takes those of the window. What is relative to it has to be multiplied
-    // with the result.
+    // Raise `top`, the highest of a head's scores so far, to the window's highest score if that is higher. Returns the
+    // factor for all values that are relative to `top`.
     static __device__ __forceinline__ float narrow_raise(float &top, float score) {
 #pragma unroll
         for (int offset = GROUP / 2; offset >= HEADS; offset /= 2) {
@@ -146,20 +149,22 @@ struct Lanes {
         }
         return raise(top, score);
     }
-    // Of all arcs at once; what lanes have found relative to their own one has to be multiplied with the result.
+    // Raise `top` to the highest over the arcs that are processed at once. Returns the factor for this lane's values
+    // that are relative to its own `top`.
     static __device__ __forceinline__ float meet(float &top) {
         const float mine = top;
         extreme<true>(top);
         return mine == top ? 1.0f : expf(mine - top);
     }
-    // The extreme so far; what is no number stays.
+    // Update the extreme so far; NaN stays.
     template <bool LARGEST>
     static __device__ __forceinline__ void take_extreme(float &x, float other) {
         if ((LARGEST ? other > x : other < x) || other != other) x = other;
     }
 };
 
-// Which arc has the extreme; of equal ones that with the lowest id of its source, of these the first.
+// The arc that has the extreme. Among equal ones it is the arc whose source has the lowest id, and among those the
+// first.
 struct Winner {
     float best;
     long long id, arc;  // -1: none
@@ -184,7 +189,7 @@ __device__ __forceinline__ void win(Winner &mine) {
     }
 }
 
-// The most of all groups of a warp.
+// The maximum over all groups of a warp.
 template <typename L>
 __device__ __forceinline__ int most_of_warp(int x) {
 #pragma unroll
@@ -198,11 +203,12 @@ __device__ __forceinline__ float sigmoid(float x) {
     const float t = expf(-fabsf(x));
     return x >= 0.0f ? 1.0f / (1.0f + t) : t / (1.0f + t);
 }
-// As NumPy's: what is no number comes through.
+// Like NumPy's maximum and minimum: NaN propagates.
 __device__ __forceinline__ float larger(float x, float y) { return x > y || x != x ? x : y; }
 __device__ __forceinline__ float smaller(float x, float y) { return x < y || x != x ? x : y; }
 
-// Dropout: the epoch is in the device's memory, so that the same launch draws other numbers in another epoch.
+// Random numbers of dropout. The epoch is in the device's memory, so that the same launch draws other numbers in
+// another epoch.
 struct Draws {
     const double *epoch;
     long long base, streams, place;
@@ -222,7 +228,7 @@ __device__ __forceinline__ float kept(
 
 }  // namespace mgg
 
-// The columns of a lane, and the arcs that a lane has under way.
+// Loops over the columns of a lane, and over the arcs that a lane has under way.
 #define MGG_EACH _Pragma("unroll") for (int e = 0; e < L::COUNT; ++e)
 #define MGG_ARCS _Pragma("unroll") for (int u = 0; u < U; ++u)
 #define MGG_BLOCKS _Pragma("unroll")

@@ -1,4 +1,4 @@
-// What a warp does together: it sums rows of B, LANES lanes a row, so 32 / LANES arcs at once.
+// What a warp does together: it sums rows of B with LANES lanes per row, so 32 / LANES arcs at once.
 #pragma once
 
 #include "mgg/stream.cuh"
@@ -18,7 +18,7 @@ using Index = long long;
 
 constexpr unsigned kAll = 0xffffffffu;
 
-// Loads in flight a lane.
+// Loads in flight per lane.
 #ifndef MGG_UNROLL
 #define MGG_UNROLL 8
 #endif
@@ -29,9 +29,9 @@ struct Tile {
     int lane;    // 0..31
     int group;   // which of the 32 / LANES arcs of a step
     int column;  // first column of this lane
-    int count;   // columns of this lane that exist: VEC, fewer at the end of a row, 0 or less beyond it
+    int count;   // columns from this lane's first to the row's end: VEC or more, fewer at the end, 0 or less beyond
 
-    // first: of the launch's columns; y: tiles before this one; columns: of the matrix.
+    // first: the launch's first column; y: number of tiles before this one; columns: of the matrix.
     __device__ __forceinline__ Tile(int first, int y, int columns) {
         lane = threadIdx.x & 31;
         group = lane / LANES;
@@ -50,7 +50,7 @@ struct Window {
     Index index[PER_LANE];
     float weight[PER_LANE];
 
-    // Read each arc once, without room in L1, which is for the rows of B.
+    // Read each arc once and keep it out of L1, which is for the rows of B.
     __device__ __forceinline__ void read(const Index *indices, const float *weights, long long first, int n, int lane) {
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) {
@@ -61,13 +61,13 @@ struct Window {
     }
 };
 
-// Loads in flight a lane, of the arcs of a window.
+// Loads in flight per lane: MGG_UNROLL, or the number of steps in a window if that is smaller.
 template <int LANES, bool WEIGHTED>
 constexpr int kUnroll = LANES * Window<LANES, WEIGHTED>::SIZE / 32 < MGG_UNROLL
     ? LANES * Window<LANES, WEIGHTED>::SIZE / 32
     : MGG_UNROLL;
 
-// This lane's part of the rows of B that a step from arc `base` of the window on takes, as they are in memory.
+// This lane's part of the rows of B, in their memory format, for a step that begins at arc `base` of the window.
 template <int LANES, int VEC, bool WEIGHTED, int UNROLL>
 __device__ __forceinline__ void load_rows(
     Raw<VEC> (&raw)[UNROLL], const Window<LANES, WEIGHTED> &window, int base, int n, const Element *b, int stride,
@@ -81,14 +81,15 @@ __device__ __forceinline__ void load_rows(
     }
 }
 
-// The weight of this lane's arc of a step, `first` being the step's first in the window.
+// The weight of this lane's arc in a step whose first arc of the window is `first`.
 template <int LANES, int VEC>
 __device__ __forceinline__ float weight_of(const Window<LANES, true> &window, int first, const Tile<LANES, VEC> &tile) {
     return __shfl_sync(kAll, window.weight[first / 32], first % 32 + tile.group);
 }
 
-// sum += the rows of B of the window's first n arcs that are this lane's group's. MGG_UNROLL loads are in flight a
-// lane; their sum is a tree, so that the rounding error of a piece of 512 arcs stays near that of 64 additions.
+// sum += the rows of B of those of the window's first n arcs that belong to this lane's group. A lane has up to
+// MGG_UNROLL loads in flight. Their sum is a tree, so that the rounding error of a piece of 512 arcs stays near that of
+// 64 additions.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_window(
     Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const Element *b, int stride, const Tile<LANES, VEC> &tile
@@ -104,7 +105,7 @@ __device__ __forceinline__ void add_window(
             if constexpr (WEIGHTED) scale(x, weight_of(window, base + u * GROUPS, tile));
             return x;
         };
-        if constexpr (sizeof(Element) == 2) {  // their numbers take twice the registers once they are floats
+        if constexpr (sizeof(Element) == 2) {  // as floats, the values take twice the registers
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) add(sum, weighted(u));
         } else {
@@ -129,7 +130,7 @@ __device__ __forceinline__ void reduce_groups(Pack<VEC> &sum) {
         for (int i = 0; i < VEC; ++i) sum.v[i] += __shfl_xor_sync(kAll, sum.v[i], offset);
 }
 
-// sum += the rows of B of the arcs first .. last; the groups still have to be added up.
+// sum += the rows of B of arcs first .. last; the caller still has to add up the groups.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_arcs(
     Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const Element *b, int stride,
@@ -148,7 +149,8 @@ __device__ __forceinline__ void add_arcs(
 
 }  // namespace mgg
 
-// Instances: F(lanes, vec) for every number of lanes a row and every vector width; F adds `weighted` itself.
+// Instances: F(lanes, vec) for every number of lanes per row and every vector width. F adds the weighted variants
+// itself.
 #define MGG_LANES(F, vec) F(1, vec) F(2, vec) F(4, vec) F(8, vec) F(16, vec) F(32, vec)
 #ifdef MGG_BF16
 #define MGG_SHAPES(F) MGG_LANES(F, 1) MGG_LANES(F, 2) MGG_LANES(F, 4) MGG_LANES(F, 8)
