@@ -1,6 +1,6 @@
-"""The command line: one command a stage, the same entry points that the workflow's rules call.
+"""The command line: one command per stage. The workflow's rules call the same entry points.
 
-Stages are imported inside their commands: `mgg --help` and one stage must not wait for all the others.
+Commands import their stages inside their functions, so that `mgg --help` and each stage do not wait for the others.
 """
 
 import sys
@@ -13,8 +13,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; errors are one line and an exit code (docs/errors.md)."""
-    # Before anything that takes time.
+    """Run the command line; an error is one line and an exit code (docs/errors.md)."""
+    # First, before anything that takes time.
     if sys.argv[1:2] == ["train"]:
         stop.listen()
     else:
@@ -24,7 +24,7 @@ def main() -> None:
         from mgg.cli.group import run
     except BaseException as error:
         if stop.interrupted.is_set():
-            sys.exit(stop.tell())  # whatever the libraries made of it
+            sys.exit(stop.tell())  # whatever exception the libraries turned it into
         lack = error if isinstance(error, MachineError) else limits.lack_behind(error)
         if lack is None:
             raise

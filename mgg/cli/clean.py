@@ -1,4 +1,4 @@
-"""``mgg clean``: what no config names any more in the results of the workflow."""
+"""``mgg clean``: list or remove results of the workflow that no config names any more."""
 
 from __future__ import annotations
 

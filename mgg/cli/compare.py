@@ -1,4 +1,4 @@
-"""``mgg compare``: what became slower, or less accurate, from one report to the other."""
+"""``mgg compare``: what became slower or less accurate from one report to another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mgg.errors import CheckError
 
 
 class Share(click.ParamType):
-    """A percentage, as a share."""
+    """A percentage such as ``5%``, converted to a share."""
 
     name = "percentage"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, 0.05 of 5%."""
+        """Return the share: 0.05 for 5%."""
         if isinstance(value, float):
             return value
         try:
@@ -54,7 +54,7 @@ def compare(first: Path, second: Path, threshold: float, as_json: bool) -> None:
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as people read it."""
+    """A row of the table that people read."""
     of = {"aggregate": ("direction", "dim"), "training": ("model", "side", "seed")}[row["table"]]
     what = " ".join(f"{key}={row[key]}" if isinstance(row[key], int) else str(row[key]) for key in of)
     options = row["options"].strip("{}").replace('"', "").replace(": ", "=")

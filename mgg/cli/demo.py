@@ -13,7 +13,7 @@ from mgg.cli.options import FOLDER
 
 
 def workflow_files() -> Path:
-    """The folder with the Snakefile, ``config`` and ``profiles``: in a wheel package data, else the checkout."""
+    """The folder with the Snakefile, ``config`` and ``profiles``: package data in a wheel, otherwise the checkout."""
     packaged = Path(str(resources.files("mgg"))) / "workflow_files"
     return packaged if packaged.is_dir() else Path(__file__).parents[2]
 
@@ -31,9 +31,9 @@ def demo(out: Path, dry_run: bool, configfile: Path | None) -> None:
     root = workflow_files()
     words = ["-s", root / "Snakefile", "--profile", root / "profiles" / "local", "--directory", out]
     words += ["--configfile", configfile] if configfile else []
-    # The rules call mgg, and ranks are started by the mpiexec beside it, whether or not the environment is activated.
+    # The rules call mgg and the mpiexec beside it, whether or not the environment is activated.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     command = [sys.executable, "-m", "snakemake", *map(str, words), *["--dry-run"] * dry_run]
     sys.stdout.flush()
-    # In the place of this process: signals and exit codes are Snakemake's.
+    # Snakemake replaces this process, so it receives the signals and its exit code counts.
     os.execve(sys.executable, command, os.environ | {"PATH": path})  # nosec B606

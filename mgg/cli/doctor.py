@@ -37,7 +37,7 @@ def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | N
 
 
 def _broken() -> dict[str, str]:
-    """What is wrong with the files of models, techniques and so on that cannot be read."""
+    """The errors of model, technique and other plug-in files that cannot be read."""
     from mgg.aggregate import TECHNIQUES
     from mgg.graph.generators import GENERATORS
     from mgg.graph.reorder import ORDERS

@@ -40,10 +40,10 @@ from mgg.limits import lack_behind
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C, of which click would make an empty line."""
+    """Ctrl-C. Click would print an empty line for a KeyboardInterrupt."""
 
 
-#: The commands in the order of the stages, by what ``mgg --help`` calls them.
+#: The commands in the order of the stages, by section of ``mgg --help``.
 _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Start": (doctor, demo, list_names, init, completion),
     "Graphs": (retrieve, graph, generate, describe, partition, layout),
@@ -52,20 +52,20 @@ _SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Embedding lookups": (criteo, lookup),
     "Results": (report, compare, clean),
 }
-#: Parts of ``mgg graph`` that the workflow runs as jobs of their own.
+#: Parts of ``mgg graph`` that the workflow runs as separate jobs.
 _INTERNAL = (graph_scatter, graph_shard, graph_gather)
 
 
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """As of every group."""
+        """Invoke the command; raise Ctrl-C as an error that click does not handle."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _InterruptedError from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section."""
+        """Write the commands by section."""
         width = max(len(name) for name in self.commands if not self.commands[name].hidden)
         room = formatter.width - width - 6
         for title, commands in _SECTIONS.items():
@@ -73,7 +73,7 @@ class _Commands(click.Group):
                 formatter.write_dl([(f"{each.name:{width}}", each.get_short_help_str(room)) for each in commands])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the stages."""
+        """Return the names in the order of the stages."""
         return list(self.commands)
 
 
@@ -116,34 +116,41 @@ def run() -> None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """One line for a wrong option or argument."""
+    """The line for a wrong option or argument."""
     command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mgg"
     return f"{error.format_message()} (see {command} --help)"
 
 
 def _memory(error: MemoryError) -> str:
-    """One line for memory that ran out, a GPU's or the host's."""
+    """The line for a GPU or host that ran out of memory."""
     limit = lack_behind(error)
     told = str(error) or "the operating system gave no more"
     return str(gpu_memory_error(error) or memory_error(str(limit) if limit else told))
 
 
 def _interrupted() -> int:
-    """Print the line of Ctrl-C."""
+    """Print the line for Ctrl-C; return the exit code."""
     if "--debug" in sys.argv:
         traceback.print_exc()
     return stop.tell()
 
 
 def _fail(message: str, code: int, everywhere: bool, speaks: bool = False) -> int:
-    """Print one line; end the other ranks too if this one failed alone."""
+    """Print one line and return ``code``; if this rank failed alone, end the other ranks, too.
+
+    Args:
+        message: what happened.
+        code: the exit code.
+        everywhere: every rank fails alike, so rank 0 alone prints.
+        speaks: this rank prints in any case.
+    """
     if stop.interrupted.is_set():
         return _interrupted()
     from mgg.backend import abort_job, job_rank, mpi_runs
 
     if "--debug" in sys.argv:
         traceback.print_exc()
-    # Before MPI starts, every rank has read the same command line and files, and fails alike.
+    # Before MPI starts, all ranks have read the same command line and files, so they all fail alike.
     alone = not everywhere and mpi_runs()
     if alone and not message.startswith((f"PE {job_rank()}:", f"PE {job_rank()} (")):
         message = f"PE {job_rank()}: {message}"

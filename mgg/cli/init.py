@@ -1,4 +1,4 @@
-"""``mgg init``: a config for a graph of one's own, and a profile for the cluster that this host belongs to."""
+"""``mgg init``: write a config for a graph, and a profile for the cluster that this host belongs to."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def init(
         trained = labels
     try:
         found = cluster(partition)
-    except MachineError as error:  # Slurm's programs alone, without a cluster
+    except MachineError as error:  # Slurm's programs are installed, but there is no cluster
         if partition:
             raise
         _log.warning("no profile for a cluster: %s", error)
@@ -142,15 +142,15 @@ def init(
 
 
 def _seen(path: Path) -> Path:
-    """``path`` from the working folder, where it lies there."""
+    """``path`` relative to the working folder if it lies in there, otherwise unchanged."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _profile(root: Path, folder: str, name: str, partition: Partition, flavours: list[str]) -> str:
-    """The profile of MGG that is nearest to a cluster, with its partition, GPUs per node and MPI.
+    """MGG's profile that is nearest to a cluster, with the cluster's partition, GPUs per node and MPI filled in.
 
     Raises:
-        AssertionError: a profile of MGG does not have the line that is to change, a bug of MGG.
+        AssertionError: MGG's profile lacks a line that has to change, which is a bug of MGG.
     """
     gpus, nodes = partition.gpus_per_node(), sum(count for count in partition.gpus.values())
     kind = "slurm-cpu" if not gpus else "dgx-multi" if nodes > 1 else "dgx"

@@ -1,4 +1,4 @@
-"""Names that commands take: ``mgg list`` prints them, and shells complete them (``mgg completion``)."""
+"""The names that commands accept. ``mgg list`` prints them, and shells complete them (``mgg completion``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 
 from mgg.cli.options import common, show, table
 
-#: Where the files that hold each kind are registered.
+#: Module and name of each kind's registry.
 _REGISTRIES = {
     "generators": ("mgg.graph.generators", "GENERATORS"),
     "techniques": ("mgg.aggregate", "TECHNIQUES"),
@@ -29,7 +29,7 @@ Row = dict[str, str | int | None]
 
 
 def rows(kind: str) -> tuple[list[Row], list[str]]:
-    """A row for each name of ``kind``, sorted by name, and what is wrong with the files that cannot be read."""
+    """One row per name of ``kind``, sorted by name, and the errors of the files that cannot be read."""
     found: list[Row]
     if kind == "datasets":
         from mgg.graph.datasets import catalog
@@ -56,16 +56,20 @@ def rows(kind: str) -> tuple[list[Row], list[str]]:
 
 
 def _about(registered: Any) -> str:
-    """The first sentence of the module that holds something."""
+    """The first paragraph of the docstring of the module that holds something."""
     module = registered if inspect.ismodule(registered) else inspect.getmodule(getattr(registered, "rank", registered))
     text = " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())
     return re.sub(r"^Technique ``\w+``(: |, )", "", text).replace("``", "")
 
 
 def completes(kind: str, files: bool = False) -> Callable[..., list[CompletionItem]]:
-    """What completes an option or argument by the names of ``kind``, by the last of several with commas between.
+    """Return a function that completes an option or argument by the names of ``kind``.
 
-    ``files``: a path may stand there, too, which the shell completes where no name fits.
+    In a comma-separated list it completes the last name.
+
+    Args:
+        kind: one of ``KINDS``.
+        files: paths are accepted, too; the shell completes them where no name fits.
     """
 
     def complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:

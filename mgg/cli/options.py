@@ -1,4 +1,4 @@
-"""What the commands share: options, kinds of values, and how a result is printed."""
+"""What the commands share: options, types of values, and printing of results."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BACKEND_HELP = "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs wh
 
 
 class Number(click.FloatRange):
-    """A number of a range. Comparisons let nan into every range, so it is refused by itself."""
+    """A number in a range. Comparisons let NaN into every range, so it is refused separately."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
+        """Return the number."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value} is not a number", param, ctx)
@@ -34,12 +34,12 @@ class Number(click.FloatRange):
 
 
 class NetworkOption(click.ParamType):
-    """A network that is emulated."""
+    """An emulated network."""
 
     name = "network"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
-        """The network."""
+        """Return the network."""
         if isinstance(value, Network):
             return value
         try:
@@ -72,7 +72,7 @@ class CommaList(click.ParamType):
         self.most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
-        """The values, each once."""
+        """Return the values without duplicates."""
         if isinstance(value, list):
             return value
         try:
@@ -88,28 +88,28 @@ class CommaList(click.ParamType):
 
 
 def common(command: F) -> F:
-    """The options that every command has; and that records know of the others."""
+    """Add the options that every command has, and note the values of the others for its records (mgg/origin.py)."""
 
     @functools.wraps(command)
     def begun(**options: Any) -> Any:
         origin.begin(click.get_current_context().info_name or "", options)
         return command(**options)
 
-    # The group reads it, where errors end.
+    # The group reads --debug where it handles errors.
     debug = click.option("--debug", is_flag=True, expose_value=False, help="show the traceback of an error")
     as_json = click.option("--json", "as_json", is_flag=True, help="print one JSON object on standard output")
     return cast("F", as_json(debug(begun)))
 
 
 def speaks() -> bool:
-    """Rank 0 alone prints; asked before and after MPI starts, so it reads the launcher's variables."""
+    """Whether this is rank 0, which alone prints. Read from the launcher's variables, so it works before MPI starts."""
     from mgg.backend import job_rank
 
     return job_rank() == 0
 
 
 def show(values: dict[str, Any], as_json: bool) -> None:
-    """Print a result: one JSON object, exactly, or for people a line a value, with floats in four digits."""
+    """Print a result: one exact JSON object, or for people one line per value, floats with four digits."""
     if not speaks():
         return
     if as_json:
@@ -123,7 +123,7 @@ def show(values: dict[str, Any], as_json: bool) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of the same keys as lines for people: a header, then columns that are aligned; None is left empty."""
+    """Format rows with the same keys for people: a header, then aligned columns; None is left empty."""
     names = list(rows[0]) if rows else []
     cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -142,7 +142,11 @@ def _cell(value: Any) -> str:
 
 
 def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
-    """``key=value`` pairs; values are read as YAML scalars (true, 3, 0.5, 5e-4, null, text)."""
+    """Parse ``key=value`` pairs; values are YAML scalars (true, 3, 0.5, 5e-4, null, text).
+
+    Raises:
+        InputError: a pair without key or value, or a value of another type.
+    """
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -158,7 +162,13 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
 def split_assignments(
     pairs: Iterable[str], techniques: Iterable[str], model: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Assignments as given and, by technique, those written ``technique.key=value``; ``model.key`` is plain ``key``."""
+    """Split assignments into plain ones and, by technique, those written ``technique.key=value``.
+
+    ``model.key`` counts as plain ``key``.
+
+    Raises:
+        InputError: a pair that cannot be parsed, or an owner that is neither the model nor one of the techniques.
+    """
     plain: dict[str, Any] = {}
     qualified: dict[str, Any] = {model: plain} if model else {}
     qualified |= {name: {} for name in techniques}
@@ -177,7 +187,11 @@ def split_assignments(
 
 
 def split_variants(texts: Iterable[str], techniques: Iterable[str]) -> dict[str, list[Any]]:
-    """By technique the grids of options that --variant gives it, written ``technique:key=value,value:key=value``."""
+    """The option grids of each technique from --variant, written ``technique:key=value,value:key=value``.
+
+    Raises:
+        InputError: a text that cannot be parsed, or a technique that is not among ``techniques``.
+    """
     from mgg.aggregate.variants import parse
 
     grids: dict[str, list[Any]] = {name: [] for name in techniques}

@@ -1,4 +1,4 @@
-"""``mgg report``: the page and its tables."""
+"""``mgg report``: make the report page and its tables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Stopping on request: Slurm sends SIGUSR1 (if asked to) or SIGTERM before it ends a job, launchers pass them on, and
-people press Ctrl-C.
+"""Stopping on request. Slurm sends SIGUSR1 (if asked to) or SIGTERM before it ends a job, and launchers pass them on.
+People press Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,32 +9,33 @@ import sys
 import threading
 from typing import Any
 
-#: Set once this process was told to stop. ``train`` looks at it before the first epoch and after each.
+#: Set once this process has been told to stop. ``train`` checks it before the first epoch and after each one.
 asked = threading.Event()
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-#: Set once Ctrl-C ends this process: libraries turn a KeyboardInterrupt into errors of their own, while they are loaded
-#: above all, and none of them is to be told.
+#: Set once Ctrl-C ends this process. Libraries turn a KeyboardInterrupt into their own errors, above all while they are
+#: being loaded, and none of these errors is to be printed.
 interrupted = threading.Event()
-#: Exit code of what Ctrl-C ends.
+#: Exit code after Ctrl-C.
 INTERRUPTED = 130
 
 
 def listen() -> None:
     """From here on SIGTERM, SIGUSR1 and the first Ctrl-C set ``asked`` instead of ending the process.
 
-    Senders repeat themselves: after the first signal both are ignored for good, also while the interpreter ends, which
-    would give handlers back. Who presses Ctrl-C again does not want to wait. Only the main thread may call this, and it
-    imports next to nothing: a signal may come while the libraries are loaded, which takes seconds.
+    Senders repeat their signals. So after the first one, SIGTERM and SIGUSR1 are ignored for good, even while the
+    interpreter ends, when it would restore handlers. A second Ctrl-C ends the process at once. Only the main thread may
+    call this. This module imports next to nothing, because a signal may come while the libraries are loaded, which
+    takes seconds.
     """
     for number in _SIGNALS:
         signal.signal(number, _ask)
-    # Programs that were started in the background ignore it.
+    # Programs started in the background ignore SIGINT; leave it so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def end_on_ctrl_c() -> None:
-    """From here on Ctrl-C ends the process by a KeyboardInterrupt, of which ``interrupted`` tells.
+    """From here on Ctrl-C sets ``interrupted`` and ends the process by a KeyboardInterrupt.
 
     Only the main thread may call this.
     """
@@ -43,11 +44,12 @@ def end_on_ctrl_c() -> None:
 
 
 def tell() -> int:
-    """Say on one rank's standard error that Ctrl-C has ended the command; returns the exit code.
+    """Print on rank 0's standard error that Ctrl-C has ended the command; return the exit code.
 
-    Imports nothing: what was being imported is broken. Until it is there, no rank knows which one it is.
+    This imports nothing, because a module that was being imported is broken. Until ``mgg.backend.job`` is imported, no
+    rank knows its number, so each one prints.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter's end would show a traceback of it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # otherwise Ctrl-C while the interpreter ends shows a traceback
     if speaks():
         again = "run the same command again"
         if asked.is_set():
@@ -57,7 +59,7 @@ def tell() -> int:
 
 
 def speaks() -> bool:
-    """Whether this is rank 0, as far as is known without an import."""
+    """Whether this is rank 0, as far as that is known without an import."""
     rank = getattr(sys.modules.get("mgg.backend.job"), "job_rank", lambda: 0)
     return bool(rank() == 0)
 

@@ -1,1 +1,1 @@
-"""Commands from a source to layouts: retrieve, graph, generate, describe, partition, layout, criteo."""
+"""Commands that lead from a source to layouts: retrieve, graph, generate, describe, partition, layout, criteo."""

@@ -1,4 +1,4 @@
-"""``mgg criteo``: Criteo's file -> samples for ``mgg lookup``."""
+"""``mgg criteo``: convert Criteo's file to samples for ``mgg lookup``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def criteo(
 
 
 def told(manifest: Any, out: Path) -> dict[str, Any]:
-    """What a command says of a folder of samples that it made."""
+    """What a command prints about a folder of samples that it made."""
     return {
         "dataset": manifest.name,
         "samples": manifest.samples,

@@ -1,4 +1,4 @@
-"""``mgg describe``: what a graph, and a model on it, are like."""
+"""``mgg describe``: properties of a graph, and of a model on it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,11 @@ def describe(
 def _layers(
     facts: Any, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Those of the model on the graph; raises InputError for options that say nothing without a model."""
+    """The layers of the model on the graph, none without a model.
+
+    Raises:
+        InputError: options that need --model, or a graph without classes and no --classes.
+    """
     from mgg.model import build, find, settings_of
     from mgg.model.extract import layers_of
     from mgg.naming import model_name

@@ -1,4 +1,4 @@
-"""``mgg generate``: the stand-ins of real graphs, and of what recommendation models look up."""
+"""``mgg generate``: generate stand-ins for real graphs and for the lookups of recommendation models."""
 
 from __future__ import annotations
 

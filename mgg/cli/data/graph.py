@@ -1,4 +1,4 @@
-"""``mgg graph``: files become Parquet CSR shards."""
+"""``mgg graph``: convert files to Parquet CSR shards."""
 
 from __future__ import annotations
 

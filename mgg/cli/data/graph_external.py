@@ -1,4 +1,4 @@
-"""``mgg graph-scatter``, ``graph-shard`` and ``graph-gather``: the steps of ``mgg graph``, each a job of its own."""
+"""``mgg graph-scatter``, ``graph-shard`` and ``graph-gather``: the steps of ``mgg graph`` as separate jobs."""
 
 from __future__ import annotations
 

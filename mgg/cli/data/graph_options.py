@@ -1,4 +1,4 @@
-"""The options of commands that read a source, or keep within an amount of memory, and what they say of a graph."""
+"""The options of commands that read a source or limit their memory, and what they print about a graph."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GRAPH = config.GraphConfig()
 
 
 def budget(command: F) -> F:
-    """The options of commands that keep within an amount of memory."""
+    """Add the options of commands that limit their memory."""
     command = click.option("--workers", type=click.IntRange(1), help="threads  [default: one per core]")(command)
     text = "peak memory of the process, for example 1GiB or 800MB"
     return click.option("--memory", "budget", default=_GRAPH.memory, show_default=True, help=text)(command)
 
 
 def reads(command: F) -> F:
-    """The options of commands that read a source."""
+    """Add the options of commands that read a source."""
     text = (
         "reader of the files (mgg list loaders); not needed for folders of mgg retrieve or mgg graph and for known"
         " suffixes"
@@ -47,7 +47,11 @@ def reads(command: F) -> F:
 
 
 def memory_of(budget: str, workers: int | None) -> Any:
-    """The memory and threads that the options give; raises InputError for what is no size."""
+    """The memory and threads that the options give.
+
+    Raises:
+        InputError: ``budget`` is not a size.
+    """
     from mgg.graph.budget import parse_size
     from mgg.graph.external import Memory
     from mgg.graph.external.memory import usable_cores
@@ -56,7 +60,7 @@ def memory_of(budget: str, workers: int | None) -> Any:
 
 
 def facts(manifest: Any, out: Path) -> dict[str, Any]:
-    """What is said of a graph that was made."""
+    """What a command prints about a graph that it made."""
     fields = (
         "nodes",
         "arcs",

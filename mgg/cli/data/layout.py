@@ -1,4 +1,4 @@
-"""``mgg layout``: what each PE holds."""
+"""``mgg layout``: write what each PE holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mgg partition``: which PE owns which rows."""
+"""``mgg partition``: choose which PE owns which rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mgg retrieve``: the raw files of a data set."""
+"""``mgg retrieve``: fetch the raw files of a data set."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands around products: aggregate, lookup, tune, predict, links."""
+"""Commands for products: aggregate, lookup, tune, predict, links."""

@@ -34,7 +34,11 @@ _AUTO = "auto"
 
 
 def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
-    """What --technique, --set and --variant name: each technique with each of its sets of options."""
+    """Each technique of --technique with each of its sets of options from --set and --variant.
+
+    Raises:
+        InputError: --set with technique auto alone, or an unknown technique or option.
+    """
     from mgg.aggregate.variants import expand
 
     techniques = [name for name in techniques if name != _AUTO]
@@ -46,7 +50,7 @@ def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterabl
 
 
 def _of_faults(record: AggregateRecord) -> str:
-    """What a line says of page faults that were asked for."""
+    """The part of a line about page faults, if they were requested."""
     if record.faults_untold:
         return f"  page faults not counted: {record.faults_untold}"
     if record.page_faults is None or record.migrated_bytes is None:
@@ -55,7 +59,7 @@ def _of_faults(record: AggregateRecord) -> str:
 
 
 def _of_profile(record: AggregateRecord) -> str:
-    """What a line says of a profile that was asked for."""
+    """The part of a line about a profile, if one was requested."""
     if record.profile_untold:
         return f"  not profiled: {record.profile_untold}"
     if record.occupancy is None or record.occupancy_limit is None or record.sm_utilization is None:
@@ -139,7 +143,7 @@ def aggregate(
             click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
         if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
             click.echo("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
-        machine, pes = records[0].machine, records[0].pes  # those of the job
+        machine, pes = records[0].machine, records[0].pes  # all records have the job's
         if machine.oversubscribed(pes):
             units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
             click.echo(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)

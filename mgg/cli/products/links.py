@@ -1,4 +1,4 @@
-"""``mgg links``: measure what joins the PEs of a job."""
+"""``mgg links``: measure the links between the PEs of a job."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def links(
 
 
 def _latency(pes: int | None, backend: str, out: Path | None, replace: bool, as_json: bool) -> None:
-    """Measure transfers by their size, print them and write their records."""
+    """Measure transfers of several sizes, print them and write their records."""
     from mgg.backend import World, job_size, launch, together
     from mgg.cost.latency import measure
     from mgg.latency_record import LatencyRecord

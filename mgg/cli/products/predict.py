@@ -1,4 +1,4 @@
-"""``mgg predict``: products, and passes of vertex programs, by the cost model."""
+"""``mgg predict``: predict products, and passes of vertex programs, by the cost model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _PREDICT = config.PredictConfig()
 
 
 def _links(pairs: Iterable[str]) -> dict[str, Any]:
-    """``class.field=number`` pairs as link settings."""
+    """Parse ``class.field=number`` pairs into link settings.
+
+    Raises:
+        InputError: a pair that cannot be parsed.
+    """
     values: dict[str, dict[str, Any]] = {}
     for key, value in assignments_of(pairs).items():
         name, dot, field = key.partition(".")
@@ -109,17 +113,17 @@ def predict(
         show({f"{record.dataset} {name}": line + ", the pick of auto" * record.chosen}, False)
 
 
-#: What says nothing of a model's passes.
+#: Options that do not apply to a model's passes.
 _OF_PRODUCTS = ("techniques", "variants", "dims", "dtype", "pes", "scheme", "workgroup", "out", "replace")
 
 
 def _predict_model(
     paths: Iterable[Path], name: str, assignments: tuple[str, ...], machine: Machine, as_json: bool
 ) -> None:  # fmt: skip
-    """Passes of the vertex programs of a model, layer by layer, PE by PE.
+    """Predict the passes of a model's vertex programs and print them, per layer and PE.
 
     Raises:
-        InputError: options that are of products, a path that is no layout, a model without vertex programs.
+        InputError: options that apply to products alone, a path that is not a layout, a model without vertex programs.
     """
     from mgg.aggregate.predict import split_of_layout
     from mgg.layout import read_manifest

@@ -1,4 +1,4 @@
-"""``mgg tune``: find the setting of MGG's kernel for a layout, and keep it."""
+"""``mgg tune``: find the best setting of MGG's kernel for a layout, and keep it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AGGREGATE = config.AggregateConfig()
 
 
 def _told(tuned: Tuned) -> dict[str, Any]:
-    """What is printed of a product as JSON."""
+    """What is printed about a product as JSON."""
     entry = tuned.entry
     tried = []
     for each in entry.tried:
@@ -37,7 +37,7 @@ def _told(tuned: Tuned) -> dict[str, Any]:
 
 
 def _line(tuned: Tuned) -> str:
-    """What is printed of a product for people."""
+    """What is printed about a product for people."""
     from statistics import median
 
     times = {each.setting: median(each.seconds) for each in tuned.entry.tried}

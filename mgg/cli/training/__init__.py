@@ -1,1 +1,1 @@
-"""Commands around models: train, infer, evaluate, vertex."""
+"""Commands for models: train, infer, evaluate, vertex."""

@@ -1,4 +1,4 @@
-"""``mgg infer``: what a model that was trained elsewhere says of every node."""
+"""``mgg infer``: predictions for every node by a model that was trained elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def infer(
 
     settings, given = split_assignments(assignments, [technique], model_name(model))
     options = {"technique": technique, "options": given[technique], "dtype": dtype}
-    with suppress(InputError):  # is told by every PE alike, once there is a job
+    with suppress(InputError):  # every PE reports it once the job runs
         ahead.expect(foreseen(model, **options))
     options |= {"model": model, "weights": weights, "maps": maps, "settings": settings, "out": out}
     record = launch(

@@ -23,17 +23,17 @@ _TRAIN = config.TrainConfig()
 
 
 def one(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """A callback of options that other commands take lists for."""
+    """Callback of options that take one value here, but a list in other commands."""
     if "," in value:
         raise click.BadParameter(f"takes one, found {value!r}: run mgg train once for each of them")
     return value
 
 
 class Training(click.Command):
-    """Knows of an option that does not exist whether it is a setting of a model."""
+    """Says of an unknown option whether it is a setting of a model."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As of every command."""
+        """Parse the arguments; explain an unknown option that is a setting of a model."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -65,13 +65,13 @@ DTYPE = click.option(
 
 
 def _library(side: Side) -> Any:
-    """What makes the learner of a library's side; None of MGG's own.
+    """The trainer class of a library's side, with the side filled in; None for MGG's own sides.
 
     Raises:
-        InputError: a technique is named, which would say nothing.
+        InputError: --technique was given, which has no effect on a library's side.
         MachineError: the library is not installed.
     """
-    if side == "mgg" or side == "unfused":  # noqa: PLR1714 - by which mypy knows the others
+    if side == "mgg" or side == "unfused":  # noqa: PLR1714 - mypy narrows the type by it
         return None
     if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
         raise InputError(f"--technique: side {side} aggregates by itself: leave it out")
@@ -177,7 +177,7 @@ def train(
         raise InputError(f"--threads {threads}: side {side} has one thread per PE: leave it out")
     settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))
 
-    with suppress(InputError):  # is told by every PE alike, once there is a job
+    with suppress(InputError):  # every PE reports it once the job runs
         ahead.expect([] if library else foreseen(model, technique, options[technique], dtype))
     start_times.done("Python, imports")
 

@@ -1,4 +1,4 @@
-"""``mgg vertex``: what vertex programs become."""
+"""``mgg vertex``: show how vertex programs are executed."""
 
 from __future__ import annotations
 
