@@ -1,10 +1,10 @@
 """MGG from Python: the functions behind ``mgg graph``, ``mgg train``, ``mgg aggregate`` and ``mgg report``.
 
-``import mgg`` offers them as ``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report``. What this module names
-in ``__all__`` stays compatible within a minor version; other modules of MGG may change with any release.
+``import mgg`` offers them as ``mgg.graph``, ``mgg.train``, ``mgg.aggregate`` and ``mgg.report``. The names in
+``__all__`` stay compatible within a minor version. Other modules of MGG may change with any release.
 
-A mistake raises :class:`mgg.errors.InputError`, something that the machine lacks :class:`mgg.errors.MachineError`; both
-messages are one line that says what to do.
+A mistake of the caller raises :class:`mgg.errors.InputError`. If the machine lacks something, the functions raise
+:class:`mgg.errors.MachineError`. Both messages are one line that says what to do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class _Output(os.PathLike[str]):
-    """What a function has written; stands for its path wherever a path is taken."""
+    """What a function has written; accepted wherever its path is accepted."""
 
     path: Path
 
@@ -55,13 +55,13 @@ class Graph(_Output):
 
 @dataclass(frozen=True)
 class Run(_Output):
-    """A finished training. Attributes: ``path`` of the run folder; ``record``, its ``mgg.record.TrainRecord``."""
+    """A finished training run. Attributes: ``path``, the run folder; ``record``, its ``mgg.record.TrainRecord``."""
 
     record: TrainRecord
 
     @property
     def test_accuracy(self) -> float:
-        """Score of the test nodes, 0 to 1, at the epoch that the validation nodes choose (``record.metric``)."""
+        """Score of the test nodes (``record.metric``, 0 to 1) at the epoch that scores best on the validation nodes."""
         return self.record.test_accuracy
 
     @cached_property
@@ -90,7 +90,7 @@ class Run(_Output):
 
 @dataclass(frozen=True)
 class Timings(_Output):
-    """Timed products. Attributes: ``path`` of the JSON lines; ``records``, each a ``mgg.record.AggregateRecord``."""
+    """Timed products. Attributes: ``path``, a JSON lines file; ``records``, each a ``mgg.record.AggregateRecord``."""
 
     records: list[AggregateRecord]
 
@@ -102,15 +102,19 @@ class Timings(_Output):
 
 @dataclass(frozen=True)
 class Report(_Output):
-    """A report folder. Attributes: ``path``; ``page``, the page of the report."""
+    """A report folder. Attributes: ``path``; ``page``, the HTML page."""
 
     @property
     def page(self) -> Path:
-        """``index.html``, which opens without a network."""
+        """Path of ``index.html``, which opens without a network."""
         return self.path / "index.html"
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table of docs/tables.md, ``training`` for example; raises InputError where the report has none of it."""
+        """Return a table of docs/tables.md, for example ``training``.
+
+        Raises:
+            InputError: the report has no such table.
+        """
         import pandas as pd
 
         file = self.path / f"{name}.parquet"
@@ -130,16 +134,17 @@ def graph(
 
     Args:
         source: the name of a data set, or a file or folder (docs/data.md).
-        out: the graph folder, which appears when it is whole; None: a temporary one that goes with the process.
-        loader: what reads the source, where its ending does not say it.
-        columns: of edges without a header: what their columns are, in order.
-        column: of tables: which columns have which role, for example ``{"id": "paper", "ignore": ["title", "year"]}``.
+        out: the graph folder, which appears once it is complete; None: a temporary one, removed when the process ends.
+        loader: name of the reader, needed if the source's suffix does not determine it.
+        columns: for edges without a header: the roles of their columns, in order.
+        column: for tables: columns by role, for example ``{"id": "paper", "ignore": ["title", "year"]}``.
         symmetrize: add the reverse of every arc.
-        repeats: what arcs that repeat one another weigh: ``first``, ``sum`` or ``max``.
-        loops: ``drop`` or ``keep`` arcs from a node to itself.
-        order: how nodes are numbered: ``natural``, ``degree``, ``rcm``, ``rabbit`` or ``auto``.
-        name: what the graph is called; None: as the data set, file or folder.
-        memory: what making it may take at its peak.
+        repeats: weight of arcs that repeat one another, added reverses included: ``first``, ``sum`` or ``max``; None:
+            the loader's default.
+        loops: ``drop`` or ``keep`` arcs from a node to itself; None: the loader's default.
+        order: numbering of the nodes: ``natural``, ``degree``, ``rcm``, ``rabbit`` or ``auto``.
+        name: name of the graph; None: that of the data set, file or folder.
+        memory: peak memory of the process, for example ``"1GiB"``.
 
     Raises:
         InputError: an unknown name, or files that are not what the loader expects.
@@ -154,7 +159,7 @@ def graph(
     assigned = [f"{role}={each}" for role, names in (column or {}).items() for each in _several(names)]
     said = Columns.parsed(",".join(columns) if columns else None, assigned)
     folder = _place(out, "graph")
-    found = source if isinstance(source, str) else Path(source)  # text may be the name of a data set
+    found = source if isinstance(source, str) else Path(source)  # a str may be the name of a data set
     manifest = build(
         found, folder, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, order=order,
         name=name, memory=Memory(parse_size(memory), usable_cores()),
@@ -174,26 +179,27 @@ def train(
     """Train a model on a whole graph, as ``mgg train`` does.
 
     Args:
-        source: a data set's name, a file, a graph folder or ``Graph``, or a layout folder. ``mgg.graph`` has the
-            options of files.
+        source: a data set's name, a file, a graph folder or ``Graph``, or a layout folder. Call ``mgg.graph`` first
+            for a file that needs options.
         model: name of a model (docs/models.md), or the path of a file of your own.
-        settings: replace the model's published hyperparameters, for example ``{"hidden": 32}``.
-        epochs: passes over the graph.
-        seed: of weights and dropout.
-        dtype: of embeddings and halos, ``fp32`` or ``bf16``; sums and weights are fp32.
-        metric: what is scored and picks the best epoch: ``accuracy``, ``micro_f1``, ``roc_auc`` or ``auto``.
-        technique: how rows of other PEs are brought (docs/techniques.md), or ``auto``; ``options`` are its options.
-        pes: number of PEs, threads of this process; None: 1, or those of the layout. Under ``mpiexec`` each rank is a
-            PE; ``source`` is then a layout and ``out`` is given.
+        settings: values that replace the model's published hyperparameters, for example ``{"hidden": 32}``.
+        epochs: number of epochs.
+        seed: seed of weights and dropout.
+        dtype: type of embeddings and halos, ``fp32`` or ``bf16``; sums and weights are fp32.
+        metric: the score, which also picks the best epoch: ``accuracy``, ``micro_f1``, ``roc_auc`` or ``auto``.
+        technique: how PEs fetch rows from one another (docs/techniques.md), or ``auto``.
+        options: options of the technique.
+        pes: number of PEs, which are threads of this process; None: 1, or that of the layout. Under ``mpiexec`` each
+            rank is a PE; then ``source`` must be a layout and ``out`` must be given.
         backend: ``auto``, ``simulated``, ``mpi`` or ``nvshmem``.
-        out: the run folder, which appears when it is whole; None: a temporary one that goes with the process.
-        resume: go on from the newest checkpoint of ``out``.
-        weights: start from these: a run, its weights, or a checkpoint.
+        out: the run folder, which appears once it is complete; None: a temporary one, removed when the process ends.
+        resume: continue from the newest checkpoint of ``out``.
+        weights: initial weights: a run, its weights, or a checkpoint.
         progress: report epochs on standard error.
-        memory_per_pe: what a PE may take at most, for example ``"20GiB"``; None: what is free.
+        memory_per_pe: most memory per PE, for example ``"20GiB"``; None: the free memory.
         activations: what layers keep for the backward pass (docs/training.md, "Memory"): ``auto``, ``keep``,
             ``recompute`` or ``host``.
-        threads: of each CPU PE, for row-wise sparse products.
+        threads: threads of each CPU PE, for row-wise sparse products.
         emulate_network: bandwidth and latency of transfers between workgroups, ``"20GB/s,5us"`` (docs/emulation.md).
 
     Raises:
@@ -241,24 +247,24 @@ def aggregate(
     """Check the product C = A B against float64 and time it, as ``mgg aggregate`` does.
 
     Args:
-        source: as of ``train``.
+        source: as for ``train``.
         technique: one or several names (docs/techniques.md).
         dim: embedding columns, one or several numbers.
-        dtype: of the embeddings, ``fp32``, ``bf16`` or both.
-        options: of every technique that is named.
-        transpose: the transposed product of the backward pass.
-        launches: how often everything is measured, each time on plans prepared anew.
-        warmup: untimed products of a launch.
-        iterations: timed products of a launch.
+        dtype: type of the embeddings, ``fp32``, ``bf16`` or both.
+        options: options of every named technique.
+        transpose: measure the transposed product, that of the backward pass.
+        launches: how often to measure everything, each time on new plans.
+        warmup: untimed products per launch.
+        iterations: timed products per launch.
         check: compare the first launch with a float64 product.
-        pes: as of ``train``.
-        backend: as of ``train``.
-        out: file of JSON lines, which is replaced; None: a temporary one that goes with the process.
-        threads: as of ``train``.
-        emulate_network: as of ``train``.
+        pes: as for ``train``.
+        backend: as for ``train``.
+        out: file of JSON lines, which is replaced; None: a temporary file, removed when the process ends.
+        threads: as for ``train``.
+        emulate_network: as for ``train``.
 
     Raises:
-        InputError: an unknown technique or option, or nothing that could be measured.
+        InputError: an unknown technique or option, or nothing could be measured.
         CheckError: a result differs from the float64 product.
     """
     from mgg.aggregate.job import Job
@@ -286,16 +292,16 @@ def aggregate(
 
 
 def report(*paths: _Path, out: _Path, title: str = config.ReportConfig().title, figures: Sequence[str] = ()) -> Report:
-    """Make the report of trainings, timings and partitions, as ``mgg report`` does.
+    """Make the report of training runs, timings and partitions, as ``mgg report`` does.
 
     Args:
         paths: ``Run`` and ``Timings``, or paths of run folders, partitions and files of records.
         out: the report folder.
         title: heading of the page.
-        figures: figures of the papers to set beside, for example ``mgg_fig10a`` (docs/figures.md).
+        figures: figures of the papers to compare with, for example ``mgg_fig10a`` (docs/figures.md).
 
     Raises:
-        InputError: no records, an altered one, or an unknown figure.
+        InputError: no records, an altered record, or an unknown figure.
     """
     from mgg.report import build
 
@@ -315,12 +321,16 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def _place(out: _Path | None, name: str) -> Path:
-    """``out``, or a place of that name which goes with the process."""
+    """``out``, or a path named ``name`` in a temporary folder that is removed when the process ends."""
     return Path(out) if out is not None else Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
 def _network(text: str | None) -> Network | None:
-    """The network that ``text`` says, or InputError."""
+    """Parse ``text``; None without it.
+
+    Raises:
+        InputError: ``text`` is not a network.
+    """
     from mgg.network import Network
 
     try:
@@ -330,15 +340,15 @@ def _network(text: str | None) -> Network | None:
 
 
 def _several(values: Any) -> list[Any]:
-    """A value, or each of several; a text is one."""
+    """The values as a list; a single value, or a text, makes a list of one."""
     return list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
 
 
 def _layout(source: _Path, pes: int | None, kept: bool) -> Path:
-    """The layout of a source, made if it is none.
+    """The layout of ``source``, which is made unless the source is one.
 
     Raises:
-        InputError: the layout is of another number of PEs, or ranks of a launcher would each make their own.
+        InputError: the layout has another number of PEs, or each rank of a launcher would make its own layout.
     """
     from mgg import layout as layouts
     from mgg import partition
