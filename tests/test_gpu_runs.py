@@ -27,7 +27,7 @@ def four():
 def collected(*options):
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/gpu/test_gpu_auto.py", *options]
     done = subprocess.run(
-        command, cwd=ROOT, env=changed_environment({}), capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, env=changed_environment({"PYTEST_ADDOPTS": ""}), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return set(re.findall(r"^tests/\S+::\S+", done.stdout, re.MULTILINE))
@@ -35,11 +35,10 @@ def collected(*options):
 
 @pytest.mark.slow
 def test_pes_picks_the_cases_of_so_many():
-    everything, two, one = collected(), collected("--pes", "2"), collected("--pes", "1")
+    everything, two = collected(), collected("--pes", "2")
     assert two == {case for case in everything if "[2]" in case}
     assert two
-    assert one
-    assert not one & two
+    assert two < everything
 
 
 def record(technique, median, groups=1, **others):
