@@ -1,8 +1,8 @@
 """Polling waits with a time limit, which leave the core to other PEs, so that PEs may outnumber cores.
 
-A short wait yields the core, a longer one sleeps, and the longer it lasts the longer: where some processes of a session
-call ``sched_yield`` without end and others wake every 100 microseconds, Linux 6.18 starves processes of other sessions
-for minutes.
+A short wait yields the core, a longer one sleeps. Where some processes of a session call ``sched_yield`` without end and
+others wake every 100 microseconds, Linux 6.18 starves processes of other sessions for minutes: so no wait yields
+without end, and waits of over a second wake less often.
 
 Limits count only the time in which this process is awake. A job that is paused and resumed (Ctrl-Z, scontrol suspend, a
 frozen cgroup) therefore loses no time, and no PE is blamed.
@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 #: Seconds in which a wait yields the core between checks; after that it sleeps.
 PATIENCE = 2e-3
-#: Seconds of sleep between checks: this share of the time waited so far, up to a limit.
-NAP_SHARE, LONGEST_NAP = 0.05, 1e-3
+#: Seconds of sleep between checks: this share of the time waited so far, within limits.
+NAP_SHARE, SHORTEST_NAP, LONGEST_NAP = 1e-4, 20e-6, 1e-3
 #: Maximum seconds that count between two readings of ``awake``; a waiting process reads it more often unless stopped.
 LONGEST_LOOK = 0.5
 
@@ -63,4 +63,4 @@ def poll(done: Callable[[], bool], look: Callable[[float], None]) -> None:
             os.sched_yield()
         else:
             look(waited)
-            time.sleep(min(NAP_SHARE * waited, LONGEST_NAP))
+            time.sleep(min(max(NAP_SHARE * waited, SHORTEST_NAP), LONGEST_NAP))
