@@ -55,6 +55,12 @@ def test_times_and_accuracies_are_judged_by_the_threshold(reports):
     assert [row["result"] for row in regressions(two, one, 0.15)].count("worse") == 1  # cola, by 100 %
 
 
+def test_more_than_none_is_better_though_no_share_of_it(reports):
+    one, two = reports(a=([], [train(test_accuracy=0.0)]), b=([], [train(test_accuracy=0.5)]))
+    for sides, result in (((one, two), "better"), ((two, one), "worse"), ((one, one), "same")):
+        assert [row["result"] for row in regressions(*sides, 0.05) if row["measure"] == "test_accuracy"] == [result]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"dataset": "pubmed"}, {"graph_hash": "c1" * 32}, {"pes": 4}, {"dim": 64}, {"dtype": "bf16", "tolerance": 1e-2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
                 if a is None and b is None:
                     continue
                 change = (b - a) / a if a and b is not None else None
-                worse = 0 if change is None else -change if more else change
+                # From 0 on there is no share, but a better and a worse.
+                grown = math.inf * b if change is None and a == 0 and b else change or 0
+                worse = -grown if more else grown
                 result = "worse" if worse > threshold else "better" if worse < -threshold else "same"
                 if not (one and two):
                     result = "only in first" if one else "only in second"
