@@ -18,7 +18,7 @@ from mgg.backend import gpu, simulated
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shaped_as, together
 from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
-from mgg.backend.watchdog.polling import poll
+from mgg.backend.watchdog.polling import GPU_NAP, poll
 from mgg.errors import MachineError, PeError
 from mgg.kernel.cuda import cublas
 from mgg.kernel.operators import Operators
@@ -146,7 +146,7 @@ class ThreadsWorld(GpuArrays):
             if waited >= self._timeout:
                 raise PeError(f"{self._control.named([self.rank])}: its GPU did not finish within {self._timeout:g} s")
 
-        poll(lambda: event.done, look)
+        poll(lambda: event.done, look, GPU_NAP)
 
     def free_memory(self) -> int:
         """Return the bytes of GPU memory that this PE may still allocate: its share of the GPU's free memory."""

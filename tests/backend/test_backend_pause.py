@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from support.ranks import _command, changed_environment
@@ -114,6 +115,24 @@ def test_a_wait_yields_only_at_first_and_sleeps_longer_the_longer_it_lasts(monke
     assert max(lengths) == pytest.approx(waits.LONGEST_NAP)
     assert lengths[0] == pytest.approx(waits.NAP_SHARE * waits.PATIENCE, rel=0.1)
     assert len(naps) < 1.2 / waits.LONGEST_NAP
+
+
+def test_a_wait_for_a_gpu_ends_with_it(monkeypatch: pytest.MonkeyPatch):
+    """The recorded seconds of an epoch do."""
+    clock, naps = [0.0], []
+
+    def passes(seconds: float) -> None:
+        naps.append(seconds)
+        clock[0] += 1e-3
+
+    monkeypatch.setattr(waits, "awake", waits.Awake(lambda: clock[0]))
+    monkeypatch.setattr(waits.os, "sched_yield", lambda: passes(0.0))
+    monkeypatch.setattr(waits.time, "sleep", passes)
+    waits.poll(lambda: clock[0] > 0.1, lambda waited: None, waits.GPU_NAP)
+    assert max(naps) == waits.GPU_NAP
+    for file in ("watchdog/stream_watch.py", "threads.py"):
+        source = (Path(waits.__file__).parents[1] / file).read_text(encoding="utf-8")
+        assert "poll(lambda: event.done, look, GPU_NAP)" in source
 
 
 @pytest.mark.mpi

@@ -19,6 +19,8 @@ from collections.abc import Callable
 PATIENCE = 2e-3
 #: Seconds of sleep between checks: this share of the time waited so far, up to a limit.
 NAP_SHARE, LONGEST_NAP = 0.05, 1e-3
+#: The limit for waits for a GPU: an epoch ends with one, and its seconds are recorded.
+GPU_NAP = 20e-6
 #: Maximum seconds that count between two readings of ``awake``; a waiting process reads it more often unless stopped.
 LONGEST_LOOK = 0.5
 
@@ -49,12 +51,13 @@ class Awake:
 awake = Awake()
 
 
-def poll(done: Callable[[], bool], look: Callable[[float], None]) -> None:
+def poll(done: Callable[[], bool], look: Callable[[float], None], longest: float = LONGEST_NAP) -> None:
     """Wait until ``done()`` is true.
 
     Args:
         done: returns whether the wait is over.
         look: called before every sleep with the awake seconds waited so far; may raise to end the wait.
+        longest: maximum seconds of a sleep.
     """
     start = awake()
     while not done():
@@ -63,4 +66,4 @@ def poll(done: Callable[[], bool], look: Callable[[float], None]) -> None:
             os.sched_yield()
         else:
             look(waited)
-            time.sleep(min(NAP_SHARE * waited, LONGEST_NAP))
+            time.sleep(min(NAP_SHARE * waited, longest))

@@ -19,7 +19,7 @@ from mgg.backend.api import name_pes
 from mgg.backend.gpu.graphs import Recorder
 from mgg.backend.mpi import abort
 from mgg.backend.watchdog.deadman import Deadman
-from mgg.backend.watchdog.polling import LONGEST_LOOK, awake, poll
+from mgg.backend.watchdog.polling import GPU_NAP, LONGEST_LOOK, awake, poll
 from mgg.backend.watchdog.rank_status import Arrivals
 from mgg.backend.watchdog.stalls import LAST_WORD
 from mgg.errors import PeError
@@ -107,7 +107,7 @@ class StreamWatch:
             if min(waited, self._standstill()) > self._timeout:
                 raise PeError(self._blame())
 
-        poll(lambda: event.done, look)
+        poll(lambda: event.done, look, GPU_NAP)
         self._standstill()
 
     def limit(self, seconds: float) -> None:
