@@ -18,14 +18,14 @@ from mgg.report.tables.columns import schema
 
 Row = dict[str, Any]
 
-#: Identity of a measurement: these columns, and the place and emulated network from table machines. Versions are
-#: excluded, because they are what one compares.
+#: Identity of a measurement: these columns, and the place, threads and emulated network from table machines.
+#: Versions are excluded, because they are what one compares.
 _COMMON = ("dataset", "graph_hash", "machine_id", "device", "backend", "scheme", "dtype", "pes", "technique", "options")
 IDENTITY = {
     "aggregate": (*_COMMON, "direction", "dim", "workgroup"),
     "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs", "activations"),
 }
-_OF_MACHINES = ("place", "emulated")
+_OF_MACHINES = ("place", "threads", "emulated")
 #: Compared columns, and whether a larger value is better.
 _MEASURES = {"aggregate": {"median": False}, "training": {"median": False, "test_accuracy": True}}
 
