@@ -75,8 +75,8 @@ def test_memory_threads_and_a_slow_network(layout, tmp_path):
     assert sorted(map(bool, row["activations"])) == [False, True]
     with pytest.raises(InputError, match="emulate_network: 'fast'"):
         mgg.aggregate(layout, emulate_network="fast")
-    with pytest.raises(InputError, match="--threads 4096: 2 PEs"):
-        mgg.aggregate(layout, backend="simulated", threads=4096)
+    with pytest.raises(InputError, match="--threads 1024: 2 PEs"):
+        mgg.aggregate(layout, backend="simulated", threads=1024)
 
 
 @pytest.mark.parametrize(("call", "options", "told"), [
