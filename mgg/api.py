@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mgg import config, origin
 from mgg.errors import InputError
 from mgg.record import AggregateRecord, TrainRecord, read_run, run_file
+from mgg.schema import parsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,7 +164,7 @@ def graph(
     found = source if isinstance(source, str) else Path(source)  # a str may be the name of a data set
     manifest = build(
         found, folder, loader=loader, columns=said, symmetrize=symmetrize, repeats=repeats, loops=loops, order=order,
-        name=name, memory=Memory(parse_size(memory), usable_cores()),
+        name=name, memory=Memory(parse_size(memory, "memory"), usable_cores()),
     )  # fmt: skip
     return Graph(folder, manifest)
 
@@ -218,8 +220,10 @@ def train(
         "technique": technique, "options": options, "backend": backend, "memory_per_pe": memory_per_pe,
         "activations": activations, "threads": threads, "emulate_network": emulate_network,
     })  # fmt: skip
+    _check(config.TrainConfig, threads=threads, epochs=epochs, seeds=[seed], dtype=dtype, activations=activations)
+    seed = int(seed)  # of NumPy
     network = _network(emulate_network)
-    allowed = parse_size(memory_per_pe) if memory_per_pe else None
+    allowed = None if memory_per_pe is None else parse_size(str(memory_per_pe), "memory_per_pe")
     place, start = _place(out, "run"), Path(weights) if weights else None
     folder = _layout(source, pes, out is not None)
 
@@ -277,6 +281,12 @@ def aggregate(
         "threads": threads, "emulate_network": emulate_network,
     }  # fmt: skip
     origin.begin("aggregate", asked | {"launches": launches, "warmup": warmup, "iterations": iterations})
+    if not names:
+        raise InputError("technique: none is named: mgg list techniques")
+    _check(
+        config.AggregateConfig, threads=threads, dims=dims, dtypes=dtypes, launches=launches, warmup=warmup,
+        iterations=iterations,
+    )  # fmt: skip
     place = _place(out, "records.jsonl")
     folder = _layout(source, pes, out is not None)
     chosen = [(name, each) for name in names if name != "auto" for each in expand(name, options or {}, [])]
@@ -325,6 +335,15 @@ def _place(out: _Path | None, name: str) -> Path:
     return Path(out) if out is not None else Path(tempfile.mkdtemp(dir=_scratch().name)) / name
 
 
+def _check(section: type[config.Section], **values: Any) -> None:
+    """Raise InputError unless ``section`` of the config takes ``values``, by the names of its fields."""
+    try:
+        parsed(section, values, "")
+    except InputError as error:
+        # These fields are lists of what an argument gives one of: "dims.0: ..." is about argument dim.
+        raise InputError(re.sub(r"^(dim|dtype|seed|pes)s?\.\d+:", r"\1:", str(error))) from None
+
+
 def _network(text: str | None) -> Network | None:
     """Parse ``text``; None without it.
 
@@ -334,7 +353,7 @@ def _network(text: str | None) -> Network | None:
     from mgg.network import Network
 
     try:
-        return Network.parse(text) if text else None
+        return None if text is None else Network.parse(str(text))
     except ValueError as error:
         raise InputError(f"emulate_network: {error}").on_every_pe() from None
 
@@ -368,10 +387,12 @@ def _layout(source: _Path, pes: int | None, kept: bool) -> Path:
         if pes not in (None, found):
             raise InputError(f"{source}: a layout of {found} PEs, and pes={pes}: leave pes out, or make another layout")
         return given
+    wanted = 1 if pes is None else pes
+    _check(config.PartitionConfig, pes=[wanted])
     folder = given if (given / MANIFEST_FILE).is_file() else graph(source).path
     part, made = _place(None, "part"), _place(None, "layout")
     partition.build(
-        folder, part, pes=pes or 1, scheme=_PARTITION.scheme, workgroup=_PARTITION.workgroup, dim=_PARTITION.dim
+        folder, part, pes=wanted, scheme=_PARTITION.scheme, workgroup=_PARTITION.workgroup, dim=_PARTITION.dim
     )
     layouts.build(folder, part, made)
     return made

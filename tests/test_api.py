@@ -75,8 +75,33 @@ def test_memory_threads_and_a_slow_network(layout, tmp_path):
     assert sorted(map(bool, row["activations"])) == [False, True]
     with pytest.raises(InputError, match="emulate_network: 'fast'"):
         mgg.aggregate(layout, emulate_network="fast")
-    with pytest.raises(InputError, match="--threads 4096: 2 PEs"):
-        mgg.aggregate(layout, backend="simulated", threads=4096)
+    with pytest.raises(InputError, match="--threads 1024: 2 PEs"):
+        mgg.aggregate(layout, backend="simulated", threads=1024)
+
+
+@pytest.mark.parametrize(("call", "options", "told"), [
+    (mgg.train, {"threads": 0}, "threads: input should be greater than or equal to 1, found 0"),
+    (mgg.train, {"activations": "drop"}, "activations: input should be 'auto', 'keep', 'recompute' or 'host'"),
+    (mgg.train, {"epochs": 0}, "epochs: "), (mgg.train, {"seed": -1}, "seed: "),
+    (mgg.train, {"dtype": "fp16"}, "dtype: "), (mgg.train, {"emulate_network": ""}, "emulate_network: ''"),
+    (mgg.train, {"memory_per_pe": ""}, "memory_per_pe: '' is not an amount of memory"),
+    (mgg.aggregate, {"threads": 0}, "threads: "), (mgg.aggregate, {"dim": [8, 0]}, "dim: .*found 0"),
+    (mgg.aggregate, {"launches": 0}, "launches: "), (mgg.aggregate, {"iterations": 0}, "iterations: "),
+    (mgg.aggregate, {"technique": []}, "technique: none is named"), (mgg.aggregate, {"pes": 0}, "pes: .*found 0"),
+])  # fmt: skip
+def test_an_argument_out_of_range_is_refused_by_its_name(call, options, told):
+    with pytest.raises(InputError, match=told):
+        call("nowhere", **options)
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["train", "x", "--model", "gcn", "--memory-per-pe", "much", "--out", "y"], "--memory-per-pe: 'much' is not"),
+    (["train", "x", "--model", "gcn", "--memory-per-pe", "", "--out", "y"], "--memory-per-pe: '' is not"),
+    (["graph", "cora", "--memory", "much", "--out", "y"], "--memory: 'much' is not"),
+])  # fmt: skip
+def test_an_amount_of_memory_is_refused_by_its_option(words, told):
+    with pytest.raises(InputError, match=told):
+        cli(words, standalone_mode=False)
 
 
 def test_a_graph_of_a_file_and_its_product(tmp_path):

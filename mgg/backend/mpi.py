@@ -38,7 +38,7 @@ from mgg.backend.watchdog.polling import poll
 from mgg.backend.watchdog.rank_status import Arrivals
 from mgg.backend.watchdog.stalls import LAST_WORD, unmoved
 from mgg.backend.watchdog.watch import OWN_WORD, Watch
-from mgg.errors import InputError, MachineError, PeError, memory_error
+from mgg.errors import InputError, MachineError, MggError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
 
@@ -464,7 +464,12 @@ def run(pes: Callable[[], int], program: Callable[[World], T], timeout: float = 
     world = MpiWorld(comm, timeout, os.environ.get("MGG_MPI_SHARED_MEMORY", "1") != "0")
     together(world, lambda: check_size(comm.Get_size(), pes()))
     with threadpool_limits(THREADS_PER_PE):
-        result = program(world)
+        try:
+            result = program(world)
+        except MggError as error:
+            if error.everywhere:
+                world.close()  # or UCX prints a warning for each array that is left, below the error
+            raise
         world.close()
     return [result]
 

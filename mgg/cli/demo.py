@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from mgg.cli.options import FOLDER
+from mgg.errors import InputError
 
 
 def workflow_files() -> Path:
@@ -28,6 +29,10 @@ def demo(out: Path, dry_run: bool, configfile: Path | None) -> None:
     This is the workflow (snakemake) with the config and the profile for one machine that come with MGG. After an
     interruption the same command goes on.
     """
+    if configfile and not configfile.is_file():
+        raise InputError(f"--configfile {configfile}: no such file")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is no folder: name another one")
     root = workflow_files()
     words = ["-s", root / "Snakefile", "--profile", root / "profiles" / "local", "--directory", out]
     words += ["--configfile", configfile] if configfile else []

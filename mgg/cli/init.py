@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import yaml
+from click.core import ParameterSource
 
 from mgg import config
 from mgg.backend.machine.slurm import Partition, cluster
@@ -111,13 +112,21 @@ def init(
         given = {"source": source, "loader": loader, "labels": labels or None, "symmetrize": symmetrize}
         dataset = _OWN.format(**{key: json.dumps(value) for key, value in given.items()})
         trained = labels
+    named = click.get_current_context().get_parameter_source("profile") is not ParameterSource.DEFAULT
     try:
         found = cluster(partition)
+<<<<<<< HEAD
     except MachineError as error:  # Slurm's programs are installed, but there is no cluster
         if partition:
+=======
+    except MachineError as error:  # Slurm's programs alone, without a cluster
+        if partition or named:
+>>>>>>> review
             raise
         _log.warning("no profile for a cluster: %s", error)
         found = None
+    if named and not found:
+        raise InputError("--profile: there is no Slurm here (no sinfo on PATH), so no profile is written: leave it out")
     folder = str(profile if found else "profiles/local")
     out, base = out or Path(f"{name}.yaml"), config.Config()
     root = workflow_files()

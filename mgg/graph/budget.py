@@ -44,9 +44,11 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGESIZE")
 
 
-def parse_size(text: str) -> int:
-    """Return the bytes of ``1GiB``, ``800MB`` or ``1073741824``; raises InputError for anything else."""
+def parse_size(text: str, option: str = "") -> int:
+    """Return the bytes of ``1GiB``, ``800MB`` or ``1073741824``; raises InputError, naming ``option``, for others."""
     try:
         return int(TypeAdapter(ByteSize).validate_python(text[:40]))
     except (ValidationError, OverflowError):
-        raise InputError(f"{text[:40]!r} is not an amount of memory; write for example 1GiB or 800MB") from None
+        raise InputError(
+            f"{option and f'{option}: '}{text[:40]!r} is not an amount of memory; write for example 1GiB or 800MB"
+        ) from None

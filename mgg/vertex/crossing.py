@@ -152,20 +152,28 @@ def sent_home(outputs: Sequence[Value]) -> list[Value]:
     cut = [v for v in least_cut(wanted, costs, given) if v not in given]
     known = {_key(v): v for v in order}
     made: dict[Value, Value] = {v: v.inputs[0] for v in given}
+    seen: dict[Value, Value] = {}
 
     def copied(v: Value) -> Value:
-        """Return ``v`` computed from the copies."""
-        if v not in made and v in copies.twins:
-            made[v] = copies.twins[v]
-        elif v not in made:
-            operands = [_seen(x, v.op) if x.space is P else copied(x) for x in v.inputs]
-            if v.op == "cast":  # of a parameter to D
-                new = operands[0]
-            else:
-                inputs = tuple(known.setdefault(_key(x), x) for x in operands)
-                new = replace(v, inputs=inputs, space=S if v.space is D else v.space)
-            made[v] = known.setdefault(_key(new), new)
+        """Return the terms of linear ``v``, one per copy; its twin among sources, if there is one, is their sum."""
+        if v not in made:
+            made[v] = rebuilt(v, lambda x: copied(x) if x in linear else there(x))
         return made[v]
+
+    def there(v: Value) -> Value:
+        """Return the value of sources that equals ``v``."""
+        if v not in seen:
+            seen[v] = copies.twins[v] if v in copies.twins else rebuilt(v, there)
+        return seen[v]
+
+    def rebuilt(v: Value, operand: Callable[[Value], Value]) -> Value:
+        operands = [_seen(x, v.op) if x.space is P else operand(x) for x in v.inputs]
+        if v.op == "cast":  # of a parameter to D
+            new = operands[0]
+        else:
+            inputs = tuple(known.setdefault(_key(x), x) for x in operands)
+            new = replace(v, inputs=inputs, space=S if v.space is D else v.space)
+        return known.setdefault(_key(new), new)
 
     return _replaced(outputs, {v: ir.total(copied(v), D, v.where) if v.space is D else copied(v) for v in cut})
 

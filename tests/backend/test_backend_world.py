@@ -196,6 +196,22 @@ def test_mpi_waits_of_collectives_are_bounded(call, said):
 
 @pytest.mark.slow
 @pytest.mark.mpi
+def test_an_error_of_every_pe_is_all_that_is_said():
+    """UCX would warn of windows that are left."""
+    code = (
+        "import os, sys\nos.environ['MGG_MPI_SHARED_MEMORY'] = '0'\n"
+        "import numpy as np\nfrom mgg.backend import launch\nfrom mgg.errors import InputError\n"
+        "def program(world):\n    array = world.symmetric(64)\n"
+        "    world.get_rows(array, 1 - world.rank, np.arange(2), np.empty((2, 8), 'f'))\n"
+        "    raise InputError('odd').on_every_pe()\n"
+        "try:\n    launch('mpi', lambda: 2, program)\nexcept InputError as error:\n    sys.exit(str(error))\n"
+    )
+    done = mpiexec(2, ["-c", code])
+    assert done.returncode == 1 and done.stderr.split() == ["odd", "odd"]
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("shared", "late"),
     [(True, "PE 2"), (False, "a PE of another host")],

@@ -116,6 +116,7 @@ def test_a_cluster_gets_a_profile(init, tmp_path, cluster, words, kind, changed)
     (["roads.mtx.gz", "--loader", "tabel"], "unknown loader 'tabel'"),
     (["cora", "--labels"], "cora: a data set: --name, --loader"),
     (["cora", "--partition", "x"], "--partition: there is no Slurm here"),
+    (["cora", "--profile", "mine"], "--profile: there is no Slurm here"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_and_writes_nothing(init, tmp_path, words, said):
     before = sorted(tmp_path.iterdir())

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from support import forked
-from synthetic_records import aggregate, train, write_run
+from synthetic_records import MACHINE, aggregate, train, write_run
 
 import mgg.report
 from mgg.errors import InputError
@@ -55,6 +55,12 @@ def test_times_and_accuracies_are_judged_by_the_threshold(reports):
     assert [row["result"] for row in regressions(two, one, 0.15)].count("worse") == 1  # cola, by 100 %
 
 
+def test_more_than_none_is_better_though_no_share_of_it(reports):
+    one, two = reports(a=([], [train(test_accuracy=0.0)]), b=([], [train(test_accuracy=0.5)]))
+    for sides, result in (((one, two), "better"), ((two, one), "worse"), ((one, one), "same")):
+        assert [row["result"] for row in regressions(*sides, 0.05) if row["measure"] == "test_accuracy"] == [result]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"dataset": "pubmed"}, {"graph_hash": "c1" * 32}, {"pes": 4}, {"dim": 64}, {"dtype": "bf16", "tolerance": 1e-2},
@@ -67,6 +73,12 @@ def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
     rows = regressions(one, two, 0.05)
     assert sorted(row["result"] for row in rows) == ["only in first", "only in second", "same"]
     assert [row["second"] for row in rows if row["result"] == "only in first"] == [None]
+
+
+def test_threads_of_a_pe_are_another_measurement(reports):
+    several = product(0.05, machine=MACHINE.model_copy(update={"threads": 2}))
+    one, two = reports(a=([product(0.1), several], []), b=([product(0.1)], []))
+    assert sorted(row["result"] for row in regressions(one, two, 0.05)) == ["only in first", "same"]
 
 
 @pytest.mark.parametrize("changes", [{"mgg_version": "9.0.0"}, {"commit": "ff" * 20}, {"versions": {"mgg": "9"}},

@@ -166,6 +166,13 @@ FORMS = {
     ),
     "stop": (ir.stop(X), "x"),
     "slice of a concat": (ir.columns(ir.concat([X, Z]), 3, 5), "slice(z)"),
+    "dot of rows of both ends": (
+        total(ir.dot(W, times(cast(X, E), of_source(Z))), D), "dot(multiply(D:w, x), product(z))",
+    ),
+    "given back and fetched": (
+        ir.maximum_of(of_source(ir.columns(total(total(F, S), D), 0, 2)), D),
+        "maximum_of>D(E:S:total>D(slice(total>S(f))))",
+    ),
     "slice of a pad": (ir.columns(ir.pad(X, 2, 9), 2, 5), "x"),
 }  # fmt: skip
 

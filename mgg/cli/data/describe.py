@@ -55,7 +55,7 @@ def describe(
         check_lines_output(out, GraphRecord, replace=replace)
     elif replace:
         raise InputError("describe: --replace needs --out FILE: name a file, or leave --replace out")
-    opened, limit = Graph.open(graph), parse_size(budget) if communities else None
+    opened, limit = Graph.open(graph), parse_size(budget, "--memory") if communities else None
     layers = _layers(opened.manifest, model, columns, classes, assignments)
     found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
     if out is not None:

@@ -56,7 +56,7 @@ def memory_of(budget: str, workers: int | None) -> Any:
     from mgg.graph.external import Memory
     from mgg.graph.external.memory import usable_cores
 
-    return Memory(parse_size(budget), workers or usable_cores())
+    return Memory(parse_size(budget, "--memory"), workers or usable_cores())
 
 
 def facts(manifest: Any, out: Path) -> dict[str, Any]:

@@ -170,8 +170,8 @@ def train(
     if model_hash and not is_own_model(model):
         raise InputError(f"--model-hash: {model} is one of MGG's models; the option is for a file of your own")
     library = _library(side)
-    allowed = parse_size(memory_per_pe) if memory_per_pe else None
-    if library and (allowed or activations != "auto"):
+    allowed = None if memory_per_pe is None else parse_size(memory_per_pe, "--memory-per-pe")
+    if library and (allowed is not None or activations != "auto"):
         raise InputError(f"--memory-per-pe, --activations: side {side} always keeps its activations: leave them out")
     if library and threads > 1:
         raise InputError(f"--threads {threads}: side {side} has one thread per PE: leave it out")

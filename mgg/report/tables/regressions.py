@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,14 @@ from mgg.report.tables.columns import schema
 
 Row = dict[str, Any]
 
-#: Identity of a measurement: these columns, and the place and emulated network from table machines. Versions are
-#: excluded, because they are what one compares.
+#: Identity of a measurement: these columns, and the place, threads and emulated network from table machines.
+#: Versions are excluded, because they are what one compares.
 _COMMON = ("dataset", "graph_hash", "machine_id", "device", "backend", "scheme", "dtype", "pes", "technique", "options")
 IDENTITY = {
     "aggregate": (*_COMMON, "direction", "dim", "workgroup"),
     "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs", "activations"),
 }
-_OF_MACHINES = ("place", "emulated")
+_OF_MACHINES = ("place", "threads", "emulated")
 #: Compared columns, and whether a larger value is better.
 _MEASURES = {"aggregate": {"median": False}, "training": {"median": False, "test_accuracy": True}}
 
@@ -58,7 +59,9 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
                 if a is None and b is None:
                     continue
                 change = (b - a) / a if a and b is not None else None
-                worse = 0 if change is None else -change if more else change
+                # From 0 on there is no share, but a better and a worse.
+                grown = math.inf * b if change is None and a == 0 and b else change or 0
+                worse = -grown if more else grown
                 result = "worse" if worse > threshold else "better" if worse < -threshold else "same"
                 if not (one and two):
                     result = "only in first" if one else "only in second"

@@ -204,7 +204,7 @@ def _inner(each: Value, weighted: Callable[[Value], Value], space: Space, tamene
     rest = [x for x in nums if x not in out[0]], [x for x in dens if x not in out[1]]
     if not out[0] or not rest[0]:
         return None
-    g = tameness.guarded(quotient(*out, prod(f[2] for f in all_factors), each.space), space, each.space)
+    g = tameness.guarded(quotient(*out, prod(f[2] for f in all_factors), space), space, each.space)
     y = weighted(quotient(*rest, 1.0, each.space))
     if len({(len(x.shape), x.shape[-1:]) for x in (g, y, each.inputs[0])}) > 1:
         return None
