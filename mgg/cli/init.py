@@ -115,13 +115,8 @@ def init(
     named = click.get_current_context().get_parameter_source("profile") is not ParameterSource.DEFAULT
     try:
         found = cluster(partition)
-<<<<<<< HEAD
     except MachineError as error:  # Slurm's programs are installed, but there is no cluster
-        if partition:
-=======
-    except MachineError as error:  # Slurm's programs alone, without a cluster
         if partition or named:
->>>>>>> review
             raise
         _log.warning("no profile for a cluster: %s", error)
         found = None
