@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate import accepted, prepare
+from mgg.aggregate import TechniqueOptions, accepted, prepare
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend.api import Array, World
 from mgg.errors import InputError
@@ -35,7 +35,8 @@ class Neighborhood:
             partition.
         degrees: float64 [rows] on the host, row sums of A: weighted in-degrees, without self-loops added.
         plan: aggregation with A (collective); None if nothing uses it.
-        transposed: aggregation with the transpose of A (collective); None if nothing uses it.
+        transposed: aggregation with the transpose of A (collective), ``plan`` itself if ``one_plan``; None if nothing
+            uses it.
         total: returns the sum of an array over the PEs in rank order, on every PE (collective).
         arrays: row-wise operations of the PE's device.
         product: the forward arcs, on the host.
@@ -100,16 +101,16 @@ class Neighborhood:
             MachineError: a GPU has too little memory left.
         """
         several, arrays = world.size > 1, arrays_of(world)
-        plans = [
-            prepare(technique, world, layout, direction, width, options, dtype) if width else None
-            for direction in ("forward", "transpose")
-        ]
+        plan = prepare(technique, world, layout, "forward", width, options, dtype) if width else None
+        transposed = plan
+        if width and not one_plan(world, layout, accepted(technique, world, layout, options, dtype)):
+            transposed = prepare(technique, world, layout, "transpose", width, options, dtype)
         halo = (
             NoHalo(world, dtype)
             if not fetched
             else halo_by(world, layout, technique, options, fetched, dtype, arrays, real)
         )
-        made = {"forward": plans[:1], "transpose": plans[1:], "halo": getattr(halo, "plans", [])}
+        made = {"forward": [plan], "transpose": [transposed], "halo": getattr(halo, "plans", [])}
         weighed = weighed_by(world, layout, technique, options, weighing, arrays, dtype, real)
         if weighed is not None:
             made = {name: each + weighed.plans[name] for name, each in made.items()}
@@ -117,8 +118,8 @@ class Neighborhood:
             nodes=layout.manifest.nodes,
             node_ids=world.upload(layout.source_ids),
             degrees=_row_sums(layout.forward.local) + _row_sums(layout.forward.remote),
-            plan=plans[0],
-            transposed=plans[1],
+            plan=plan,
+            transposed=transposed,
             # The sum of a single PE is the total.
             total=world.all_reduce if several else lambda values: values,
             arrays=arrays,
@@ -225,9 +226,25 @@ class Neighborhood:
             self.weighed.close()
         for out in self._out_arcs.values():
             out.close()
-        for plan in (self.plan, self.transposed):
-            if plan is not None:
-                plan.close()
+        if self.plan is not None:
+            self.plan.close()
+        if self.transposed is not self.plan:
+            self.transposed.close()
+
+
+def one_plan(world: World, layout: PeLayout, options: TechniqueOptions) -> bool:
+    """Return whether one plan multiplies by A and by its transpose, so that the second takes no memory (collective).
+
+    That holds for symmetric matrices. Weights are compared: a graph whose arcs were mirrored counts as symmetric, and
+    of repeated arcs the first weight may stay.
+    """
+    if not layout.manifest.symmetric or options.per_direction:
+        return False
+    if not layout.manifest.weighted:
+        return True
+    forward, back = layout.forward, layout.transpose
+    halves = ((forward.local, back.local), (forward.remote, back.remote))
+    return all(world.gather(all(np.array_equal(one.weights, other.weights) for one, other in halves)))
 
 
 def halo_by(

@@ -28,6 +28,7 @@ from mgg.model.halo.turned import NOTHING_TURNED, Turning
 from mgg.model.halo.weighed import BACK, looped
 from mgg.model.layers import Dropout
 from mgg.model.module import Given, Held
+from mgg.model.neighborhood import one_plan
 from mgg.model.program import programs_of
 from mgg.train.run import predictions
 from mgg.train.technique import widths
@@ -174,7 +175,8 @@ def need(
     plan, width, several, plans = technique(name), chain.width, len(set(widths(chain))), 0
     # Nobody needs the gradient of the input: a product with the transpose takes a module after the first one.
     returns = any(module.width for module in chain.modules[1:])
-    for direction in ("forward", "transpose") if width else ():
+    directions = ("forward",) if one_plan(world, layout, parsed) else ("forward", "transpose")
+    for direction in directions if width else ():
         case = case_of(world, plan, layout, direction, width, parsed, dtype, several)
         found = plan.need(case)
         # CPUs work on the mapped layout, and sum in float64 if arcs come from other PEs; results are activations.

@@ -86,8 +86,10 @@ def phased_world(world: World, timeline: Timeline) -> Any:
 
 def count_products(graph: Neighborhood, timeline: Timeline) -> None:
     """Measure the aggregations of ``graph``, by plan or arc by arc, and the products with weights."""
-    plans = [None if plan is None else _PhasedPlan(plan, timeline) for plan in (graph.plan, graph.transposed)]
-    graph.plan, graph.transposed = plans
+    if graph.plan is not None:
+        both = graph.transposed is graph.plan
+        graph.plan = _PhasedPlan(graph.plan, timeline)
+        graph.transposed = graph.plan if both else _PhasedPlan(graph.transposed, timeline)
     if graph.weighed is not None:
         forward, back = (_phased_arcs(arcs, timeline) for arcs in (graph.weighed.forward, graph.weighed.back))
         graph.weighed = Weighed(forward, back)

@@ -77,6 +77,11 @@ class MggOptions(PipelineOptions):
             raise ValueError(f"merge: rows are loaded once a block, primitive {self.primitive} gets them one an arc")
         return self
 
+    @property
+    def per_direction(self) -> bool:
+        """Whether each direction has a setting of its own."""
+        return self.tune != "none"
+
     @model_validator(mode="after")
     def _one_chooses(self) -> MggOptions:
         if self.tune != "none":

@@ -70,6 +70,11 @@ class HaloOptions(WorkgroupOptions):
             raise ValueError(f"boundary: rows of this epoch are sampled, and {other} is not for those: leave one out")
         return self
 
+    @property
+    def per_direction(self) -> bool:
+        """Whether sums cross, which each direction chooses, or rows are late, sampled or rounded at random."""
+        return self.split != "rows" or bool(self.stale) or self.boundary < 1 or self.wire is not None
+
     def way(self, direction: str) -> Way:
         """Return what crosses in ``direction``; gradients of sampled rows return as sums."""
         return "columns" if self.boundary < 1 and direction == "transpose" else self.split
