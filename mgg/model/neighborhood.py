@@ -243,8 +243,12 @@ def one_plan(world: World, layout: PeLayout, options: TechniqueOptions) -> bool:
     if not layout.manifest.weighted:
         return True
     forward, back = layout.forward, layout.transpose
-    halves = ((forward.local, back.local), (forward.remote, back.remote))
-    return all(world.gather(all(np.array_equal(one.weights, other.weights) for one, other in halves)))
+    same = _same_weights(forward.local, back.local) and _same_weights(forward.remote, back.remote)
+    return all(world.gather(same))
+
+
+def _same_weights(one: Csr, other: Csr) -> bool:
+    return one.weights is not None and other.weights is not None and np.array_equal(one.weights, other.weights)
 
 
 def halo_by(
