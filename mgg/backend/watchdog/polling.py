@@ -2,7 +2,7 @@
 
 A short wait yields the core, a longer one sleeps. Where some processes of a session call ``sched_yield`` without end
 and others wake every 100 microseconds, Linux 6.18 starves processes of other sessions for minutes: so no wait yields
-without end, and waits of over a second wake less often.
+without end, and waits of over 0.2 s wake less often.
 
 Limits count only the time in which this process is awake. A job that is paused and resumed (Ctrl-Z, scontrol suspend, a
 frozen cgroup) therefore loses no time, and no PE is blamed.
