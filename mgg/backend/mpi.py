@@ -201,7 +201,7 @@ class MpiWorld(HostArrays):
     def _complete(self) -> None:
         """Wait until all puts have arrived.
 
-        MPI has no request that tells when a put has arrived. Flush does, but it waits without a limit and without leaving
+        MPI has no request that tells when a put has arrived. Flush waits for that, without a limit and without leaving
         the core to the target, which may need it to take the rows. So this polls first: a put's request tells when the
         rows have left, and a byte read after it when the target answers.
         """
