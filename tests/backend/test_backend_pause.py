@@ -17,6 +17,7 @@ from mgg.cli import group
 LIMIT, PAUSE = 4.0, 6.0
 PROGRAM = """
 import os, sys, time
+from pathlib import Path
 from mgg.backend import launch
 here = Path(sys.argv[2])
 def program(world):
