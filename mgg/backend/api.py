@@ -161,6 +161,13 @@ class Outside(Protocol):
 
     bytes: np.ndarray
 
+    def on_device(self, owner: Any) -> Array:
+        """Return the memory as the device's work addresses it, uint8 [size].
+
+        Args:
+            owner: an object that the array and its views refer to.
+        """
+
     def close(self) -> None:
         """Free the memory; no view of it and no transfer may be left."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from typing import Any
 
 import numpy as np
 import psutil
@@ -34,9 +35,21 @@ class MappedFile:
                 " to a folder with more room"
             ) from None
 
+    def on_device(self, owner: Any) -> np.ndarray:
+        """Return a view of the file."""
+        return np.asarray(_View(self.bytes, owner))
+
     def close(self) -> None:
         """Drop the file, which is deleted with the last view of it."""
         del self.bytes
+
+
+class _View:
+    """Memory as NumPy takes it over; arrays of it refer to this object, which refers to ``owner``."""
+
+    def __init__(self, memory: np.ndarray, owner: Any) -> None:
+        self._memory, self._owner = memory, owner
+        self.__array_interface__ = memory.__array_interface__
 
 
 def room() -> tuple[str, int]:

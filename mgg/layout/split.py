@@ -5,9 +5,10 @@ Rows arrive in blocks and are written to the disk at once. One bit per node mark
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -36,12 +37,27 @@ class Arcs:
 
 def transposed(csr: Csr) -> Arcs:
     """Transpose a CSR by one counting sort, rows ascending, with each arc's position in ``csr``."""
-    offsets = _offsets_of_columns(csr)
-    rows = np.empty_like(csr.indices)
-    forward = np.empty(csr.arcs, np.int64)
-    _scatter(csr.indptr, csr.indices, offsets[:-1].copy(), rows, forward)
+    offsets, rows, forward = transposed_places(csr)
     weights, types = (None if values is None else values[forward] for values in (csr.weights, csr.types))
     return Arcs(Csr(offsets, rows, weights, csr.rows, types), forward)
+
+
+def transposed_places(
+    csr: Csr, empty: Callable[[Any, Any], np.ndarray] = np.empty
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the transpose's offsets, and its rows and positions in ``csr`` as arrays of ``empty``."""
+    offsets = np.zeros(csr.columns + 1, np.int64)
+    rows, forward = empty(csr.arcs, csr.indices.dtype), empty(csr.arcs, np.int64)
+    _count(csr.indices, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    _scatter(csr.indptr, csr.indices, offsets[:-1].copy(), rows, forward)
+    return offsets, rows, forward
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(indices, counts):  # type: ignore[no-untyped-def]
+    for column in indices:
+        counts[column] += 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -52,12 +68,6 @@ def _scatter(indptr, indices, cursor, rows, forward):  # type: ignore[no-untyped
             cursor[indices[k]] = at + 1
             rows[at] = row
             forward[at] = k
-
-
-def _offsets_of_columns(csr: Csr) -> np.ndarray:
-    offsets = np.zeros(csr.columns + 1, np.int64)
-    np.cumsum(np.bincount(csr.indices, minlength=csr.columns), out=offsets[1:])
-    return offsets
 
 
 def save_product(

@@ -42,7 +42,8 @@ class Dropout(Module):
         """Return the memory of the mask and the masked input; a sparse copy counts as features."""
         if not self.rate or given.sparse:
             return Held(columns)
-        return Held(columns, 2 * given.rows * columns, 0, _masking(columns, given))
+        masking = _masking(columns, given)
+        return Held(columns, 2 * given.rows * columns, 0, masking, ahead=2 * given.rows * columns, back=masking)
 
     def handed_on(self, given: Given) -> Given:
         """Return the input's properties: sparse inputs stay sparse, and constant ones stay so if nothing is dropped."""
@@ -71,7 +72,8 @@ class Linear(Module):
 
     def memory(self, columns: int, given: Given) -> Held:
         """Return the memory of the gradients; the input belongs to the module that made it."""
-        return Held(self.outputs, 0, 0, passing(columns, self.outputs, given))
+        both = passing(columns, self.outputs, given)
+        return Held(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute dW = X^T G and dX = G W^T."""

@@ -85,6 +85,8 @@ class Held(NamedTuple):
 
     ``stays``: kept from pass to pass; ``kept``: kept from its forward to its backward pass; ``peak``: the most in use
     at once in either, ``kept`` included; ``lasting``: the part of ``stays`` that is made once, not in every pass.
+    ``ahead``: the most in use at once in the forward pass, without its input; ``back``: the same in the backward pass,
+    without its input and what it saved; None: what ``stays`` and ``peak`` allow.
     """
 
     columns: int
@@ -92,6 +94,14 @@ class Held(NamedTuple):
     kept: int = 0
     peak: int = 0
     lasting: int = 0
+    ahead: int | None = None
+    back: int | None = None
+
+    @property
+    def alone(self) -> tuple[int, int]:
+        """``ahead`` and ``back``; where they are unknown, the larger of ``stays`` (without ``lasting``) and ``peak``."""
+        most = max(self.stays - self.lasting, self.peak)
+        return most if self.ahead is None else self.ahead, most if self.back is None else self.back
 
 
 class Module(ABC):

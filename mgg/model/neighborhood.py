@@ -12,6 +12,7 @@ import numpy as np
 from mgg.aggregate import TechniqueOptions, accepted, prepare
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend.api import Array, World
+from mgg.backend.outside import OutsideArrays
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
@@ -50,6 +51,7 @@ class Neighborhood:
         outward: state shared by turned layers.
         weighed: sums with new arc weights; None if nothing uses them.
         plans: all plans by purpose: ``forward``, ``transpose``, ``halo``.
+        outside: memory for lists and values of arcs outside the device; None: these are on the device.
     """
 
     nodes: int
@@ -70,6 +72,7 @@ class Neighborhood:
     outward: Outward = field(default_factory=Outward)
     weighed: Weighed | None = None
     plans: dict[str, list[Any]] = field(default_factory=dict)
+    outside: OutsideArrays | None = None
     _tables: dict[tuple[bool, bool], ArcTables] = field(default_factory=dict)
     _weights: dict[tuple[bool, bool], Array] = field(default_factory=dict)
     _device_tables: dict[tuple[bool, bool], DeviceTables] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Neighborhood:
     def prepare(
         cls, world: World, layout: PeLayout, technique: str, options: dict[str, Any], width: int, fetched: int = 0,
         dtype: str = "fp32", real: type = np.float32, turned: Turning = NOTHING_TURNED,
-        weighing: Weighing = NOTHING_WEIGHED,
+        weighing: Weighing = NOTHING_WEIGHED, *, arcs_outside: bool = False,
     ) -> Neighborhood:  # fmt: skip
         """Prepare both directions of ``technique`` and the halo (collective).
 
@@ -94,6 +97,7 @@ class Neighborhood:
             turned: the most that turned layers fetch.
             weighing: the most that is summed with new arc weights.
             real: type of the computation; float64 rows need technique halo, and products do not support them.
+            arcs_outside: keep lists and values of arcs in ``World.outside``.
 
         Raises:
             InputError: ``aggregate.prepare`` or ``weighed.able`` refuses the arguments, or the rows are float64 with
@@ -134,6 +138,7 @@ class Neighborhood:
             weighed=weighed,
             outward=outward_by(world, layout, technique, options, turned, arrays, real),
             plans={name: found for name, each in made.items() if (found := [plan for plan in each if plan])},
+            outside=OutsideArrays(world) if arcs_outside else None,
         )
 
     def begin(self, seed: int, epoch: Array | None) -> None:
@@ -164,7 +169,10 @@ class Neighborhood:
             assert self.product is not None and self.ids is not None
             types = self.arc_types if typed else 0
             # Not a cached property: CPython 3.11 locks those, and PEs that are threads wait for each other here.
-            self._tables[loops, typed] = ArcTables.of(self.product, self.halo.host(self.ids), types, loops=loops)
+            outside = self.outside if self.arrays.operators is None else None
+            empty = outside.empty if outside is not None else np.empty
+            made = ArcTables.of(self.product, self.halo.host(self.ids), types, loops=loops, empty=empty)
+            self._tables[loops, typed] = made
         return self._tables[loops, typed]
 
     def device_tables(self, *, loops: bool, typed: bool = False) -> DeviceTables | None:
@@ -173,7 +181,8 @@ class Neighborhood:
             return None
         if (loops, typed) not in self._device_tables:
             arcs = partial(self.tables, loops=loops, typed=typed)
-            made = DeviceTables(arcs, len(self.node_ids), self.arrays.upload, self.arrays.operators)
+            operators, upload = self.arrays.operators, self.arrays.upload
+            made = DeviceTables(arcs, len(self.node_ids), upload, operators, self.outside)
             self._device_tables[loops, typed] = made
         return self._device_tables[loops, typed]
 
@@ -197,8 +206,13 @@ class Neighborhood:
         """Return the weight of each arc of ``tables`` on the device, always the same array."""
         if (loops, typed) not in self._weights:
             tables = self.tables(loops=loops, typed=typed)
-            weights = np.ones(len(tables.ends), self.real) if tables.weights is None else tables.weights
-            self._weights[loops, typed] = self.arrays.upload(weights)
+            weights = tables.weights
+            if self.outside is None:
+                made = self.arrays.upload(np.ones(len(tables.ends), self.real) if weights is None else weights)
+            else:
+                ones = np.broadcast_to(np.ones(1, self.real), len(tables.ends))
+                made = self.outside.upload(ones if weights is None else weights)
+            self._weights[loops, typed] = made
         return self._weights[loops, typed]
 
     def norm_on_device(self, *, loops: bool) -> Array:
@@ -230,6 +244,11 @@ class Neighborhood:
             self.plan.close()
         if self.transposed is not self.plan:
             self.transposed.close()
+        if self.outside is not None:
+            self._tables.clear()
+            self._weights.clear()
+            self._device_tables.clear()
+            self.outside.close()
 
 
 def one_plan(world: World, layout: PeLayout, options: TechniqueOptions) -> bool:

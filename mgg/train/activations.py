@@ -1,4 +1,4 @@
-"""Decide which activations a training keeps, recomputes or offloads, so that it fits into its memory.
+"""Decide which activations a training keeps, recomputes or offloads, so that it fits into its memory; likewise arcs.
 
 The choice minimizes predicted seconds. For each stage (``mgg.model.activations``) it compares a second forward pass
 with transfers to and from page-locked memory or mapped files. All PEs choose the same, since passes are collective.
@@ -33,6 +33,8 @@ from mgg.train.targets import Targets
 from mgg.train.technique import widths
 
 _log = logging.getLogger(__name__)
+#: What records call arcs that are outside the device, beside the names of stages.
+ARCS = "lists and values of arcs"
 #: Limit on the combinations of modes that are tried to find whether any fits.
 WAYS = 1_000
 #: The probe: rows and columns of its dense product, bytes that it transfers out and back, and repetitions.
@@ -51,7 +53,8 @@ class Footprint:
         saved: values saved for the backward pass that stay until the next pass unless forgotten.
         kept: values saved for the backward pass that it frees module by module.
         peak: the most that a module needs on top of ``saved`` and of ``kept`` of the modules before it in the stage.
-        alone: the most that a module needs, its input included, while no other module has values in memory.
+        alone: the most that a module needs, forward with its input, while no other module has values in memory, nor it
+            what it saved.
         passing: the gradient of the stage's output.
     """
 
@@ -73,12 +76,14 @@ class Account:
         held: memory of all modules in that case.
         stages: footprint of each stage.
         working: memory on top of what modules hold.
+        away: bytes of lists and values of arcs that are outside the device.
     """
 
     need: Need
     held: Held
     stages: list[Footprint]
     working: Working
+    away: int = 0
 
     def with_modes(self, modes: Sequence[Mode]) -> Need:
         """Return the need for stages in ``modes``; equals ``need`` if all are kept."""
@@ -105,7 +110,7 @@ class Account:
         """Return the offloaded bytes; an input counts once if the stage that made it is offloaded, too."""
         places = [place for place, mode in enumerate(modes) if mode == "host"]
         again = sum(self.stages[place].given for place in places if place - 1 in places)
-        return FLOAT * (sum(map(self._moved, places)) - again)
+        return FLOAT * (sum(map(self._moved, places)) - again) + self.away
 
     def moved(self, place: int) -> int:
         """Return the bytes that a stage transfers, its input included."""
@@ -133,8 +138,7 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
                 kept=whole.kept,
                 peak=whole.peak,
                 alone=max(
-                    given + max(held.stays - held.lasting, held.peak)
-                    for given, held in zip(inputs, modules, strict=True)
+                    max(given + held.alone[0], held.alone[1]) for given, held in zip(inputs, modules, strict=True)
                 ),
                 passing=rows * whole.columns,
             )
@@ -179,6 +183,15 @@ class Limits:
         if self.cap is not None:
             short.append(max(needs) - self.cap)
         return max(short, default=0)
+
+    def least(self, able: Sequence[Sequence[Mode]]) -> float:
+        """Return the least shortage in bytes that modes out of ``able`` leave; 0 if there are too many to try all."""
+        ways, found = product(*(["keep", *others] for others in able)), math.inf
+        for way in islice(ways, WAYS):
+            found = min(found, self.over(list(way)))
+            if found <= 0:
+                break
+        return found if found <= 0 or next(ways, None) is None else 0
 
     def most(self, modes: Sequence[Mode]) -> int:
         """Return the bytes of the PE that needs most."""
@@ -287,8 +300,9 @@ def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> 
 def decide(
     world: World, layout: PeLayout, chain: Chain, how: tuple[str, dict[str, Any], str], given: Input,
     learned: Targets, turned: Turning, copies: int, limited: tuple[Activations, int | None],
-) -> tuple[Need, list[Stage]]:  # fmt: skip
-    """Return a training's need and the stages of ``chain`` with their modes set; rank 0 logs the choice (collective).
+) -> tuple[Need, list[Stage], dict[str, str]]:  # fmt: skip
+    """Return a training's need, the stages of ``chain`` with their modes set, and what is not kept on the device, by
+    name with its mode; rank 0 logs the choice (collective).
 
     Args:
         world, layout, chain, given, turned, copies: see ``memory.need``.
@@ -301,12 +315,22 @@ def decide(
     """
     (technique, options, dtype), (asked, cap), stages = how, limited, stages_of(chain)
     targets = learned.memory, learned.passing
-    whole = memory.need(world, layout, chain, technique, options, dtype, given, *targets, turned, copies)
-    working = memory.working_of(world, layout, chain, given, learned.passing)
-    mine = account(chain, stages, layout.manifest.features, whole, working)
+
+    def accounted(outside: bool) -> Account:
+        needed = memory.need(
+            world, layout, chain, technique, options, dtype, given, *targets, turned, copies, outside=outside
+        )
+        working = memory.working_of(world, layout, chain, given, learned.passing, outside=outside)
+        return account(chain, stages, layout.manifest.features, needed, working)
+
+    mine, outside = accounted(False), False
     limits = Limits.of(world, mine, cap)
     able = [_able(stage, options) for stage in stages]
     kept: list[Mode] = ["keep"] * len(stages)
+    if asked == "auto" and limits.least(able) > 0 and memory.may_leave(chain, turned):
+        arcs, without = mine.need.total, accounted(True)
+        mine = replace(without, away=arcs - without.need.total)
+        limits, outside = Limits.of(world, mine, cap), True
     modes, seconds = kept, None
     if asked == "recompute" or asked == "host":  # noqa: PLR1714 - by which mypy knows them
         modes = [asked if asked in others else "keep" for others in able]
@@ -314,22 +338,20 @@ def decide(
     elif asked == "auto" and limits.over(kept) > 0:
         most: list[Mode] = [others[-1] if others else "keep" for others in able]
         modes = min(kept, most, key=limits.most)
-        # Skip the measurement for a training that cannot fit in any mode.
-        ways = product(*(["keep", *others] for others in able))
-        if any(limits.over(list(way)) <= 0 for way in islice(ways, WAYS)) or next(ways, None) is not None:
+        if limits.least(able) <= 0:  # else it cannot fit, and nothing is measured
             seconds = seconds_of(world, layout, stages, technique, options, dtype, mine)
             modes = chosen(able, limits, seconds) or modes
     need = mine.with_modes(modes)
     _check(world, limits, modes, need, asked)
     for stage, mode in zip(stages, modes, strict=True):
         stage.mode = mode
-    if world.rank == 0 and (cap is not None or modes != kept):
+    if world.rank == 0 and (cap is not None or modes != kept or outside):
         allowed = "" if cap is None else f" of {cap} allowed"
-        spared = told(stages, bool(world.gpu))
+        spared = told(stages, bool(world.gpu), outside)
         at = "" if seconds is None else f", at about {seconds.of(modes):.2g} s an epoch"
         most_bytes = limits.most(modes)
         _log.warning("memory: about %d bytes a PE%s: fits%s%s", most_bytes, allowed, spared and f" with {spared}", at)
-    return need, stages
+    return need, stages, modes_by_name(stages) | ({ARCS: "host"} if outside else {})
 
 
 def _able(stage: Stage, options: dict[str, Any]) -> list[Mode]:
@@ -344,13 +366,15 @@ def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
     return {stage.name or f"stage{place}": stage.mode for place, stage in enumerate(stages) if stage.mode != "keep"}
 
 
-def told(stages: Sequence[Stage], gpu: bool) -> str:
-    """Describe the modes for messages; empty if all activations are kept."""
+def told(stages: Sequence[Stage], gpu: bool, outside: bool) -> str:
+    """Describe the modes for messages, and where arcs are; empty if everything is on the device."""
     by_name, parts = modes_by_name(stages), []
     where = "page-locked host memory" if gpu else "mapped files"
     for mode, what in (("recompute", "recomputed"), ("host", f"in {where}")):
         if names := [name for name, each in by_name.items() if each == mode]:
             parts.append(f"activations of {', '.join(names)} {what}")
+    if outside:
+        parts.append(f"{ARCS} in {where}")
     return " and ".join(parts)
 
 
@@ -384,8 +408,9 @@ def _check(world: World, limits: Limits, modes: Sequence[Mode], need: Need, aske
         outside = sum(limits.accounts[pe].outside(modes) for pe in pes)
         if left is not None and outside > left:
             where = "their host has" if world.gpu else f"{mapped.room()[0]} has"
+            what = "activations and arcs" if any(limits.accounts[pe].away for pe in pes) else "activations"
             raise ShortError(
-                f"{name_pes(pes)}: {outside} bytes of activations are to be held elsewhere and {where} {left} free: "
+                f"{name_pes(pes)}: {outside} bytes of {what} are to be held elsewhere and {where} {left} free: "
                 + ("use more hosts" if world.gpu else "set TMPDIR to a folder on a disk with more room")
             ).on_every_pe()
     memory.check(world, need)

@@ -42,9 +42,11 @@ CHECKPOINT = 16
 #: Further bytes where GPUs sum its gradient: two places in symmetric memory, two of CUDA graphs (whose sizes are powers
 #: of two), and two sums.
 SUMMED = 64
-#: Bytes per arc of the arc lists of models that work arc by arc: its ends in both directions, its number and its
-#: weight; further bytes while the lists are built; and bytes on GPUs, which also keep how lists are cut.
-ARC, MAKING, GPU_ARC = 24, 28, 28
+#: Bytes per arc of the arc lists of models that work arc by arc: its ends in both directions, its number and its run;
+#: and bytes on GPUs, which also keep how lists are cut.
+ARC, GPU_ARC = 24, 28
+#: Bytes per row of lists that are outside the device: where its arcs begin in each, and its pieces on GPUs.
+ARC_ROW = 64
 #: Bytes per arc of the lists of arcs that begin on this PE: its end, its number, its run and its destination.
 OUT_ARC = 30
 #: Bytes per arc, in all, for models that work type by type: their lists have one entry per row, source and type.
@@ -113,16 +115,18 @@ class Working:
         return FLOAT * held.stays + max(working, FLOAT * held.kept + self.losses, self.apart)
 
 
-def working_of(world: World, layout: PeLayout, chain: Chain, given: Input, losses: int) -> Working:
+def working_of(
+    world: World, layout: PeLayout, chain: Chain, given: Input, losses: int, *, outside: bool = False
+) -> Working:
     """Return the working memory of this PE; for the arguments see ``need``."""
     rows, gpu, product, programs = layout.rows, bool(world.gpu), layout.forward, programs_of(chain)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     added = rows if not programs or any(layer.program.loops for layer in programs) else 0
-    arcs = product.local.arcs + product.remote.arcs + added
+    arcs = 0 if outside else product.local.arcs + product.remote.arcs + added
     room = Given(rows, product.halo, arcs, gpu, constant=True, sparse=given.sparse, inputs=False)
     beside = GRADIENT * numbers + (_pieces(chain, rows, given.sparse) if gpu else 0)
     dense = dense_bytes(given.entries) if gpu and given.sparse and _makes_dense(chain) else 0
-    return Working(room, beside, losses, max(_bytes_of_an_arc(chain, gpu)[1] * arcs, dense, STEP * numbers))
+    return Working(room, beside, losses, max(dense, STEP * numbers))
 
 
 def need(
@@ -137,6 +141,8 @@ def need(
     losses: int,
     turned: Turning = NOTHING_TURNED,
     copies: int = 0,
+    *,
+    outside: bool = False,
 ) -> Need:
     """Return the predicted memory of a training on this PE (collective).
 
@@ -150,6 +156,7 @@ def need(
         losses: bytes while the loss is computed.
         turned: the most that turned layers fetch.
         copies: further bytes per trainable number for copies of weights and optimizer state.
+        outside: whether lists and values of arcs are outside the device.
     """
     rows, gpu = layout.rows, bool(world.gpu)
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
@@ -158,8 +165,8 @@ def need(
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
-    product, working = layout.forward, working_of(world, layout, chain, given, losses)
-    listed = _bytes_of_an_arc(chain, gpu)[0] * working.room.arcs
+    product, working = layout.forward, working_of(world, layout, chain, given, losses, outside=outside)
+    listed = ARC_ROW * (rows + product.halo) if outside else _bytes_of_an_arc(chain, gpu) * working.room.arcs
     activations = working.bytes_with(chain.memory(layout.manifest.features, working.room))
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
@@ -198,13 +205,26 @@ def copies(world: World, optimizer: str, *, saves: bool) -> int:
     return FLOAT * (optimizer == "adamw") + checkpoint
 
 
-def _bytes_of_an_arc(chain: Chain, gpu: bool) -> tuple[int, int]:
-    """Return bytes per arc of the arc lists of ``chain``, and further bytes per arc while they are built."""
+def _bytes_of_an_arc(chain: Chain, gpu: bool) -> int:
+    """Return bytes per arc of the arc lists of ``chain``."""
     if not chain.fetched:
-        return 0, 0
+        return 0
     if any(layer.relations for layer in programs_of(chain)):
-        return TYPED_ARC, 0
-    return (GPU_ARC, 0) if gpu else (ARC, MAKING)
+        return TYPED_ARC
+    return GPU_ARC if gpu else ARC
+
+
+def may_leave(chain: Chain, turned: Turning) -> bool:
+    """Return whether lists and values of arcs may be outside the device.
+
+    Not those of typed arcs, of *turned* layers, of attention as a product, or that layers share; nor where an arc is
+    multiplied by a matrix, or has threads of its own (setting ``kernels``).
+    """
+    return (
+        bool(chain.fetched)
+        and not (any(turned) or chain.weighed.columns)
+        and all(layer.arcs_may_leave for layer in programs_of(chain))
+    )
 
 
 def _makes_dense(chain: Chain) -> bool:

@@ -26,7 +26,7 @@ from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.model.program import programs_of
 from mgg.train import memory
-from mgg.train.activations import decide, modes_by_name
+from mgg.train.activations import ARCS, decide
 from mgg.train.divergence import blamed, largest
 from mgg.train.expected_kernels import of_programs
 from mgg.train.model import found_alike
@@ -52,7 +52,7 @@ class Trainer:
         adam, metric, technique: the optimizer; names of the metric and of the aggregation technique.
         settings: the hyperparameters, with data-dependent defaults filled in.
         need: predicted memory of the training on this PE.
-        activations: mode (recompute or host) by name of the stages that do not keep their activations.
+        activations: mode (recompute or host) by name of the stages that do not keep their activations, and of arcs.
         searching: a search varies the technique's settings, so epochs are not captured for resubmission.
     """
 
@@ -115,9 +115,10 @@ class Trainer:
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
         learned, copies = self._targets, memory.copies(world, self.settings.optimizer, saves=saves)
         asked, how = (activations, memory_per_pe), (technique, options, dtype)
-        self.need, stages = decide(world, layout, self._chain, how, given, learned, turned, copies, asked)
+        found = decide(world, layout, self._chain, how, given, learned, turned, copies, asked)
+        self.need, stages, self.activations = found
         world.measure_memory()  # not that of measuring the machine
-        self._staged, self.activations, self._allowed = Staged(world, stages), modes_by_name(stages), memory_per_pe
+        self._staged, self._allowed = Staged(world, stages), memory_per_pe
         self._targets.place(world)
         self._x: Any = None
         if layout.features is not None:
@@ -135,6 +136,7 @@ class Trainer:
             dtype,
             turned=turned,
             weighing=self._chain.weighed,
+            arcs_outside=ARCS in self.activations,
         )
         tell_without_effect(world, layout, model.name, self._chain, technique, options, self._graph.plan)
         if self._timeline is not None:

@@ -51,6 +51,11 @@ class Region:
         """Return the region's address on the current GPU."""
         return int(cupy.cuda.runtime.pointerGetAttributes(self._host).devicePointer)
 
+    def on_device(self, owner: Any) -> Any:
+        """Return the region as an array of the current GPU."""
+        memory = cupy.cuda.UnownedMemory(self.address(), self.bytes.nbytes, owner, cupy.cuda.runtime.getDevice())
+        return cupy.ndarray(self.bytes.shape, np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
     def close(self) -> None:
         """Free the memory; no GPU may be using it."""
         cupy.cuda.runtime.hostUnregister(self._host)

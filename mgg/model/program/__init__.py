@@ -25,6 +25,7 @@ from mgg.vertex.cuda.execution import DEFAULT
 from mgg.vertex.explain import explain
 from mgg.vertex.ir import D, E, P, S, Value
 from mgg.vertex.lanes import pitch
+from mgg.vertex.products import of_arcs
 from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.run import Part, Work, dense
 from mgg.vertex.trace import Program
@@ -215,6 +216,12 @@ class VertexLayer(Module):
         """False if layers share values of arcs: earlier layers keep these in any case."""
         return not (self.arcs or self.keeps)
 
+    @property
+    def arcs_may_leave(self) -> bool:
+        """Whether kernels or compiled loops alone make and read its values of arcs, which may be anywhere."""
+        products = any(of_arcs(value) for value in self._trained.values)
+        return self.spared and not self.relations and not products and self.how.arcs != "parallel"
+
     def each_saved(self, change: Callable[[Array], Array]) -> None:
         """Replace the saved arrays, except those equal in every pass: parameters, built-in inputs, cached values."""
         if "_kept" in vars(self):
@@ -238,14 +245,15 @@ class VertexLayer(Module):
         reads = given.arrays(plan.reads(constant)) - plan.leaves - once
         copied = given.floats([plan.output]) * (plan.output in reads or not plan.output.inputs)
         # The gradients by kept arc values exist when the backward pass begins.
-        peak = max(given.most(plan.forward(constant, True)) + copied, given.most(backward, {*reads, *plan.seeds}))
+        ahead, back = given.most(plan.forward(constant, True)) + copied, given.most(backward, {*plan.seeds})
+        peak = max(ahead, given.most(backward, {*reads, *plan.seeds}))
         if given.gpu and self.how.arcs == "parallel":
             # The summand of each arc is written, and each arc is a piece of both arc lists.
             units = [step for step in (*plan.schedule.forward, *plan.schedule.backward) if isinstance(step, Unit)]
             added = max((_added(stage.sums) for unit in units for stage in unit.stages), default=0)
-            peak += given.arcs * (2 * _PIECE + added)
+            peak, ahead, back = (most + given.arcs * (2 * _PIECE + added) for most in (peak, ahead, back))
         kept = given.floats(reads.difference(plan.seeds).union(plan.arcs))
-        return Held(plan.output.size, stays, kept, peak, stays)
+        return Held(plan.output.size, stays, kept, peak, stays, ahead, back)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """Return the program's output, [rows, columns]; put its kept arc values into ``run_of``."""

@@ -101,12 +101,13 @@ def _flat(x: np.ndarray, value: Value) -> np.ndarray:
 
 
 def _empty(value: Value, tables: ArcTables, real: Any) -> np.ndarray:
-    """Allocate a result, [rows, size]; zeros in P and T."""
+    """Allocate a result, [rows, size]; zeros in P and T, values of arcs and runs where the tables are."""
     if value.space is P:
         return np.zeros(value.size)
     if value.space is T:
         return np.zeros((tables.type_count, value.size))
-    return np.empty((tables.rows_of(value.space), value.size), np.int64 if value.op == "winner" else real)
+    empty = tables.empty if value.space in (E, R) else np.empty
+    return empty((tables.rows_of(value.space), value.size), np.int64 if value.op == "winner" else real)
 
 
 def compiled(source: str) -> Callable[..., None]:

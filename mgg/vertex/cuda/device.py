@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgg import files
+from mgg.backend.outside import OutsideArrays
 from mgg.kernel import random
 from mgg.kernel.compile import Build
 from mgg.vertex.arcs import ArcTables, pointers
@@ -74,12 +75,15 @@ class DeviceTables:
         rows: number of rows of D.
         upload: copies an array to the GPU.
         operators: the GPU's operators, with ``schedule`` and ``kernel``.
+        outside: where arrays with an entry per arc are, which kernels then read and write over the bus; None: in GPU
+            memory.
     """
 
     arcs: Callable[[], ArcTables]
     rows: int
     upload: Callable[[np.ndarray], Any]
     operators: Any
+    outside: OutsideArrays | None = None
     _made: dict[str, Any] = field(default_factory=dict)
 
     def rows_of(self, space: Space) -> int:
@@ -152,16 +156,23 @@ class DeviceTables:
         kind = f" {over!r}{rows!r}" if name in ("ends", "arcs") and rows in (S, T) else ""
         if name == "ends" and rows is T:
             kind = ""
-        return self._once(name + kind, make[name])
+        outside = self.outside if name in ("ends", "arcs", "targets", "run_of", "types") else None
+        return self._once(name + kind, make[name], outside.upload if outside else self.upload)
+
+    def empty(self, space: Space, dense: Any) -> Callable[..., Any]:
+        """Return what allocates values of ``space``: ``dense.empty``, or memory outside the GPU."""
+        return self.outside.empty if self.outside is not None and space in (E, R) else dense.empty
 
     @cached_property
     def _types(self) -> np.ndarray:
         tables = self.arcs()
         return np.zeros(len(tables.ends), np.int32) if tables.types is None else tables.types
 
-    def _once(self, name: str, make: Callable[[], np.ndarray]) -> Any:
+    def _once(
+        self, name: str, make: Callable[[], np.ndarray], upload: Callable[[np.ndarray], Any] | None = None
+    ) -> Any:
         if name not in self._made:
-            self._made[name] = self.upload(np.ascontiguousarray(make()))
+            self._made[name] = (upload or self.upload)(np.ascontiguousarray(make()))
         return self._made[name]
 
 
@@ -254,10 +265,10 @@ class DeviceWork:
 
     def _empty(self, value: Value, kind: Any, part: Part) -> Any:
         """Return an array for ``value``, with padded rows if kernels expect them."""
-        rows = self._tables.rows_of(value.space)
+        rows, empty = self._tables.rows_of(value.space), self._tables.empty(value.space, part.dense)
         if value not in self._apart:
-            return part.dense.empty((rows, *value.shape), kind)
-        array = part.dense.empty((rows, pitch(value.size)), kind)
+            return empty((rows, *value.shape), kind)
+        array = empty((rows, pitch(value.size)), kind)
         return array[(slice(None), *[None] * (len(value.shape) - 1), slice(value.size))]
 
     def _rows(self, array: Any, value: Value, part: Part) -> Any:
