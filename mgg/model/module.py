@@ -99,7 +99,7 @@ class Held(NamedTuple):
 
     @property
     def alone(self) -> tuple[int, int]:
-        """``ahead`` and ``back``; where they are unknown, the larger of ``stays`` (without ``lasting``) and ``peak``."""
+        """``ahead`` and ``back``; if unknown, the larger of ``stays`` (without ``lasting``) and ``peak``."""
         most = max(self.stays - self.lasting, self.peak)
         return most if self.ahead is None else self.ahead, most if self.back is None else self.back
 

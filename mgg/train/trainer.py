@@ -115,8 +115,9 @@ class Trainer:
         given = memory.Input(values if as_sparse else layout.rows * facts.features, as_sparse, row_normalize)
         learned, copies = self._targets, memory.copies(world, self.settings.optimizer, saves=saves)
         asked, how = (activations, memory_per_pe), (technique, options, dtype)
-        found = decide(world, layout, self._chain, how, given, learned, turned, copies, asked)
-        self.need, stages, self.activations = found
+        self.need, stages, self.activations = decide(
+            world, layout, self._chain, how, given, learned, turned, copies, asked
+        )
         world.measure_memory()  # not that of measuring the machine
         self._staged, self._allowed = Staged(world, stages), memory_per_pe
         self._targets.place(world)

@@ -195,7 +195,7 @@ def _fill_rows(  # type: ignore[no-untyped-def]
     source, kind = np.empty(longest, np.int64), np.zeros(longest, np.int64)
     weight, keys = np.ones(longest, np.float32), np.empty(longest, np.int64)
     for row in range(rows):
-        count, of_loops = 0, 0.0
+        count, of_loops = 0, np.float64(0)
         for at in range(local_ptr[row], local_ptr[row + 1]):
             given = local_weights[at] if local_weights.size else np.float32(1)
             if loops and local_ends[at] == row:
