@@ -226,10 +226,12 @@ def test_models_without_labels_to_train_them_with_are_said(
         ("train.pes", [3], "train.pes: 3 is not in partition.pes"),
     ],
 )
-def test_a_mistake_in_the_config_is_named(folder: Folder, values: dict, message: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_mistake_in_the_config_is_named(folder: Folder, field: str, value: object, message: str, monkeypatch):
     monkeypatch.chdir(folder.path)
+    for name in reversed(field.split(".")):
+        value = {name: value}
     with pytest.raises(InputError) as told:
-        settings_of(values)
+        settings_of(value)
     assert message in str(told.value) and "\n" not in str(told.value)
 
 

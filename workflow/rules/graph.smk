@@ -4,17 +4,6 @@ scattergather:
     shards=SETTINGS.graph.shards,
 
 
-def graph_folder(made):
-    """Return the output with a graph: results/graph/, or results/graph_natural/ before nodes are renumbered."""
-    return report(
-        directory(f"{RESULTS}/{made}/{GRAPH}"),
-        patterns=["{record}.yaml"],
-        caption="../report/graph.rst",
-        category="graph",
-        labels={"data set": "{dataset}", "graph": made},
-    )
-
-
 # For a data set with renumbered nodes, the rule order makes results/graph/.
 ruleorder: order > graph > generate > graph_gather
 

@@ -1,30 +1,3 @@
-from mgg.report.figures.files import FOLDERS
-from mgg.report.tables.columns import ABOUT
-
-
-def table_file(name):
-    """Return the output with a table."""
-    return report(
-        f"{RECORDS}/report/{name}.csv",
-        caption="../report/table.rst",
-        category="report",
-        subcategory="tables",
-        labels={"table": name, "a row is": ABOUT[name].removeprefix("one row ")},
-    )
-
-
-def figures_folder(kind):
-    """Return the output with the figures of one kind."""
-    return report(
-        directory(f"{RECORDS}/report/{FOLDERS[kind]}"),
-        patterns=["{figure}.svg"],
-        caption=f"../report/figures_{kind}.rst",
-        category=kind if kind in ("aggregate", "train") else "report",
-        subcategory="figures",
-        labels={"figure": "{figure}"},
-    )
-
-
 rule report:
     input:
         partition=[OUTPUTS.split_at("partition", dataset, pes) for dataset in DATASETS for pes in PLAN.judged],
