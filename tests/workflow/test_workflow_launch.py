@@ -40,11 +40,11 @@ def asked(rule: SimpleNamespace, wildcards: Wildcards, *names: str) -> list[obje
     ("profile", "backend", "pes", "resources"),
     [
         ("dgx-multi", "auto", 9, None),
-        ("dgx-multi", "auto", 1, [1, 1, ""]),
-        ("dgx-multi", "auto", 10, [10, 2, "--ntasks-per-node=5 --gpus-per-node=5"]),
-        ("dgx-multi", "mpi", 9, [9, 2, "--ntasks-per-node=5"]),
-        ("dgx-multi", "simulated", 16, [1, 1, ""]),
-        ("slurm-cpu", "auto", 9, [9, 3, "--ntasks-per-node=3"]),
+        ("dgx-multi", "auto", 1, [1, 1, 1, ""]),
+        ("dgx-multi", "auto", 10, [10, 2, 10, "--ntasks-per-node=5 --gpus-per-node=5"]),
+        ("dgx-multi", "mpi", 9, [9, 2, 0, "--ntasks-per-node=5"]),
+        ("dgx-multi", "simulated", 16, [1, 1, 0, ""]),
+        ("slurm-cpu", "auto", 9, [9, 3, 0, "--ntasks-per-node=3"]),
     ],
 )
 def test_ranks_with_gpus_are_spread_evenly_or_refused(profile: str, backend: str, pes: int, resources: list, capsys):
@@ -56,7 +56,7 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused(profile: str, backend: str
         assert "error: aggregate: 9 PEs do not divide evenly over the 2 nodes that" in capsys.readouterr().err
         return
     launch.refuse_uneven_ranks()
-    assert asked(rule, wildcards, "tasks", "nodes", "slurm_extra") == resources
+    assert asked(rule, wildcards, "tasks", "nodes", "gpu", "slurm_extra") == resources
 
 
 @pytest.mark.parametrize(
