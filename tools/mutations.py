@@ -39,6 +39,7 @@ CONCERNED = {
     "mgg/report": ("report", "cli"),
     "mgg/cli": ("cli", "train"),
     "mgg/graph": ("graph",),
+    "mgg/workflow": ("workflow",),
     "workflow/rules": ("workflow",),
 }
 #: In the place of a test's name.

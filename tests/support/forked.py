@@ -14,7 +14,13 @@ from pathlib import Path
 
 #: Command line -> the module that has its ``main``, then what its runs load by themselves.
 PROGRAMS = {
-    "snakemake": ("snakemake.cli", "snakemake_logger_plugin_rich", "mgg.config", "mgg.aggregate", "mgg.model"),
+    "snakemake": (
+        "snakemake.cli",
+        "snakemake_logger_plugin_rich",
+        "mgg.aggregate",
+        "mgg.model",
+        "mgg.workflow.outputs",
+    ),
     "mgg": ("mgg.cli", "mgg.cli.group", "mgg.train", "mgg.layout.build", "mgg.partition.build", "mgg.graph.build"),
 }
 

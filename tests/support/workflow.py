@@ -5,12 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
+from mgg.config import Config, validate
 from support import forked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +132,23 @@ class Folder:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+def settings_of(*overlays: Mapping[str, Any] | str) -> Config:
+    """The checked config of overlays, values or files of the checkout, over the default config; else InputError."""
+    from snakemake.utils import update_config
+
+    from mgg.workflow.checks import check_names
+    from mgg.workflow.plan import replace_datasets
+
+    values = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
+    read = [yaml.safe_load((ROOT / each).read_text()) if isinstance(each, str) else dict(each) for each in overlays]
+    for overlay in read:
+        update_config(values, overlay)
+    replace_datasets(values, read)
+    settings = validate(values)
+    check_names(settings)
+    return settings
 
 
 _MEASURED = ("tune", "aggregate", "train")

@@ -3,13 +3,12 @@
 import csv
 import importlib.util
 import re
-import shlex
 from itertools import pairwise, product
 
 import pytest
 import yaml
 from support import workflow
-from support.workflow import ROOT, Folder, job_counts
+from support.workflow import ROOT, Folder, job_counts, settings_of
 
 from mgg.aggregate import parse_options
 from mgg.aggregate.variants import expand
@@ -20,6 +19,8 @@ from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
 from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN, stand_in
 from mgg.report.tables.numbers import quantity
+from mgg.workflow import options
+from mgg.workflow.plan import Plan
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 #: What the page shows without being asked for a figure.
@@ -68,43 +69,41 @@ def test_lookups_are_planned_and_run(folder: Folder):
     assert "119.66 ms" in page and "Side mgg takes" in page
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "mgg_table4"])
-def test_an_experiment_is_planned(folder: Folder, name: str):
+def test_an_experiment_is_planned(name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     figures = [] if name in UNASKED else [name]
     assert values["experiment"] == name and values["report"].get("figures", []) == figures
-    graphs = list(values["graph"]["datasets"])
-    timed = values["aggregate"].get("techniques") != []
-    trained = len(graphs) * runs_of(values)
     alone = name.startswith(("seastar_", "gnna_", "mgg_table3"))
-    if alone:
-        folder.overlay(ONE_PE, "one.yaml")
-    pes, launcher = (1, "") if alone else (2, r"mpiexec -n 2 ")
-    run = folder.run("--dry-run", overlay=[*overlays(name), *(["one.yaml"] if alone else [])])
-    assert run.returncode == 0, run.stdout
-    assert re.findall(r"--figure (\S+) ", run.stdout) == figures
-    predicted = values.get("predict", {}).get("pes", [])
-    assert len(re.findall(r"mgg predict ", run.stdout)) == (len(graphs) if predicted else 0)
-    for graph in graphs if predicted else ():
-        partitions = " ".join(f"results-laptop/partition/{graph}/p{pes}" for pes in predicted)
-        assert f"mgg predict {partitions} --technique" in run.stdout
-    commands = re.findall(rf"{launcher}mgg aggregate .*", run.stdout)
-    assert len(commands) == (len(graphs) if timed else 0)
-    assert len(re.findall(rf"{launcher}mgg train .*", run.stdout)) == trained
-    assert timed == (f"--out results-laptop/experiments/{name}/aggregate/{graphs[0]}/p{pes}.jsonl" in run.stdout)
+    settings = settings_of(*overlays(name), *([ONE_PE] if alone else []))
+    plan, graphs = Plan(settings), list(values["graph"]["datasets"])
+    words = options.report_options(settings.report)
+    assert [after for before, after in pairwise(words) if before == "--figure"] == figures
+    assert settings.partition.pes == [1 if alone else 2] and plan.records == f"results-laptop/experiments/{name}"
+    assert list(plan.datasets) == graphs
+    runs = list(product(plan.trained, options.learners(settings.train), settings.train.seeds))
+    assert len(runs) == len(graphs) * runs_of(values)
     made = [graph for graph in graphs if graph not in catalog()]
-    assert len(re.findall(r"mgg generate \S+ --name \S+ ", run.stdout)) == len(made)
-    assert re.search(r"--scale 0\.00[0-9]+", run.stdout)
-    assert job_counts(run.stdout).get("retrieve", 0) == len(graphs) - len(made)
-    assert alone or made == graphs
+    assert list(plan.generated) == made and (alone or made == graphs)
+    commands = [options.generator_options(plan.datasets[graph], settings.graph.scale) for graph in made]
+    assert any(re.search(r"--scale 0\.00[0-9]+", " ".join(command)) for command in commands)
+
+
+@pytest.mark.slow
+def test_an_experiment_of_predictions_and_trainings_becomes_jobs(folder: Folder):
+    """Every other one is made of the same parts."""
+    run = folder.run("--dry-run", overlay=overlays("mgg_fig7"))
+    assert run.returncode == 0, run.stdout
+    out = "--out results-laptop/experiments/mgg_fig7"
+    assert f"{out}/aggregate/" in run.stdout and f"{out}/train/" in run.stdout
+    assert "--figure mgg_fig7 " in run.stdout
 
 
 def test_every_stand_in_of_cola_has_as_many_nodes_as_its_graph():
     values = yaml.safe_load((ROOT / "config/experiments/cola_table6.yaml").read_text())
-    for name, options in values["graph"]["datasets"].items():
-        shape = communities.SHAPES[options.get("generator", name)]
-        assert shape.nodes * options.get("scale", 1.0) == pytest.approx(stand_in(name).nodes, rel=0.003), name
+    for name, given in values["graph"]["datasets"].items():
+        shape = communities.SHAPES[given.get("generator", name)]
+        assert shape.nodes * given.get("scale", 1.0) == pytest.approx(stand_in(name).nodes, rel=0.003), name
     seeds = [options["seed"] for options in values["graph"]["datasets"].values() if "seed" in options]
     assert len(seeds) == len(set(seeds)) == 6
 
@@ -191,10 +190,8 @@ def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
     assert (row["rival"], row["model"], round(float(row["paper"]), 2)) == ("MGG", "gcn", 3.71)  # 1.93 / 0.52
 
 
-@pytest.mark.slow
-def test_a_grid_reaches_the_command_line(folder: Folder):
-    shown = folder.run("--dry-run", overlay=overlays("mgg_fig11")).stdout
-    words = shlex.split(re.search(r"mpiexec -n 2 mgg aggregate [^>]*", shown)[0])
+def test_a_grid_reaches_the_command_line():
+    words = options.aggregate_options(settings_of(*overlays("mgg_fig11")).aggregate)
     variants = [after for before, after in pairwise(words) if before == "--variant"]
     assert variants == ["mgg:ps=1,2,4,8,16,32:dist=1,2,4,8,16:wpb=1,2,4,8,16"]
 
@@ -368,11 +365,3 @@ def test_jobs_ask_for_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str,
             asked[found[1], int(found[2])] = int(gpus[1]) if gpus else 0
     assert asked == {("aggregate", 1): 1, ("aggregate", 2): 2, ("aggregate", 4): 0, ("train", 2): 2}
     assert "on this host with 2 GPUs jobs of 4 PEs compute on CPU cores" in run.stdout
-
-
-@pytest.mark.slow
-def test_no_gpus_are_asked_for_on_cpus(folder: Folder, two_gpus: dict[str, str]):
-    folder.overlay({"aggregate": {"backend": "mpi"}, "train": {"backend": "mpi"}})
-    shown = folder.run("--dry-run", env=two_gpus).stdout
-    assert not re.search(r"\bgpu=[1-9]", shown)
-    assert "compute on CPU cores" not in shown

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.workflow import Folder, job_counts
+from support.workflow import Folder, job_counts, settings_of
 
+from mgg.config import Config
+from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.model.zoo import gcn
 from mgg.record import read_run
+from mgg.workflow.plan import Plan
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}
 OVERLAY = {
@@ -150,19 +153,19 @@ def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder)
         assert not (folder.results / "graph").exists() and not (folder.results / "partition").exists()
 
 
-@pytest.mark.slow
-def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder: Folder):
+def own_graph(folder: Folder, source: str | Path, monkeypatch: pytest.MonkeyPatch, **given: bool) -> Config:
+    """The config of a graph folder made of this source."""
+    monkeypatch.chdir(folder.path)
+    build(source, Path("mine"))
+    train = {"datasets": None, "models": ["gcn"], "pes": [1]}
+    return settings_of(OVERLAY | {"graph": {"datasets": {"mine": {"source": "mine", **given}}}, "train": train})
+
+
+def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder: Folder, monkeypatch):
     (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
-    build(folder.path / "pairs.csv", folder.path / "mine")
-    own_overlay(folder, mine={"source": "mine", "labels": True})
-    run = folder.run(overlay="own.yaml")
-    assert run.returncode == 2
-    assert "error: graph.datasets.mine: labels: nodes of the graph folder mine have none" in run.stdout
+    with pytest.raises(InputError, match=r"graph\.datasets\.mine: labels: nodes of the graph folder mine have none"):
+        own_graph(folder, Path("pairs.csv"), monkeypatch, labels=True)
 
 
-@pytest.mark.slow
-def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder):
-    build("digits", folder.path / "mine")
-    own_overlay(folder, mine={"source": "mine"})
-    shown = folder.run("--dry-run", overlay="own.yaml").stdout
-    assert "mgg train results/layout/mine" in shown and "not trained" not in shown
+def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder, monkeypatch):
+    assert Plan(own_graph(folder, "digits", monkeypatch)).trained == ["mine"]

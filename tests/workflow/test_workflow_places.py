@@ -42,7 +42,7 @@ def copy(both: Folder, tmp_path: Path) -> Folder:
     return Folder.at(tmp_path / "copy")
 
 
-@pytest.mark.parametrize("profile", [pytest.param("dgx", marks=pytest.mark.sentinel), "dgx-multi", "slurm-cpu"])
+@pytest.mark.parametrize("profile", [pytest.param("dgx", marks=pytest.mark.sentinel), "slurm-cpu"])
 def test_what_was_measured_here_does_not_pass_for_a_cluster(finished: Folder, profile: str, tmp_path: Path):
     """Every timing and training runs there, on the layouts that are there."""
     if not (finished.path / "bin").exists():

@@ -1,15 +1,17 @@
 """What the workflow would do: nothing is computed here."""
 
-import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.workflow import ROOT, Folder, job_counts
+from snakemake.logging import logger
+from support.workflow import ROOT, TINY, Folder, job_counts, settings_of
 
+from mgg.errors import InputError
 from mgg.report.figures.files import FOLDERS
+from mgg.workflow.checks import warn_of_untrained
+from mgg.workflow.plan import Plan
 
 
 @pytest.mark.sentinel
@@ -98,7 +100,6 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
     assert "mgg train results/layout/web-like" not in shown
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -107,163 +108,139 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ({"metric": "micro_f1", "phases": True}, " --metric micro_f1 --phases"),
     ],
 )
-def test_trainings_are_asked_for_their_phases_and_a_metric(folder: Folder, asked: dict, words: str):
+def test_trainings_are_asked_for_their_phases_and_a_metric(asked: dict, words: str):
     """Nothing is said of defaults, so that the runs made before stay up to date."""
-    folder.overlay({"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}, "asked.yaml")
-    shown = folder.run("--dry-run", overlay=["tiny.yaml", "asked.yaml"]).stdout
-    (command,) = re.findall(r"mgg train .*", shown)
-    assert f"--seed 0 --backend auto --epochs 3 --dtype fp32 --set hidden=4{words} --checkpoint-every" in command
-    assert " --out results/train/planted/gcn-halo-p1-s0 " in command
+    plan = Plan(settings_of(TINY, {"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}))
+    told = " ".join(plan.train_options("gcn", "planted", "halo"))
+    assert told == f"--backend auto --epochs 3 --dtype fp32 --set hidden=4{words}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "models", "warned"),
     [({"scale": 0.001}, ["gcn"], 1), ({"scale": 0.001}, [], 0), ({"features": 8, "classes": 2}, ["gcn"], 0)],
 )
-def test_models_without_labels_to_train_them_with_are_said(folder: Folder, dataset: dict, models: list, warned: int):
+def test_models_without_labels_to_train_them_with_are_said(
+    dataset: dict, models: list, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(logger, "propagate", True)
     values = {"graph": {"datasets": {"web-like": dataset}}, "train": {"datasets": None, "models": models}}
-    folder.overlay(values, "unlabeled.yaml")
-    shown = folder.run("--dry-run", overlay="unlabeled.yaml").stdout
-    assert (
-        shown.count("train.models: nothing is trained: no data set of graph.datasets is known to have labels") == warned
-    )
-    assert ("train" in job_counts(shown)) == (bool(models) and not warned)
+    plan = Plan(settings_of(values))
+    warn_of_untrained(plan)
+    said = "train.models: nothing is trained: no data set of graph.datasets is known to have labels"
+    assert caplog.text.count(said) == warned
+    assert bool(plan.trained) == ("classes" in dataset)
 
 
-def test_all_files_of_rules_name_their_functions_apart():
-    """They share one namespace: a second function of a name takes the place of the first without a word."""
-    names = [
-        name
-        for path in [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
-        for name in re.findall(r"^(?:def|class) (\w+)|^([A-Z_]+) =", path.read_text(), re.MULTILINE)
-    ]
-    assert [name for name, count in Counter(map("".join, names)).items() if count > 1] == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("field", "value", "message"),
     [
-        ({"results": "tiny.yaml"}, "results: tiny.yaml: is not a folder; choose another name"),
-        ({"results": "tiny.yaml/x"}, "results: tiny.yaml/x: /"),
-        ({"partition": {"pez": [1]}}, "config: partition.pez: unknown field; did you mean pes?"),
-        ({"aggregate": {"iterations": "many"}}, "config: aggregate.iterations: input should be a valid integer"),
-        ({"partition": {"pes": [0]}}, "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
-        ({"partition": {"scheme": "metys"}}, "partition.scheme: partition scheme 'metys': unknown; did you mean metis"),
-        ({"partition": {"quality_pes": [0]}}, "config: partition.quality_pes.0: input should be greater than"),
+        ("results", "tiny.yaml", "results: tiny.yaml: is not a folder; choose another name"),
+        ("results", "tiny.yaml/x", "results: tiny.yaml/x: /"),
+        ("partition.pez", [1], "config: partition.pez: unknown field; did you mean pes?"),
+        ("aggregate.iterations", "many", "config: aggregate.iterations: input should be a valid integer"),
+        ("partition.pes", [0], "config: partition.pes.0: input should be greater than or equal to 1, found 0"),
+        ("partition.scheme", "metys", "partition.scheme: partition scheme 'metys': unknown; did you mean metis"),
+        ("partition.quality_pes", [0], "config: partition.quality_pes.0: input should be greater than"),
         (
-            {"aggregate": {"backend": "mpy"}},
+            "aggregate.backend",
+            "mpy",
             "config: aggregate.backend: input should be 'auto', 'simulated', 'mpi' or 'nvshmem'",
         ),
-        ({"graph": {"datasets": {"korra": {}}}}, "graph.datasets.korra: unknown data set 'korra'; did you mean cora"),
+        ("graph.datasets.korra", {}, "graph.datasets.korra: unknown data set 'korra'; did you mean cora"),
         (
-            {"graph": {"datasets": {"digits": {"scale": 0.1}}}},
+            "graph.datasets.digits.scale",
+            0.1,
             "graph.datasets.digits: scale, seed, shuffle, features and classes are options",
         ),
-        ({"graph": {"datasets": {"mine": {}}}}, "(files of your own: `source: PATH`)"),
+        ("graph.datasets.mine", {}, "(files of your own: `source: PATH`)"),
         (
-            {"graph": {"datasets": {"mine": {"source": "absent.csv"}}}},
+            "graph.datasets.mine.source",
+            "absent.csv",
             "graph.datasets.mine: source 'absent.csv': no such file or folder, seen from /",
         ),
         (
-            {"graph": {"datasets": {"mine": {"source": "https://example.org/a.csv"}}}},
+            "graph.datasets.mine.source",
+            "https://example.org/a.csv",
             "graph.datasets.mine: source 'https://example.org/a.csv': is taken from this machine alone: download it",
         ),
+        ("graph.datasets.mine.source", "config", "so `loader` must say how to read it: csr_binary, digits, "),
         (
-            {"graph": {"datasets": {"mine": {"source": "config"}}}},
-            "so `loader` must say how to read it: csr_binary, digits, ",
-        ),
-        (
-            {"graph": {"datasets": {"mine": {"source": ".", "loader": "table"}}}},
+            "graph.datasets.mine",
+            {"source": ".", "loader": "table"},
             "graph.datasets.mine: source '.': the working folder lies in it: put the files into a folder of their own",
         ),
-        ({"graph": {"datasets": {"cora": {"source": "config"}}}}, "name 'cora': is that of a real data set"),
-        ({"graph": {"datasets": {"mine": {"source": "config", "loader": "tabel"}}}}, "unknown loader 'tabel'; did you"),
+        ("graph.datasets.cora.source", "config", "name 'cora': is that of a real data set"),
+        ("graph.datasets.mine", {"source": "config", "loader": "tabel"}, "unknown loader 'tabel'; did you"),
+        ("graph.datasets.mine", {"source": "config", "scale": 2}, "graph.datasets.mine: source: generator,"),
+        ("graph.datasets.digits.labels", True, "graph.datasets.digits: loader, labels, columns and column are"),
         (
-            {"graph": {"datasets": {"mine": {"source": "config", "scale": 2}}}},
-            "graph.datasets.mine: source: generator,",
-        ),
-        (
-            {"graph": {"datasets": {"digits": {"labels": True}}}},
-            "graph.datasets.digits: loader, labels, columns and column are",
-        ),
-        (
-            {"graph": {"datasets": {"mine": {"generator": "wep-like"}}}},
+            "graph.datasets.mine.generator",
+            "wep-like",
             "graph.datasets.mine: unknown generator 'wep-like'; did you mean web-like",
         ),
+        ("graph.datasets.cora.generator", "web-like", "graph.datasets.cora: name 'cora': is that of a"),
+        ("aggregate.dtypes", ["fp8"], "config: aggregate.dtypes.0: input should be 'fp32' or 'bf16'"),
+        ("graph.datasets.planted.symmetrize", True, "graph.datasets.planted: symmetrize"),
+        ("graph.datasets.planted.loops", "keep", "graph.datasets.planted: repeats and loops"),
+        ("graph.datasets.digits.order", "rabit", "graph.datasets.digits: unknown order 'rabit'; did"),
+        ("graph.memory", "1 parsec", "graph.memory: '1 parsec' is not an amount of memory"),
+        ("graph.datasets", {"../up": {}}, "config: graph.datasets.../up: string should match pattern"),
+        ("graph.datasets.planted.scael", 1, "config: graph.datasets.planted.scael: unknown field"),
+        ("aggregate.techniques", ["hallo"], "aggregate.techniques: technique 'hallo': unknown; did you mean halo"),
         (
-            {"graph": {"datasets": {"cora": {"generator": "web-like"}}}},
-            "graph.datasets.cora: name 'cora': is that of a",
-        ),
-        ({"aggregate": {"dtypes": ["fp8"]}}, "config: aggregate.dtypes.0: input should be 'fp32' or 'bf16'"),
-        ({"graph": {"datasets": {"planted": {"symmetrize": True}}}}, "graph.datasets.planted: symmetrize"),
-        ({"graph": {"datasets": {"planted": {"loops": "keep"}}}}, "graph.datasets.planted: repeats and loops"),
-        ({"graph": {"datasets": {"digits": {"order": "rabit"}}}}, "graph.datasets.digits: unknown order 'rabit'; did"),
-        ({"graph": {"memory": "1 parsec"}}, "graph.memory: '1 parsec' is not an amount of memory"),
-        ({"graph": {"datasets": {"../up": {}}}}, "config: graph.datasets.../up: string should match pattern"),
-        ({"graph": {"datasets": {"planted": {"scael": 1}}}}, "config: graph.datasets.planted.scael: unknown field"),
-        (
-            {"aggregate": {"techniques": ["hallo"]}},
-            "aggregate.techniques: technique 'hallo': unknown; did you mean halo",
-        ),
-        (
-            {"predict": {"techniques": ["auto"]}},
+            "predict.techniques",
+            ["auto"],
             "predict.techniques: technique 'auto': picks one of the others in mgg aggregate and mgg train; mgg predict",
         ),
-        ({"train": {"techniques": ["hallo"]}}, "technique 'hallo': unknown; did you mean halo"),
-        ({"aggregate": {"options": {"mgg": {"px": 4}}}}, "technique mgg: option px: unknown field"),
+        ("train.techniques", ["hallo"], "technique 'hallo': unknown; did you mean halo"),
+        ("aggregate.options.mgg.px", 4, "technique mgg: option px: unknown field"),
         (
-            {"aggregate": {"variants": {"mgg": [{"ps": [2, 99]}]}}},
+            "aggregate.variants.mgg",
+            [{"ps": [2, 99]}],
             "aggregate.variants: technique mgg: option ps: input should be less than or equal to 32, found 99",
         ),
+        ("aggregate.variants.mgg.ps", 2, "config: aggregate.variants.mgg: input should be a valid list"),
+        ("aggregate.variants.halo", [{"ps": []}], "config: aggregate.variants.halo.0.ps"),
+        ("report.figures", ["mgg_fig10"], "report.figures: figure 'mgg_fig10': unknown; did you mean mgg_fig10"),
+        ("report.notes.fig", "x", "report.notes: figure 'fig': unknown"),
+        ("graph.datasets.reddit-like.features", 4, "graph.datasets.reddit-like: features and classes are"),
+        ("train.models", ["gnc"], "model 'gnc' is unknown"),
         (
-            {"aggregate": {"variants": {"mgg": {"ps": 2}}}},
-            "config: aggregate.variants.mgg: input should be a valid list",
-        ),
-        ({"aggregate": {"variants": {"halo": [{"ps": []}]}}}, "config: aggregate.variants.halo.0.ps"),
-        ({"report": {"figures": ["mgg_fig10"]}}, "report.figures: figure 'mgg_fig10': unknown; did you mean mgg_fig10"),
-        ({"report": {"notes": {"fig": "x"}}}, "report.notes: figure 'fig': unknown"),
-        (
-            {"graph": {"datasets": {"reddit-like": {"features": 4}}}},
-            "graph.datasets.reddit-like: features and classes are",
-        ),
-        ({"train": {"models": ["gnc"]}}, "model 'gnc' is unknown"),
-        (
-            {"train": {"models": ["gcn", "./mine.py"]}},
+            "train.models",
+            ["gcn", "./mine.py"],
             "train.models: model './mine.py': No such file or directory, seen from /",
         ),
+        ("train.models", ["-x.py"], "config: train.models.0: string should match pattern"),
+        ("train.metric", "f1", "config: train.metric: input should be 'auto', 'accuracy', 'micro_f1' or 'roc_auc'"),
+        ("train.settings.gcn.hiden", 4, "setting of model gcn: hiden: unknown field; did you mean hidden?"),
         (
-            {"train": {"models": ["-x.py"]}},
-            "config: train.models.0: string should match pattern",
-        ),
-        (
-            {"train": {"metric": "f1"}},
-            "config: train.metric: input should be 'auto', 'accuracy', 'micro_f1' or 'roc_auc'",
-        ),
-        (
-            {"train": {"settings": {"gcn": {"hiden": 4}}}},
-            "setting of model gcn: hiden: unknown field; did you mean hidden?",
-        ),
-        (
-            {"train": {"techniques": ["halo", "mgg"], "dtype": "bf16"}},
+            "train",
+            {"techniques": ["halo", "mgg"], "dtype": "bf16"},
             "train.dtype: technique mgg takes no bf16 embeddings; those that do: halo, local",
         ),
         (
-            {"train": {"techniques": ["local"], "pes": [1, 2]}},
+            "train",
+            {"techniques": ["local"], "pes": [1, 2]},
             "train.techniques: technique local runs on one PE, and train.pes has 2",
         ),
-        ({"train": {"pes": [3]}}, "train.pes: 3 is not in partition.pes"),
+        ("train.pes", [3], "train.pes: 3 is not in partition.pes"),
     ],
 )
-def test_a_mistake_in_the_config_is_one_line(folder: Folder, values: dict, message: str):
-    folder.overlay(values, "wrong.yaml")
+def test_a_mistake_in_the_config_is_named(folder: Folder, field: str, value: object, message: str, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    for name in reversed(field.split(".")):
+        value = {name: value}
+    with pytest.raises(InputError) as told:
+        settings_of(value)
+    assert message in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_mistake_in_the_config_is_one_line(folder: Folder):
+    folder.overlay({"partition": {"scheme": "metys"}}, "wrong.yaml")
     run = folder.run("--dry-run", overlay="wrong.yaml")
-    assert run.returncode == 2
-    errors = [line for line in run.stdout.splitlines() if "rror" in line]
-    assert len(errors) == 1, run.stdout
-    assert message in errors[0]
-    assert "Traceback" not in run.stdout
+    assert run.returncode == 2 and "Traceback" not in run.stdout
+    [error] = [line for line in run.stdout.splitlines() if "rror" in line]
+    assert error.startswith("error: partition.scheme: partition scheme 'metys': unknown; did you mean metis")
 
 
 def test_a_key_that_an_overlay_has_twice_is_refused_with_its_line(folder: Folder):

@@ -134,27 +134,20 @@ def test_ranks_start_with_the_launcher_of_the_profile(submitted: dict[str, Submi
     assert f" {sixteen} train results/layout/digits/p16 " in output
 
 
-@pytest.mark.parametrize(
-    ("profile", "backend", "job"),
-    [
-        ("dgx-multi", "simulated", "nodes=1 --ntasks=1 --cpus-per-task=8"),
-        ("dgx-multi", "mpi", "nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"),
-    ],
-)
-def test_the_backend_decides_on_ranks_and_gpus(tmp_path: Path, profile: str, backend: str, job: str):
-    """Whatever the profile asks for: one process for all PEs, no GPUs where none is used."""
-    text = (ROOT / f"profiles/{profile}/config.yaml").read_text().replace("# gpu_model: h200", "gpu_model: h200")
+def test_the_backend_decides_on_ranks_and_gpus(tmp_path: Path):
+    """Whatever the profile asks for: no GPUs where none is used."""
+    text = (ROOT / "profiles/dgx-multi/config.yaml").read_text().replace("# gpu_model: h200", "gpu_model: h200")
     (tmp_path / "site").mkdir()
     (tmp_path / "site/config.yaml").write_text(text)
     config = CONFIG | {
         "partition": {"pes": [16], "quality_pes": []},
-        "aggregate": CONFIG["aggregate"] | {"backend": backend},
+        "aggregate": CONFIG["aggregate"] | {"backend": "mpi"},
         "train": {"models": []},
     }
     run = Submitted(tmp_path / "run", str(tmp_path / "site"), config, "--until", "aggregate")
+    job = "nodes=2 --ntasks=16 --cpus-per-task=8 --ntasks-per-node=8"
     assert run.asked()["aggregate digits 16"].partition(" --")[2].partition(" --")[2] == job
-    [started] = set(re.findall(r"srun .*--nodes=(\d+) --ntasks=(\d+) .*mgg aggregate", run.output))
-    assert "nodes={} --ntasks={}".format(*started) in job
+    assert set(re.findall(r"srun .*--nodes=(\d+) --ntasks=(\d+) .*mgg aggregate", run.output)) == {("2", "16")}
 
 
 def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path):
@@ -165,32 +158,17 @@ def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path)
     assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
-@pytest.mark.parametrize(
-    ("profile", "backend", "pes", "code"),
-    [
-        ("dgx-multi", "auto", 9, 2),
-        ("dgx-multi", "mpi", 9, 0),
-        ("dgx-multi", "auto", 10, 0),
-        ("slurm-cpu", "auto", 9, 0),
-    ],
-)
-def test_ranks_with_gpus_are_spread_evenly_or_refused_at_once(
-    tmp_path: Path, profile: str, backend: str, pes: int, code: int
-):
-    """Slurm knows one number of GPUs for all nodes of a job; CPU ranks need none."""
+def test_ranks_with_gpus_that_no_node_fits_are_refused_at_once(tmp_path: Path):
+    """Slurm knows one number of GPUs for all nodes of a job."""
     folder = Folder(tmp_path)
-    aggregate = CONFIG["aggregate"] | {"backend": backend}
-    folder.overlay(
-        CONFIG | {"partition": {"pes": [pes], "quality_pes": []}, "aggregate": aggregate, "train": {"models": []}}
-    )
+    folder.overlay(CONFIG | {"partition": {"pes": [9], "quality_pes": []}, "train": {"models": []}})
     stand_ins = StandIns(folder)
     (folder.results / "retrieve/digits").mkdir(parents=True)
-    run = stand_ins.run("--until", "aggregate", profile=profile)
-    assert run.returncode == code, run.stdout
-    assert bool(stand_ins.memory()) == (code == 0)
+    run = stand_ins.run("--until", "aggregate", profile="dgx-multi")
+    assert run.returncode == 2 and not stand_ins.memory(), run.stdout
     # Of jobs that are ready together Snakemake takes either first.
     told = re.findall(r"error: (?:aggregate|tune): 9 PEs do not divide evenly over the 2 nodes that", run.stdout)
-    assert len(told) == (code == 2)
+    assert len(told) == 1
 
 
 #: Lines of a profile to change at a site (docs/slurm.md), most of them commented out.
@@ -274,196 +252,63 @@ class SideBySide:
         assert self.told.keys() == cases.keys() and len(told) == len(cases), summary
 
 
-CODES = {2: 1, 4: 1, 3: 3, 6: 3}
-
-
-@pytest.fixture(scope="module")
-def codes(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
-    return SideBySide(tmp_path_factory.mktemp("codes"), {f"code{code}": {"STAND_IN_CODE": str(code)} for code in CODES})
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_only_what_may_help_is_tried_again(codes: SideBySide, code: int):
-    """`retries: 2` of the profile, but not after mistakes of the user's and wrong results."""
-    assert codes.stand_ins.memory(f"code{code}") == [1500] * CODES[code], codes.said
-
-
-LACKS_P2P = "mgg: GPU 0 cannot address GPU 1: P2P is off"
-#: What a log says, and what a job asks for then.
-LOGS = [
-    ("STAND_IN_LOG", f"mgg: {memory_error('Unable to allocate 2 GiB')}", [1500, 3000, 6000]),
-    ("STAND_IN_LOG", f"mgg: PE 1: {memory_error('')}\n{LACKS_P2P}", [1500, 3000, 3000]),
-    ("STAND_IN_LOG", LACKS_P2P, [1500, 1500, 1500]),
-    ("STAND_IN_LOG", "mgg: not enough GPU memory: Out of memory allocating 512 bytes", [1500, 1500, 1500]),
-    ("STAND_IN_LOG", "srun: error: gpu07: tasks 0,2-3: Out Of Memory", [1500, 3000, 6000]),
-    ("STAND_IN_LOG", "srun: error: gpu07: task 0: Exited with exit code 3", [1500, 1500, 1500]),
-    ("STAND_IN_LOG", "read oom_kill events: Out Of Memory", [1500, 1500, 1500]),
-    (
-        "STAND_IN_SLURM_LOG",
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
-        [1500, 3000, 6000],
+#: Variables of a job's stand-ins, the MB and minutes that its attempts ask for, and the beginning of what to try next.
+LACKED = "give it more "
+CASES = {
+    "mistake": ({"STAND_IN_CODE": "2"}, [1500], [11], "correct what the log says, "),
+    "died": ({"STAND_IN_CODE": "6"}, [1500] * 3, [11] * 3, "a process died or stalled: "),
+    "memory": (
+        {"STAND_IN_CODE": "3", "STAND_IN_LOG": f"mgg: {memory_error('')}\nmgg: GPU 0 cannot address GPU 1"},
+        [1500, 3000, 3000], [11] * 3, "get what the log names, ",
     ),
-    ("STAND_IN_SLURM_LOG", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0", [1500, 3000, 6000]),
-]
+    "step": (
+        {"STAND_IN_CODE": "3", "STAND_IN_SLURM_LOG": "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0."},
+        [1500, 3000, 6000], [11] * 3, f"{LACKED}memory: ",
+    ),
+    "time": ({"STAND_IN_CODE": "1", "STAND_IN_STATE": "TIMEOUT"}, [1500] * 3, [11, 22, 44], f"{LACKED}time: "),
+    "stops": ({"STAND_IN_CODE": "5 5 5 2"}, [1500] * 4, [11, 22, 44, 88], "correct what the log says, "),
+    "preempted": (
+        {"STAND_IN_CODE": "6", "STAND_IN_STATE": "PREEMPTED"}, [1500] * 3, [11] * 3, "Slurm gave its nodes ",
+    ),
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
-    cases = {f"log{case}": {"STAND_IN_CODE": "3", log: told} for case, (log, told, _) in enumerate(LOGS)}
-    return SideBySide(tmp_path_factory.mktemp("logs"), cases)
+def test_each_failure_decides_on_the_next_attempt(tmp_path: Path):
+    """`retries: 2` of the profile, memory and time; test_workflow_failures.py has all causes."""
+    run = SideBySide(tmp_path, {name: case for name, (case, *_) in CASES.items()})
+    for name, (_, memory, minutes, advice) in CASES.items():
+        assert run.stand_ins.memory(name) == memory, run.said
+        assert run.stand_ins.amounts("-t", name) == minutes, run.said
+        assert f"    Next: {advice}" in run.told[name]
 
 
-@pytest.mark.parametrize("case", range(len(LOGS)))
-def test_memory_doubles_where_a_log_says_that_it_lacked(logs: SideBySide, case: int):
-    """Ranks are a step: where Slurm ends one of them for its memory, the job's state may be FAILED.
-
-    An attempt counts as what it said itself: the next one writes the rule's log anew.
-    """
-    *_, memory = LOGS[case]
-    assert logs.stand_ins.memory(f"log{case}") == memory, logs.said
-    advice = "Next: give it more memory: mem_mb of rule generate in the profile"
-    assert (advice in logs.told[f"log{case}"]) == (memory[2] == 4 * memory[0])
-
-
-#: Exit codes of a training's attempts and the state of its jobs, and the minutes that they ask for.
-STOPS = [
-    ("5 5 5 6", "FAILED", [11, 22, 44, 88, 88, 88]),
-    ("5 5 5 2", "FAILED", [11, 22, 44, 88]),
-    ("5", "CANCELLED", [11, 11, 11]),
-    ("5 5 5 6", "PREEMPTED", [11, 11, 11, 11, 11, 11]),
-]
-
-
-@pytest.fixture(scope="module")
-def stops(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
-    cases = {
-        f"stop{case}": {"STAND_IN_CODE": codes, "STAND_IN_STATE": state} for case, (codes, state, _) in enumerate(STOPS)
-    }
-    return SideBySide(tmp_path_factory.mktemp("stops"), cases)
-
-
-@pytest.mark.parametrize("case", range(len(STOPS)))
-def test_a_training_may_stop_on_time_as_often_as_it_must(stops: SideBySide, case: int):
-    """`retries: 2` counts the attempts that failed, and those cancelled by somebody; a preempted one lacked no time."""
-    assert stops.stand_ins.amounts("-t", f"stop{case}") == STOPS[case][2], stops.said
-
-
-def test_a_training_that_stops_before_its_first_epoch_has_failed(tmp_path: Path):
-    """It has come no further, so that otherwise it might be started again for ever; more time may help it."""
-    said_so = "mgg: stopped before the first epoch of this run: run the same command again"
-    stand_ins, said = failing(tmp_path, STAND_IN_CODE="5", STAND_IN_STATE="FAILED", STAND_IN_LOG=said_so)
-    assert stand_ins.amounts("-t") == [11, 22, 44], said
-    assert "Next: it was told to stop before its first epoch; where its time was over, give it more time" in said
-
-
-def test_without_retries_a_training_that_stops_is_not_started_again(tmp_path: Path):
-    stand_ins, said = failing(tmp_path, "--retries", "0", STAND_IN_CODE="5")
-    assert len(stand_ins.memory()) == 1 and "told to stop and has a checkpoint: run the same command again" in said
-
-
-@pytest.mark.parametrize(
-    ("runtime", "state", "minutes", "memory"),
-    [
-        ("60", "TIMEOUT", [60, 120, 240], [3000, 3000, 3000]),
-        ("1000", "TIMEOUT", [1000, 1440, 1440], [3000, 3000, 3000]),
-        ("2000", "TIMEOUT", [2000, 2000, 2000], [3000, 3000, 3000]),
-        ("min(100, 60 * attempt)", "TIMEOUT", [60, 100, 100], [3000, 3000, 3000]),
-        ("60", "OUT_OF_MEMORY", [60, 60, 60], [3000, 6000, 12000]),
-    ],
-)
-def test_what_the_profile_gives_doubles_too(
-    tmp_path: Path, runtime: str, state: str, minutes: list[int], memory: list[int]
-):
-    """Time up to a day or what is given, memory for want of memory alone; an expression with attempt stays as it is."""
-    given = ("--set-resources", f"generate:runtime={runtime}", "generate:mem_mb=300 * 10")
-    stand_ins, said = failing(tmp_path, *given, STAND_IN_CODE="1", STAND_IN_STATE=state)
-    assert stand_ins.amounts("-t") == minutes, said
-    assert stand_ins.memory() == memory
-
-
-@pytest.mark.parametrize(("partition", "minutes"), [((), [11, 22, 30]), (("slurm_partition=long",), [11, 22, 44])])
-def test_time_grows_to_what_the_partition_grants(tmp_path: Path, partition: tuple[str, ...], minutes: list[int]):
-    """Slurm lets a job wait for ever that wants more."""
-    sinfo = "echo 'short*|2|8|1024|(null)|30:00|idle'; echo 'long|2|8|1024|(null)|infinite|idle'"
-    arguments = ("--default-resources", "nodes=1", *partition)
-    stand_ins, said = failing(
-        tmp_path, *arguments, programs={"sinfo": sinfo}, STAND_IN_CODE="1", STAND_IN_STATE="TIMEOUT"
-    )
-    assert stand_ins.amounts("-t") == minutes, said
-
-
-@pytest.mark.parametrize(
-    ("error", "state", "advice"),
-    [
-        ("invalid partition specified: x", "not submitted", "correct partition, account, GPU model or numbers"),
-        ("Unable to contact slurm controller (connect failure)", "not answered", "Slurm is busy or does not answer: "),
-    ],
-)
-def test_a_job_that_was_never_submitted(tmp_path: Path, error: str, state: str, advice: str):
-    """With the profile's retries: nothing came before the last attempt that would say more."""
-    refuse = f"echo 'sbatch: error: Batch job submission failed: {error}' >&2; exit 1"
-    _, said = failing(tmp_path, programs={"sbatch": refuse})
+def test_what_the_profile_gives_grows_until_it_is_refused(tmp_path: Path):
+    """Without a log of the job's own, Slurm's says more."""
+    given = ("--set-resources", "generate:runtime=60", "generate:mem_mb=300 * 10")
+    stand_ins, said = failing(tmp_path, *given, STAND_IN_CODE="1", STAND_IN_STATE="OUT_OF_MEMORY", STAND_IN_MB="7000")
+    assert stand_ins.memory() == [3000, 6000] and stand_ins.amounts("-t") == [60, 60]
     summary = said[said.index("What failed:") :]
-    assert f"  generate (made=graph, dataset=planted), {state}\n    sbatch: sbatch: error: " in summary
-    assert error in summary and f"Next: {advice}" in summary and "A further attempt" not in summary
-
-
-AGAIN = "run the same command again"
-KEPT = f"{AGAIN}; what is finished is kept"
-ENDED = "somebody or Slurm itself ended it (`sacct -j {0}` or `scontrol show job {0}` says who and why)"
-LACKING = "get what the log names, or a node that has it (partition, gpu_model of rule generate in the profile)"
-MORE_TIME = "give it more time: runtime (minutes) of rule generate in the profile"
-DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpoint"
-#: States of Slurm's jobs, exit codes and what the summary tells to try, with the number of the job.
-ADVICE = [
-    ("TIMEOUT", 1, MORE_TIME),
-    ("DEADLINE", 1, MORE_TIME),
-    ("OUT_OF_MEMORY", 137, "give it more memory: mem_mb of rule generate in the profile"),
-    ("CANCELLED", 6, f"{ENDED}; {KEPT}"),
-    ("PREEMPTED", 1, f"Slurm gave its nodes to other jobs: {AGAIN}, or take a partition that nobody preempts"),
-    ("NODE_FAIL", 6, f"its node went down (`sinfo -R` says why): {AGAIN}"),
-    ("BOOT_FAIL", 1, f"its node did not start (`sinfo -R` says why): {AGAIN}"),
-    ("TIMEOUT", 5, f"it was told to stop and has a checkpoint: {AGAIN}"),
-    ("FAILED", 2, f"correct what the log says, then {KEPT}"),
-    ("FAILED", 3, f"{LACKING}, then {KEPT}"),
-    ("FAILED", 6, DIED),
-    ("FAILED", 137, DIED),
-]
-
-
-@pytest.fixture(scope="module")
-def advised(tmp_path_factory: pytest.TempPathFactory) -> list[SideBySide]:
-    """As many at a time as the summary shows."""
-    cases = {
-        f"case{case}": {"STAND_IN_STATE": state, "STAND_IN_CODE": str(code)}
-        for case, (state, code, _) in enumerate(ADVICE)
-    }
-    parts = [dict(list(cases.items())[begin : begin + 10]) for begin in (0, 10)]
-    return [SideBySide(tmp_path_factory.mktemp("advised"), part, "--retries", "0") for part in parts]
-
-
-@pytest.mark.parametrize("case", range(len(ADVICE)))
-def test_what_to_try_next(advised: list[SideBySide], case: int):
-    """By Slurm's state, and by the exit code of mgg where that says more."""
-    state, _, advice = ADVICE[case]
-    run, name = advised[case // 10], f"case{case}"
-    [number] = run.stand_ins.numbered(name)
-    told = run.told[name]
-    assert told.startswith(f"Slurm job {number}, {state}\n")
-    assert [line for line in told.splitlines() if "Next: " in line] == [f"    Next: {advice.format(number)}"]
-
-
-def test_a_job_that_grows_until_it_is_refused(tmp_path: Path):
-    """What it lacked at first is what its user has to know; without a log of its own, Slurm's says more."""
-    stand_ins, said = failing(tmp_path, STAND_IN_CODE="1", STAND_IN_STATE="OUT_OF_MEMORY", STAND_IN_MB="4000")
-    assert stand_ins.memory() == [1500, 3000]
-    summary = said[said.index("What failed:") :]
-    assert ", Slurm job 1001, OUT_OF_MEMORY\n" in summary
     assert "A further attempt was not submitted, sbatch: " in summary
     assert "Memory specification can not be satisfied" in summary
     assert "generate/planted.log: not written\n" in summary or "planted.log: empty\n" in summary
     assert "/1001.log ends:\n    | Command 'mgg' returned" in summary
     assert "Next: give it more memory: mem_mb of rule generate in the profile" in summary
+
+
+def test_time_grows_to_what_the_partition_grants(tmp_path: Path):
+    """Slurm lets a job wait for ever that wants more."""
+    sinfo = "echo 'short*|2|8|1024|(null)|30:00|idle'; echo 'long|2|8|1024|(null)|infinite|idle'"
+    stand_ins, said = failing(tmp_path, programs={"sinfo": sinfo}, STAND_IN_CODE="1", STAND_IN_STATE="TIMEOUT")
+    assert stand_ins.amounts("-t") == [11, 22, 30], said
+
+
+def test_a_job_that_was_never_submitted(tmp_path: Path):
+    """With the profile's retries: nothing came before the last attempt that would say more."""
+    error = "Batch job submission failed: invalid partition specified: x"
+    _, said = failing(tmp_path, programs={"sbatch": f"echo 'sbatch: error: {error}' >&2; exit 1"})
+    summary = said[said.index("What failed:") :]
+    assert f"  generate (made=graph, dataset=planted), not submitted\n    sbatch: sbatch: error: {error}" in summary
+    assert "Next: correct partition, account, GPU model or numbers" in summary and "A further attempt" not in summary
 
 
 def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]:
@@ -530,34 +375,3 @@ def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path
     assert run.returncode == 3 and "(dead-1) are still there: squeue: error: no controller" in run.stdout, run.stdout
     assert (folder.results / ".lock").read_text().endswith("\nSlurm run dead-1\n")
     assert not (folder.results / "graph").exists()
-
-
-def test_a_preempted_job_is_tried_again(tmp_path: Path):
-    """By itself the plugin leaves it to Slurm, which is told not to start it again, and waits for ever."""
-    stand_ins, said = failing(tmp_path, STAND_IN_CODE="6", STAND_IN_STATE="PREEMPTED")
-    assert len(stand_ins.memory()) == 3, said
-
-
-def test_a_slurm_that_forgets_its_jobs_is_refused(tmp_path: Path):
-    """Nobody would tell how they have ended."""
-    folder = Folder(tmp_path)
-    stand_ins = StandIns(folder)
-    (stand_ins.programs / "sacct").write_text("#!/bin/sh\nexit 1\n")
-    run = stand_ins.run("--until", "generate", status=None, env={"STAND_IN_AGE": "30"})
-    assert run.returncode == 3, run.stdout
-    assert "because sacct does not: exit code 1\n" in run.stdout
-    assert "Slurm forgets jobs 30 s after their end (MinJobAge)" in run.stdout
-    assert not stand_ins.memory()
-
-
-@pytest.mark.parametrize(("sacct", "asked"), [("echo", False), ("echo disabled >&2; exit 1 #", True)])
-def test_squeue_is_asked_where_sacct_does_not_answer(tmp_path: Path, sacct: str, asked: bool):
-    """By itself the plugin takes sacct and waits for ever."""
-    folder = Folder(tmp_path)
-    stand_ins = StandIns(folder)
-    # Before a job is submitted the lock's owner is known; nothing more is needed here.
-    (stand_ins.programs / "sbatch").write_text("#!/bin/sh\necho no >&2; exit 1\n")
-    (stand_ins.programs / "sacct").write_text(f"#!/bin/sh\n{sacct}\n")
-    run = stand_ins.run("--until", "generate", "--retries", "0", status=None)
-    assert run.returncode == 1, run.stdout
-    assert ("squeue tells how jobs are, because sacct does not: disabled\n" in run.stdout) == asked

@@ -1,18 +1,151 @@
 """What becomes of a run when Slurm is slow, silent or says no: stand-ins for its commands."""
 
+import asyncio
+import itertools
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from snakemake.jobs import Job
+from snakemake.logging import logger
+from snakemake.scheduling.job_scheduler import JobScheduler
 from support.slurm import StandIns
-from support.workflow import TINY, Folder
+from support.workflow import Folder
 
-pytestmark = pytest.mark.slow
+from mgg.backend.machine.slurm_job import ALLOCATION
+from mgg.workflow import internals
+from mgg.workflow.launch import hand_on_allocation
+from mgg.workflow.slurm import Slurm, Understood, end_jobs_of, end_own_jobs
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes the only programs that there are: shell scripts by name."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(
+        "mgg.workflow.slurm.time", SimpleNamespace(sleep=lambda _: None, monotonic=itertools.count().__next__)
+    )
+
+    def make(**scripts: str) -> None:
+        for name, script in scripts.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return make
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """What the workflow has logged."""
+    monkeypatch.setattr(logger, "propagate", True)
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+def understood(*answers: dict[str, str] | None, requeue: bool = False) -> list[dict[str, str]]:
+    """What the plugin is told for these answers of Slurm."""
+
+    async def query(number: int):
+        return answers[number], 0.1
+
+    async def ask():
+        asked = Understood(query, requeue, "run-1")
+        return [(await asked(number))[0] for number in range(len(answers))]
+
+    return asyncio.run(ask())
+
+
+def test_states_are_told_in_words_that_the_plugin_knows():
+    """It waits for anything else, and leaves preempted jobs to Slurm, which is told not to start them again."""
+    told = {"1": "CANCELLED by 1000", "2": "CANCELLED+", "3": "PREEMPTED", "4": "RUNNING"}
+    assert understood(told) == [{"1": "CANCELLED", "2": "CANCELLED", "3": "ERROR", "4": "RUNNING"}]
+    assert understood({"3": "PREEMPTED"}, requeue=True) == [{"3": "PREEMPTED"}]
+
+
+def test_jobs_that_wait_for_ever_are_named_once(programs, said):
+    """A minute lies between two looks."""
+    programs(squeue="echo '1|QOSMaxWallDurationPerJobLimit'; echo '2|Priority'")
+    understood({"1": "PENDING"}, {"1": "PENDING"}, *[{"1": "RUNNING"}] * 3, {"1": "PENDING"})
+    assert said().count("Slurm job 1 waits, perhaps for ever: QOSMaxWallDurationPerJobLimit;") == 1
+    assert "Slurm job 2" not in said()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sacct", "age", "taken", "words"),
+    [
+        ("sacct", "exit 0", 3600, "sacct", ""),
+        ("sacct", "echo disabled >&2; exit 1", 3600, "squeue", "because sacct does not: disabled"),
+        ("squeue", "exit 1", 3600, "squeue", ""),
+        ("squeue", "exit 0", 130, "sacct", "squeue forgets them 130 s after their end (MinJobAge)"),
+        ("squeue", "exit 1", 130, "", "Slurm forgets jobs 130 s after their end (MinJobAge) and sacct knows none"),
+        ("sacct", "exit 1", 30, "", "because sacct does not: exit code 1"),
+    ],
+)
+def test_who_is_asked(programs, said, capsys, monkeypatch, wanted: str, sacct: str, age: int, taken: str, words: str):
+    """By itself the plugin takes sacct, even one that does not answer, or a squeue that forgets jobs."""
+    programs(sacct=sacct, which='command -v "$1"')
+    monkeypatch.setattr(internals.plugin(), "get_min_job_age", lambda: age)
+    for name in ("query_job_status", "is_query_tool_available"):
+        monkeypatch.setattr(internals.plugin(), name, getattr(internals.plugin(), name))
+    settings = SimpleNamespace(status_command=wanted, requeue=False)
+    try:
+        Slurm(SimpleNamespace(executor_settings=settings)).ask_who_answers()
+        assert taken == settings.status_command
+    except SystemExit as end:
+        assert end.code == 3 and not taken
+    assert words in said() + capsys.readouterr().err
+    assert isinstance(internals.plugin().query_job_status, Understood)
+    assert internals.plugin().is_query_tool_available("sacct") == (taken != "squeue")
+
+
+def test_internals_that_have_changed_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys):
+    workflow = SimpleNamespace(scheduler=SimpleNamespace(_handle_error=JobScheduler._handle_error))
+    for break_it, use in (
+        (lambda: setattr(workflow.scheduler, "_handle_error", len), lambda: internals.limit_attempts(workflow, len)),
+        (lambda: monkeypatch.setattr(Job, "restart_times", 2), lambda: internals.limit_attempts(workflow, len)),
+        (lambda: monkeypatch.delattr(internals.plugin(), "query_job_status"), lambda: internals.change_states(len)),
+        (lambda: monkeypatch.delattr(internals.plugin(), "get_min_job_age"), internals.min_job_age),
+    ):
+        break_it()
+        with pytest.raises(SystemExit, match="3"):
+            use()
+        [line] = capsys.readouterr().err.splitlines()
+        assert re.match(r"error: snakemake\S* [\d.]+: \S+ is not what this workflow knows: install", line)
+
+
+def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(programs, capsys):
+    with pytest.raises(SystemExit, match="3"):
+        end_jobs_of("dead-1", "results")
+    assert capsys.readouterr().err.endswith(
+        "this host has no squeue that says whether its Slurm jobs (dead-1) are still there: run this on a host of that"
+        " cluster, or remove results/.lock if they are not\n"
+    )
+
+
+def test_a_run_cancels_the_jobs_that_it_would_leave(programs, said, tmp_path: Path):
+    """Ctrl-C comes while others are being submitted."""
+    gone = tmp_path / "gone"
+    programs(squeue=f"[ -e {gone} ] || echo 77", scancel=f'[ "$*" = --name=run-1 ] && : > {gone}')
+    assert end_own_jobs("run-1") and "cancelled Slurm jobs that this run would leave: 77" in said()
+    programs(squeue="echo 77", scancel="exit 0")
+    assert not end_own_jobs("run-1"), "the lock keeps the run's name"
+
+
+def test_what_the_submitting_job_holds_does_not_reach_the_jobs(monkeypatch: pytest.MonkeyPatch):
+    """Somebody starts the workflow within an allocation of GPUs; a job's own Snakemake hands on what it has."""
+    name = ALLOCATION[0]
+    monkeypatch.setenv(f"MGG_{name}", "2")
+    monkeypatch.delenv(name, raising=False)
+    hand_on_allocation(SimpleNamespace(is_main_process=True))
+    assert f"MGG_{name}" not in os.environ
+    monkeypatch.setenv(name, "3")
+    hand_on_allocation(SimpleNamespace(is_main_process=False))
+    assert os.environ[f"MGG_{name}"] == "3"
 
 
 class Cluster:
@@ -34,19 +167,7 @@ class Cluster:
         return self.stand_ins.run("--until", "generate", *arguments, status=status, env=environment)
 
 
-#: Like sacct: every job is in that state.
-ALL_ARE = 'for file in *.json; do [ -e $file ] && echo "${{file%.json}}|{}"; done; exit 0'
-
-
-@pytest.mark.parametrize("state", ["CANCELLED by 1000", "CANCELLED+"])
-def test_a_job_that_somebody_cancelled_has_ended_for_sacct_too(tmp_path: Path, state: str):
-    """It says who; the plugin knows CANCELLED alone, and waits for anything else."""
-    cluster = Cluster(tmp_path, sacct=ALL_ARE.format(state))
-    run = cluster.run(status="sacct", STAND_IN_CODE="1")
-    assert run.returncode == 1 and re.search(r"Slurm job \d+, CANCELLED\n", run.stdout), run.stdout
-    assert len(cluster.stand_ins.memory()) == 3
-
-
+@pytest.mark.slow
 def test_jobs_are_not_forgotten_while_slurm_does_not_answer(tmp_path: Path):
     """More questions than the plugin asks at a time."""
     silent = "case $* in *%T*) echo >> asked; [ $(wc -l < asked) -le 7 ] && exit 1;; esac"
@@ -57,27 +178,7 @@ def test_jobs_are_not_forgotten_while_slurm_does_not_answer(tmp_path: Path):
     assert len(cluster.stand_ins.memory()) == 1
 
 
-@pytest.mark.parametrize(("reason", "warned"), [("QOSMaxWallDurationPerJobLimit", 1), ("Priority", 0)])
-def test_a_job_that_waits_for_ever_is_named(tmp_path: Path, reason: str, warned: int):
-    waits = (
-        "case $* in *%T*) echo >> asked; [ $(wc -l < asked) -le 3 ] && echo '1000|PENDING' && exit 0;;"
-        f" *%r*) echo '1000|{reason}'; exit 0;; esac"
-    )
-    run = Cluster(tmp_path, squeue=waits).run()
-    assert run.returncode == 0, run.stdout
-    assert run.stdout.count(f"Slurm job 1000 waits, perhaps for ever: {reason};") == warned
-
-
-def test_a_run_cancels_the_jobs_that_it_would_leave(tmp_path: Path):
-    """Ctrl-C comes while others are being submitted."""
-    left = "case $* in *--format=%i\\ *) [ -e *.cancelled ] || echo 77; exit 0;; esac"
-    cluster = Cluster(tmp_path, squeue=left)
-    run = cluster.run()
-    assert run.returncode == 0 and "cancelled Slurm jobs that this run would leave: 77\n" in run.stdout, run.stdout
-    assert len(list(cluster.calls.glob("*.cancelled"))) == 1
-    assert (cluster.folder.results / ".lock").read_text() == ""
-
-
+@pytest.mark.slow
 def test_a_job_that_slurm_took_without_an_answer_is_not_doubled(tmp_path: Path):
     """It is cancelled before the next attempt, and no other is."""
     took = (
@@ -101,6 +202,7 @@ def without_slurm(folder: Folder, *arguments: str, **options: str) -> subprocess
     return folder.run(*arguments, env=folder.environment(PATH=path), **options)
 
 
+@pytest.mark.slow
 def test_a_host_without_slurm_is_told_of_at_once_and_nothing_is_locked(folder: Folder):
     run = without_slurm(folder, profile="dgx")
     assert run.returncode == 3 and run.stdout.splitlines()[-1] == (
@@ -110,17 +212,8 @@ def test_a_host_without_slurm_is_told_of_at_once_and_nothing_is_locked(folder: F
     assert not folder.results.exists()
 
 
-def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(folder: Folder):
-    folder.results.mkdir()
-    (folder.results / ".lock").write_text(f"process 1 on {socket.gethostname()}\nSlurm run dead-1\n")
-    run = without_slurm(folder)
-    assert run.returncode == 3 and run.stdout.splitlines()[-1].endswith(
-        "this host has no squeue that says whether its Slurm jobs (dead-1) are still there: run this on a host of that"
-        " cluster, or remove results/.lock if they are not"
-    )
-
-
 @pytest.mark.sentinel
+@pytest.mark.slow
 def test_a_busy_controller_is_asked_until_it_takes_the_job(tmp_path: Path):
     """However many attempts the profile allows."""
     busy = (
@@ -131,29 +224,3 @@ def test_a_busy_controller_is_asked_until_it_takes_the_job(tmp_path: Path):
     run = cluster.run("--retries", "1")
     assert run.returncode == 0, run.stdout
     assert len(cluster.stand_ins.memory()) == 1
-
-
-@pytest.mark.parametrize(("sacct", "said", "code"), [
-    ("exit 0", "sacct tells how jobs are: squeue forgets them 130 s after their end (MinJobAge)", 1),
-    ("exit 1", "Slurm forgets jobs 130 s after their end (MinJobAge) and sacct knows none", 3),
-])  # fmt: skip
-def test_squeue_that_forgets_is_not_asked_even_where_it_is_wanted(tmp_path: Path, sacct: str, said: str, code: int):
-    cluster = Cluster(tmp_path, sacct=sacct, sbatch="echo no >&2; exit 1")
-    run = cluster.run("--retries", "0", STAND_IN_AGE="130")
-    assert run.returncode == code and said in run.stdout, run.stdout
-
-
-def test_what_the_submitting_job_holds_does_not_reach_the_jobs(tmp_path: Path):
-    """Somebody starts the workflow within an allocation of GPUs."""
-    cluster = Cluster(tmp_path, sbatch="env > environment; exit 1")
-    cluster.run("--retries", "0", MGG_SLURM_GPUS_ON_NODE="2")
-    assert "MGG_SLURM" not in (cluster.calls / "environment").read_text()
-
-
-@pytest.mark.slow
-def test_all_nodes_get_the_memory_of_the_fullest(folder: Folder):
-    """Of 5 ranks on 2 nodes one has 3."""
-    folder.overlay(TINY | {"partition": {"pes": [5], "quality_pes": []}, "train": TINY["train"] | {"pes": [5]}})
-    shown = folder.run("--dry-run", "--until", "aggregate", profile="slurm-cpu").stdout
-    [asked] = re.findall(r"rule aggregate:.*?mem_mb=(\d+)", shown, re.DOTALL)
-    assert 1500 + 3 * 2000 <= int(asked) < 1500 + 3 * 2000 + 100

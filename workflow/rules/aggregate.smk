@@ -1,33 +1,30 @@
 # One job per layout times every technique and width, so that a graph is loaded once.
 rule aggregate:
     input:
-        layout=f"{RESULTS}/layout/{SPLIT}",
-        tuned=tuned("aggregate"),
+        layout=f"{RESULTS}/layout/{PLAN.split}",
+        tuned=PLAN.tuned("aggregate"),
     output:
         report(
-            f"{RECORDS}/aggregate/{TIMED}.jsonl",
+            f"{RECORDS}/aggregate/{PLAN.timed}.jsonl",
             caption="../report/aggregate.rst",
             category="aggregate",
             subcategory="records",
             labels={"data set": "{dataset}", "PEs": "{pes}", "place": "{place}"},
         ),
     log:
-        f"{RECORDS}/logs/aggregate/{TIMED}.log",
+        f"{RECORDS}/logs/aggregate/{PLAN.timed}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/aggregate/{TIMED}.jsonl"
+        f"{RECORDS}/benchmarks/aggregate/{PLAN.timed}.jsonl"
     conda:
         "../../environment.yml"
     threads: SETTINGS.aggregate.threads
     resources:
-        mem_mb=memory(multiplied, ranks=True),
-        runtime=MINUTES["aggregate"],
-        tasks=ranks(SETTINGS.aggregate.backend),
-        mpi=mpiexec(SETTINGS.aggregate.backend),
-        gpu=gpus(SETTINGS.aggregate.backend),
+        mem_mb=REQUESTS.memory(REQUESTS.multiplied, ranks=True),
+        runtime=REQUESTS.minutes["aggregate"],
     params:
-        launcher=launcher("aggregate"),
-        options=lambda wildcards: aggregate_options(SETTINGS.aggregate)
-        + network_options(SETTINGS.aggregate, wildcards.pes),
+        launcher=LAUNCH.launcher("aggregate"),
+        options=lambda wildcards: options.aggregate_options(SETTINGS.aggregate)
+        + options.network_options(SETTINGS.aggregate, wildcards.pes),
         # For the caption.
         techniques=",".join(SETTINGS.aggregate.techniques),
         dims=",".join(map(str, SETTINGS.aggregate.dims)),
@@ -37,4 +34,4 @@ rule aggregate:
         " --out {output:q} > {log:q} 2>&1"
 
 
-settle("aggregate", SETTINGS.aggregate.backend)
+LAUNCH.settle("aggregate", SETTINGS.aggregate.backend)

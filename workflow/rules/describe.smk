@@ -16,8 +16,8 @@ rule describe:
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=budgeted(reordered),
-        runtime=MINUTES["order"],
+        mem_mb=REQUESTS.budgeted(reordered),
+        runtime=REQUESTS.minutes["order"],
     params:
         memory=untracked(SETTINGS.graph.memory),
     shell:

@@ -10,7 +10,7 @@ ruleorder: order > graph > generate > graph_gather
 
 rule graph:
     input:
-        raw_files,
+        PLAN.raw_files,
     output:
         graph_folder("{made}"),
     log:
@@ -18,17 +18,17 @@ rule graph:
     benchmark:
         f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
-        dataset=made_by("graph"),
+        dataset=PLAN.made_by("graph"),
         made="graph|graph_natural",
     conda:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=budgeted(),
-        runtime=MINUTES["graph"],
+        mem_mb=REQUESTS.budgeted(),
+        runtime=REQUESTS.minutes["graph"],
     params:
-        source=lambda wildcards, threads: raw_source(wildcards),
-        options=graph_options,
+        source=lambda wildcards, threads: PLAN.raw_source(wildcards),
+        options=lambda wildcards: options.graph_options(wildcards.dataset, DATASETS[wildcards.dataset]),
         memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
@@ -43,18 +43,18 @@ rule generate:
     benchmark:
         f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
-        dataset=made_by("generate"),
+        dataset=PLAN.made_by("generate"),
         made="graph|graph_natural",
     conda:
         "../../environment.yml"
-    threads: lambda wildcards: 4 if streamed(wildcards.dataset) else 1
+    threads: lambda wildcards: 4 if PLAN.streamed(wildcards.dataset) else 1
     resources:
-        mem_mb=generated,
-        runtime=MINUTES["generate"],
+        mem_mb=REQUESTS.generated,
+        runtime=REQUESTS.minutes["generate"],
     params:
-        generator=lambda wildcards: GENERATED[wildcards.dataset],
-        options=lambda wildcards: generator_options(DATASETS[wildcards.dataset]),
-        memory=memory_of_generator,
+        generator=lambda wildcards: PLAN.generated[wildcards.dataset],
+        options=lambda wildcards: options.generator_options(DATASETS[wildcards.dataset], SETTINGS.graph.scale),
+        memory=PLAN.memory_of_generator,
     shell:
         "mgg generate {params.generator:q} --name {wildcards.dataset:q} --out {output:q} {params.options:q}"
         " {params.memory:q} > {log:q} 2>&1"
@@ -62,7 +62,7 @@ rule generate:
 
 rule graph_scatter:
     input:
-        raw_files,
+        PLAN.raw_files,
     output:
         temp(directory(f"{RESULTS}/graph_scatter/{GRAPH}")),
     log:
@@ -73,11 +73,11 @@ rule graph_scatter:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=budgeted(),
-        runtime=MINUTES["graph"],
+        mem_mb=REQUESTS.budgeted(),
+        runtime=REQUESTS.minutes["graph"],
     params:
-        source=lambda wildcards, threads: raw_source(wildcards),
-        options=graph_options,
+        source=lambda wildcards, threads: PLAN.raw_source(wildcards),
+        options=lambda wildcards: options.graph_options(wildcards.dataset, DATASETS[wildcards.dataset]),
         memory=untracked(SETTINGS.graph.memory),
     shell:
         "mgg graph-scatter {params.source:q} --out {output:q} {params.options:q} --memory {params.memory:q}"
@@ -97,8 +97,8 @@ rule graph_shard:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=budgeted(),
-        runtime=MINUTES["graph"],
+        mem_mb=REQUESTS.budgeted(),
+        runtime=REQUESTS.minutes["graph"],
     params:
         memory=untracked(SETTINGS.graph.memory),
     shell:
@@ -117,13 +117,13 @@ rule graph_gather:
     benchmark:
         f"{RESULTS}/benchmarks/{{made}}/{GRAPH}.jsonl"
     wildcard_constraints:
-        dataset=made_by("graph_gather"),
+        dataset=PLAN.made_by("graph_gather"),
         made="graph|graph_natural",
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=memory(lambda size: 50 * size.nodes),
-        runtime=MINUTES["graph"],
+        mem_mb=REQUESTS.memory(lambda size: 50 * size.nodes),
+        runtime=REQUESTS.minutes["graph"],
     shell:
         "mgg graph-gather {input.buckets:q} {input.shards:q} --out {output:q} > {log:q} 2>&1"
 
@@ -138,13 +138,13 @@ rule order:
     benchmark:
         f"{RESULTS}/benchmarks/graph/{GRAPH}.jsonl"
     wildcard_constraints:
-        dataset=any_of(ORDERED),
+        dataset=any_of(PLAN.ordered),
     conda:
         "../../environment.yml"
     threads: 4
     resources:
-        mem_mb=budgeted(reordered),
-        runtime=MINUTES["order"],
+        mem_mb=REQUESTS.budgeted(reordered),
+        runtime=REQUESTS.minutes["order"],
     params:
         order=lambda wildcards: DATASETS[wildcards.dataset].order,
         memory=untracked(SETTINGS.graph.memory),

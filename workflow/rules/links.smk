@@ -16,15 +16,12 @@ rule links:
     resources:
         mem_mb=lambda wildcards: PROCESS_MB + RANK_MB * int(wildcards.pes),
         runtime=10,
-        tasks=ranks(SETTINGS.aggregate.backend),
-        mpi=mpiexec(SETTINGS.aggregate.backend),
-        gpu=gpus(SETTINGS.aggregate.backend),
     params:
-        launcher=launcher("links"),
-        options=latency_options(SETTINGS.aggregate),
+        launcher=LAUNCH.launcher("links"),
+        options=options.latency_options(SETTINGS.aggregate),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg links {params.options:q} --pes {wildcards.pes:q} --replace"
         " --out {output:q} > {log:q} 2>&1"
 
 
-settle("links", SETTINGS.aggregate.backend)
+LAUNCH.settle("links", SETTINGS.aggregate.backend)

@@ -1,30 +1,25 @@
-# Partitions for more PEs than any run uses are only for the report: judging them needs no run.
-JUDGED = list(dict.fromkeys([*SETTINGS.partition.pes, *SETTINGS.partition.quality_pes]))
-PARTITIONED = list(dict.fromkeys([*JUDGED, *SETTINGS.predict.pes]))
-
-
 rule partition:
     input:
         f"{RESULTS}/graph/{GRAPH}",
     output:
         report(
-            directory(f"{RESULTS}/partition/{SPLIT}"),
+            directory(f"{RESULTS}/partition/{PLAN.split}"),
             patterns=["{record}.json"],
             caption="../report/partition.rst",
             category="partition",
             labels={"data set": "{dataset}", "PEs": "{pes}"},
         ),
     log:
-        f"{RESULTS}/logs/partition/{SPLIT}.log",
+        f"{RESULTS}/logs/partition/{PLAN.split}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/partition/{SPLIT}.jsonl"
+        f"{RESULTS}/benchmarks/partition/{PLAN.split}.jsonl"
     wildcard_constraints:
-        pes=any_of(PARTITIONED),
+        pes=any_of(PLAN.partitioned),
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=memory(partitioned),
-        runtime=MINUTES["partition"],
+        mem_mb=REQUESTS.memory(REQUESTS.partitioned),
+        runtime=REQUESTS.minutes["partition"],
     params:
         scheme=SETTINGS.partition.scheme,
         workgroup=SETTINGS.partition.workgroup,

@@ -1,11 +1,11 @@
 rule report:
     input:
-        partition=[split_at("partition", dataset, pes) for dataset in DATASETS for pes in JUDGED],
-        describe=descriptions(),
-        predict=predictions(),
-        aggregate=[here for here, _ in TIMINGS],
-        train=[here for here, _ in TRAININGS],
-        lookup=[here for here, _ in LOOKUPS],
+        partition=[OUTPUTS.split_at("partition", dataset, pes) for dataset in DATASETS for pes in PLAN.judged],
+        describe=OUTPUTS.descriptions,
+        predict=OUTPUTS.predictions,
+        aggregate=[here for here, _ in OUTPUTS.timings],
+        train=[here for here, _ in OUTPUTS.trainings],
+        lookup=[here for here, _ in OUTPUTS.lookups],
     output:
         *[table_file(name) for name in ABOUT],
         *[figures_folder(kind) for kind in FOLDERS],
@@ -29,11 +29,11 @@ rule report:
         runtime=10,
     params:
         # Results of the same config, shown apart from those measured here.
-        elsewhere=[path for _, paths in MEASURED for path in paths],
+        elsewhere=[path for _, paths in OUTPUTS.reported for path in paths],
         folder=lambda wildcards, output: Path(output.page).parent,
         title=SETTINGS.report.title,
-        figures=report_options(SETTINGS.report),
-        jobs=JOBS,
+        figures=options.report_options(SETTINGS.report),
+        jobs=JOBS.path,
     shell:
         "mgg report {input:q} {params.elsewhere:q} --out {params.folder:q} --title {params.title:q} {params.figures:q}"
         " --jobs {params.jobs:q} > {log:q} 2>&1"

@@ -1,11 +1,11 @@
 # One job per run. A stopped run resumes from its checkpoint, which is not an output, because Snakemake deletes those.
 rule train:
     input:
-        layout=f"{RESULTS}/layout/{SPLIT}",
-        tuned=tuned("train"),
+        layout=f"{RESULTS}/layout/{PLAN.split}",
+        tuned=PLAN.tuned("train"),
     output:
         report(
-            directory(f"{RECORDS}/train/{TRAINING}"),
+            directory(f"{RECORDS}/train/{PLAN.training}"),
             patterns=["{record,run}.json", "{record,metrics}.jsonl", "{record,predictions}.parquet"],
             caption="../report/train.rst",
             category="train",
@@ -21,28 +21,23 @@ rule train:
             },
         ),
     log:
-        f"{RECORDS}/logs/train/{TRAINING}.log",
+        f"{RECORDS}/logs/train/{PLAN.training}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/train/{TRAINING}.jsonl"
+        f"{RECORDS}/benchmarks/train/{PLAN.training}.jsonl"
     conda:
         "../../environment.yml"
     threads: SETTINGS.train.threads
     resources:
-        mem_mb=memory(trained, ranks=True),
-        runtime=MINUTES["train"],
-        tasks=ranks(SETTINGS.train.backend),
-        mpi=mpiexec(SETTINGS.train.backend),
-        gpu=gpus(SETTINGS.train.backend),
+        mem_mb=REQUESTS.memory(REQUESTS.trained, ranks=True),
+        runtime=REQUESTS.minutes["train"],
     params:
-        model=lambda wildcards, threads: os.path.expanduser(OWN_MODELS.get(wildcards.model, wildcards.model)),
-        launcher=launcher("train"),
+        model=lambda wildcards, threads: PLAN.model_path(wildcards.model),
+        launcher=LAUNCH.launcher("train"),
         checkpoint_every=untracked(SETTINGS.train.checkpoint_every),
         stall_after=untracked(SETTINGS.train.stall_after),
-        learner=lambda wildcards: LEARNERS[wildcards.technique],
-        options=lambda wildcards: train_options(
-            SETTINGS.train, wildcards.model, wildcards.dataset, wildcards.technique
-        )
-        + network_options(SETTINGS.train, wildcards.pes),
+        learner=lambda wildcards: PLAN.learners[wildcards.technique],
+        options=lambda wildcards: PLAN.train_options(wildcards.model, wildcards.dataset, wildcards.technique)
+        + options.network_options(SETTINGS.train, wildcards.pes),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg train {input.layout:q} --model {params.model:q}"
         " {params.learner:q} --seed {wildcards.seed:q} {params.options:q}"
@@ -50,4 +45,4 @@ rule train:
         " --out {output:q} > {log:q} 2>&1"
 
 
-settle("train", SETTINGS.train.backend)
+LAUNCH.settle("train", SETTINGS.train.backend)

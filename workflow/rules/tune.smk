@@ -2,27 +2,24 @@
 # records the result; a job that finds it in the cache's table tries nothing.
 rule tune:
     input:
-        f"{RESULTS}/layout/{SPLIT}",
+        f"{RESULTS}/layout/{PLAN.split}",
     output:
-        f"{RECORDS}/tune/{TIMED}.json",
+        f"{RECORDS}/tune/{PLAN.timed}.json",
     log:
-        f"{RECORDS}/logs/tune/{TIMED}.log",
+        f"{RECORDS}/logs/tune/{PLAN.timed}.log",
     benchmark:
-        f"{RECORDS}/benchmarks/tune/{TIMED}.jsonl"
+        f"{RECORDS}/benchmarks/tune/{PLAN.timed}.jsonl"
     conda:
         "../../environment.yml"
     resources:
-        mem_mb=memory(multiplied, ranks=True),
-        runtime=MINUTES["tune"],
-        tasks=ranks(SETTINGS.aggregate.backend),
-        mpi=mpiexec(SETTINGS.aggregate.backend),
-        gpu=gpus(SETTINGS.aggregate.backend),
+        mem_mb=REQUESTS.memory(REQUESTS.multiplied, ranks=True),
+        runtime=REQUESTS.minutes["tune"],
     params:
-        launcher=launcher("tune"),
-        options=tune_options(SETTINGS),
+        launcher=LAUNCH.launcher("tune"),
+        options=options.tune_options(SETTINGS),
     shell:
         "env MGG_PLACE={wildcards.place:q} {params.launcher} mgg tune {input:q} {params.options:q}"
         " --out {output:q} > {log:q} 2>&1"
 
 
-settle("tune", SETTINGS.aggregate.backend)
+LAUNCH.settle("tune", SETTINGS.aggregate.backend)

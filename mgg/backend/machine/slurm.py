@@ -294,7 +294,7 @@ def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> l
 
 
 def _start(launcher: str, nodes: int) -> list[str]:
-    """Return the command with which the workflow starts two ranks, see workflow/rules/launch.smk."""
+    """Return the command with which the workflow starts two ranks, see mgg/workflow/launch.py."""
     if launcher == "mpiexec":
         return ["mpiexec", "-n", "2"]
     return [*launcher.split(), f"--nodes={nodes}", "--ntasks=2", f"--ntasks-per-node={2 // nodes}", "--cpus-per-task=1"]

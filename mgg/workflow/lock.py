@@ -1,20 +1,36 @@
-# Only one live run per results folder. It ends the jobs of killed runs and removes their half-written files, on any node.
-# Snakemake's own lock outlives a killed run, so the profiles switch it off.
+"""Only one live run per results folder. It ends the jobs of killed runs and removes their half-written files.
+
+Snakemake's own lock outlives a killed run, so the profiles switch it off.
+"""
+
+from __future__ import annotations
+
 import atexit
 import fcntl
 import math
+import os
 import socket
+import threading
+from pathlib import Path
+from typing import IO
+
+from snakemake.logging import logger
 
 from mgg import heartbeat
 from mgg.errors import MggError
 from mgg.files import check_writable, remove_leftovers
+from mgg.workflow import refuse
+from mgg.workflow.slurm import end_jobs_of, end_own_jobs
 
-# Prefix in the lock's file before the name of the holder's Slurm jobs.
+#: Prefix in the lock's file before the name of the holder's Slurm jobs.
 SLURM_RUN = "Slurm run "
 
 
-def claim(folder):
+def claim(folder: str, slurm_run: str) -> IO[str]:
     """Hold FOLDER/.lock until this process ends in any way; refuse if another process holds it.
+
+    ``slurm_run`` is the name of this run's Slurm jobs, '' without any. The caller keeps the file: closing it would
+    release the lock.
 
     A POSIX record lock belongs to this process alone: no child inherits it, and the system drops it with the process.
     """
@@ -34,14 +50,14 @@ def claim(folder):
     sign(file, *left)
     beating = heartbeat.beat(file, owner())
     for run in left:
-        end_jobs_of(run)
+        end_jobs_of(run, folder)
     remove_leftovers(folder)
-    sign(file, slurm_run())
-    atexit.register(leave, folder, file, slurm_run(), beating)
+    sign(file, slurm_run)
+    atexit.register(leave, folder, file, slurm_run, beating)
     return file
 
 
-def opened(path):
+def opened(path: Path) -> IO[str]:
     """Open the lock's file; refuse a results folder where it cannot be made, which a dry run does not check."""
     try:
         check_writable(path.absolute())
@@ -53,7 +69,7 @@ def opened(path):
         refuse(f"results: {path}: cannot be written: {error.strerror}")
 
 
-def refuse_live(folder, file, holder):
+def refuse_live(folder: str, file: IO[str], holder: str) -> None:
     """Refuse if a process of another host touched the file recently: locks may work on one host only."""
     _, on, host = holder.partition(" on ")
     if not on or host == socket.gethostname():
@@ -64,18 +80,18 @@ def refuse_live(folder, file, holder):
         refuse(f"{folder}: cannot be written: {error.strerror}", 3)
     if silent < heartbeat.SILENT:
         refuse(
-            f"{folder}: {holder} was working here {max(0, silent):.0f} s ago; wait for that run or end it there, and if it"
-            f" was killed or its host is down, run this again in {math.ceil(heartbeat.SILENT - silent)} s",
+            f"{folder}: {holder} was working here {max(0, silent):.0f} s ago; wait for that run or end it there, and if"
+            f" it was killed or its host is down, run this again in {math.ceil(heartbeat.SILENT - silent)} s",
             3,
         )
 
 
-def owner():
+def owner() -> str:
     """Return the first line of the lock's file while this process holds it."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def sign(file, *runs):
+def sign(file: IO[str], *runs: str) -> None:
     """Write the holder into the lock's file, and the names of the Slurm jobs left behind if this process is killed."""
     lines = [owner(), *(f"{SLURM_RUN}{run}" for run in runs if run)]
     file.seek(0)
@@ -85,7 +101,7 @@ def sign(file, *runs):
     os.fsync(file.fileno())
 
 
-def leave(folder, file, run, beating):
+def leave(folder: str, file: IO[str], run: str, beating: threading.Event) -> None:
     """At the end of a run that is not killed, clean up after its jobs on other nodes and remove its name."""
     beating.set()
     if heartbeat.first_line(file) != owner():
@@ -93,17 +109,3 @@ def leave(folder, file, run, beating):
     if not run or end_own_jobs(run):
         remove_leftovers(folder)
         file.truncate(0)
-
-
-# Kept here because closing the file would release the lock.
-HELD = []
-
-
-# Not for dry runs, --lint, --report or the processes that snakemake starts for jobs.
-onstart:
-    refuse_without_slurm()
-    refuse_broken_names()
-    refuse_uneven_ranks()
-    ask_who_answers()
-    HELD.append(claim(RESULTS))
-    NOTES.keep()
