@@ -33,11 +33,7 @@ from mgg.backend.host import HostArrays
 from mgg.backend.machine.host_memory import mappable
 from mgg.backend.mpi_start import MPI, SHARED_MEMORY
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.watchdog.liveness import RollCall
-from mgg.backend.watchdog.polling import poll
-from mgg.backend.watchdog.rank_status import Arrivals
-from mgg.backend.watchdog.stalls import LAST_WORD, unmoved
-from mgg.backend.watchdog.watch import OWN_WORD, Watch
+from mgg.backend.watchdog import LAST_WORD, OWN_WORD, Arrivals, RollCall, Watch, poll, unmoved
 from mgg.errors import InputError, MachineError, MggError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators

@@ -37,13 +37,13 @@ from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World,
 from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.gpu.nccl import NcclTeam, NcclTeams
+from mgg.backend.gpu.stream_watch import StreamWatch
 from mgg.backend.job import SHARED, shares_gpus
 from mgg.backend.machine import cores
 from mgg.backend.machine.start_times import start_times
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.mpi_start import MPI
-from mgg.backend.watchdog.rank_status import Arrivals
-from mgg.backend.watchdog.stream_watch import StreamWatch
+from mgg.backend.watchdog import Arrivals
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
 from mgg.kernel.ahead import ahead

@@ -23,9 +23,7 @@ from mgg.backend.api import (
     shaped_as,
 )
 from mgg.backend.host import HostArrays
-from mgg.backend.watchdog.deadman import Deadman
-from mgg.backend.watchdog.polling import awake
-from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
+from mgg.backend.watchdog import LAST_WORD, Deadman, Stalls, awake, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators

@@ -390,7 +390,7 @@ def test_a_pe_that_stays_away_is_named():
 def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, said):
     stops = (
         "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\n"
-        "from mgg.backend import nvshmem as n\nfrom mgg.backend.watchdog import stream_watch as s\n"
+        "from mgg.backend import nvshmem as n\nfrom mgg.backend.gpu import stream_watch as s\n"
         "s._GRACE, n._LEAST, s.LAST_WORD = 0.1, 0.5, 1.0\n"
         "def stop(*_, **__):\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
         f"if MPI.COMM_WORLD.rank == 1:\n    nvshmem.core.{call} = stop\n"
@@ -402,7 +402,7 @@ def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, sai
 
 RACE = """
     import collections, types
-    from mgg.backend.watchdog import stream_watch
+    from mgg.backend.gpu import stream_watch
     watch = world._watch
     class Marks(collections.deque):
         def __len__(self):
@@ -455,7 +455,7 @@ def test_a_signal_that_does_not_come_is_named():
 def test_a_blocked_host_does_not_keep_the_job():
     """The host waits where it cannot look at the clock, as in a call of CUDA that blocks."""
     waits = "world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)"
-    code = f"from mgg.backend.watchdog import stream_watch as s; s._GRACE = 0.1; {waits}"
+    code = f"from mgg.backend.gpu import stream_watch as s; s._GRACE = 0.1; {waits}"
     done = fails(code, 2, FAKE_PATIENCE="0.3")
     assert done.returncode == 6
     assert "mgg: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
@@ -488,7 +488,7 @@ def test_a_pe_that_stays_away_from_the_start_of_nccl_is_named():
 
 def test_a_host_that_nccl_blocks_does_not_keep_the_job():
     code = (
-        "from mgg.backend.watchdog import stream_watch as s; s._GRACE = 0.1; from cupy.cuda import nccl;"
+        "from mgg.backend.gpu import stream_watch as s; s._GRACE = 0.1; from cupy.cuda import nccl;"
         f" nccl.NcclCommunicator = lambda *_: time.sleep(60); {FULL}; world.broadcast(full(), 0)"
     )
     done = fails(code, 2)

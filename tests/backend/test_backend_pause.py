@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from support.ranks import _command, changed_environment
 
-from mgg.backend.watchdog import polling as waits
+from mgg.backend import watchdog as waits
 from mgg.cli import group
 
 #: Seconds: PE 0 waits at a barrier and PE 2 for a signal while PE 1 stays away, the job paused for longer than LIMIT.
