@@ -97,7 +97,8 @@ class NvshmemWorld(GpuArrays):
         self._host = [pe for pe, host in enumerate(hosts) if host == hosts[self.rank]]
         for name, value in (SETTINGS if len(self._host) < self.size else SETTINGS | ONE_HOST_SETTINGS).items():
             os.environ.setdefault(name, value)
-        together(control, _check_machine)
+        if any(lacks := control.gather(missing())):
+            raise MachineError(next(filter(None, lacks))).on_every_pe()
         cores.spread(control, hosts[self.rank])  # before CUDA, NVSHMEM, NCCL and compilers make threads and processes
         self.device, self.sharing = _choose_device(control, hosts)
         # Checked here on all PEs, a missing compiler gives one line; later each PE would report it alone.
@@ -444,12 +445,6 @@ def _check_compiler(arch: str) -> None:
     """Start compiling the expected kernels in the background, and wait for one that every job needs."""
     ahead.start(arch)
     kernels.check_compiler(arch)
-
-
-def _check_machine() -> None:
-    lack = missing()
-    if lack:
-        raise MachineError(lack)
 
 
 def missing() -> str | None:
