@@ -71,15 +71,6 @@ def test_a_rank_that_waits_for_mpi_ends_with_its_launcher(tmp_path: Path):
             segment.unlink(missing_ok=True)  # which MPICH leaves where it is killed
 
 
-def test_the_launcher_is_not_the_script_around_a_rank():
-    program = "from mgg.backend.job import launcher; print(launcher())"
-    done = subprocess.run(
-        ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", program],
-        env=changed_environment({"PMI_RANK": "0", "PMI_SIZE": "2"}), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == f"{os.getpid()}\n"
-
-
 def test_a_process_that_ends_takes_this_one_along():
     """Reaped or not, and also while nothing is counted."""
     program = (
