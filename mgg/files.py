@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import takewhile
 from pathlib import Path
+from typing import IO, Any
 
 from mgg.errors import InputError, MachineError
 
@@ -121,6 +122,19 @@ def _refused(path: Path) -> Iterator[None]:
         raise (MachineError if failed else InputError)(f"{path}: cannot be written: {error.strerror}") from None
 
 
+def lock(file: IO[Any] | int, *, wait: bool = False) -> bool:
+    """Lock the open ``file`` until it is closed; return False if another process has the lock, unless this waits.
+
+    Raises:
+        OSError: its file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock the folder of ``path`` against other writers, if its file system supports locks."""
@@ -128,7 +142,7 @@ def locked(path: Path) -> Iterator[None]:
         with suppress(OSError):
             handle = os.open(path.parent, os.O_RDONLY)
             opened.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, wait=True)
         yield
 
 

@@ -33,11 +33,7 @@ from mgg.backend.host import HostArrays
 from mgg.backend.machine.host_memory import mappable
 from mgg.backend.mpi_start import MPI, SHARED_MEMORY
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.watchdog.liveness import RollCall
-from mgg.backend.watchdog.polling import poll
-from mgg.backend.watchdog.rank_status import Arrivals
-from mgg.backend.watchdog.stalls import LAST_WORD, unmoved
-from mgg.backend.watchdog.watch import OWN_WORD, Watch
+from mgg.backend.watchdog import LAST_WORD, OWN_WORD, Arrivals, RollCall, Watch, poll, unmoved
 from mgg.errors import InputError, MachineError, MggError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -370,7 +366,9 @@ class MpiWorld(HostArrays):
                 self._arrivals.beat()
             self._roll_call.wait(waited, self._timeout)
             if self._watch is not None and (still := self._watch.others()):
-                raise PeError(self._found_still(still))
+                assert self._arrivals is not None
+                self._arrivals.give_up()
+                raise PeError(unmoved(still, self._arrivals.places(), self._watch.seconds))
 
         poll(request.Test, look)
 
@@ -380,11 +378,6 @@ class MpiWorld(HostArrays):
             return 0.0
         # No other rank sees a PE of another host, so the wait also leaves time for that PE's own last message.
         return OWN_WORD if self._host.Get_size() == self.size else LAST_WORD + OWN_WORD
-
-    def _found_still(self, pes: list[int]) -> str:
-        assert self._watch is not None and self._arrivals is not None
-        self._arrivals.give_up()
-        return unmoved(pes, self._arrivals.places(), self._watch.seconds)
 
     def _stalled(self, what: str, barrier: bool) -> str:
         """Return a message that names the late PE, from shared memory: a one-sided get would wait for a stalled PE."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from mgg.backend.api import DEFAULT_TIMEOUT
 from mgg.backend.job import host_ranks, job_rank, job_size, launcher
-from mgg.backend.watchdog.deadman import Deadman
+from mgg.backend.watchdog import Deadman
 from mgg.errors import MachineError, PeError
 
 __all__ = ["MPI", "SHARED_MEMORY"]
@@ -75,7 +75,7 @@ check_shared_memory()
 with _limited():
     import mpi4py
 
-    # Waits inside MPICH sleep instead of calling sched_yield, see watchdog.polling. Those of one-sided operations only
+    # Waits inside MPICH sleep instead of calling sched_yield, see watchdog.poll. Those of one-sided operations only
     # do so below the thread level "multiple"; one thread at a time calls MPI here.
     os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     mpi4py.rc.thread_level = "serialized"

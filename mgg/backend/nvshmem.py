@@ -37,13 +37,13 @@ from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World,
 from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.gpu.nccl import NcclTeam, NcclTeams
+from mgg.backend.gpu.stream_watch import StreamWatch
 from mgg.backend.job import SHARED, shares_gpus
 from mgg.backend.machine import cores
 from mgg.backend.machine.start_times import start_times
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.mpi_start import MPI
-from mgg.backend.watchdog.rank_status import Arrivals
-from mgg.backend.watchdog.stream_watch import StreamWatch
+from mgg.backend.watchdog import Arrivals
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
 from mgg.kernel.ahead import ahead
@@ -97,7 +97,8 @@ class NvshmemWorld(GpuArrays):
         self._host = [pe for pe, host in enumerate(hosts) if host == hosts[self.rank]]
         for name, value in (SETTINGS if len(self._host) < self.size else SETTINGS | ONE_HOST_SETTINGS).items():
             os.environ.setdefault(name, value)
-        together(control, _check_machine)
+        if any(lacks := control.gather(missing())):
+            raise MachineError(next(filter(None, lacks))).on_every_pe()
         cores.spread(control, hosts[self.rank])  # before CUDA, NVSHMEM, NCCL and compilers make threads and processes
         self.device, self.sharing = _choose_device(control, hosts)
         # Checked here on all PEs, a missing compiler gives one line; later each PE would report it alone.
@@ -444,12 +445,6 @@ def _check_compiler(arch: str) -> None:
     """Start compiling the expected kernels in the background, and wait for one that every job needs."""
     ahead.start(arch)
     kernels.check_compiler(arch)
-
-
-def _check_machine() -> None:
-    lack = missing()
-    if lack:
-        raise MachineError(lack)
 
 
 def missing() -> str | None:

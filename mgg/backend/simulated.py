@@ -23,9 +23,7 @@ from mgg.backend.api import (
     shaped_as,
 )
 from mgg.backend.host import HostArrays
-from mgg.backend.watchdog.deadman import Deadman
-from mgg.backend.watchdog.polling import awake
-from mgg.backend.watchdog.stalls import LAST_WORD, Stalls, no_further, seized, ticks_of, unmoved
+from mgg.backend.watchdog import LAST_WORD, Deadman, Stalls, awake, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -46,21 +44,21 @@ class _Meeting:
     def __init__(self, pes: Sequence[int], shared: _Shared):
         self.slots: dict[int, Any] = dict.fromkeys(pes)
         self._shared = shared
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._arrivals = dict.fromkeys(pes, 0)  # arrivals per PE
         shared.meetings.append(self)
 
     def wait(self, pe: int) -> None:
         """Make PE ``pe`` wait until every PE has arrived."""
         shared = self._shared
-        with self._changed:
+        with self.changed:
             self._arrivals[pe] += 1
             number = self._arrivals[pe]
             if self._complete(number):
-                self._changed.notify_all()
+                self.changed.notify_all()
 
             def come(seconds: float) -> bool:
-                self._changed.wait_for(lambda: self._complete(number) or shared.failed.is_set(), seconds)
+                self.changed.wait_for(lambda: self._complete(number) or shared.failed.is_set(), seconds)
                 return self._complete(number)
 
             if shared.wait(pe, come):
@@ -78,11 +76,6 @@ class _Meeting:
         self.slots[pe] = value
         self.wait(pe)
         return self.slots
-
-    def abort(self) -> None:
-        """Wake the waiting PEs, so that they see that a PE has failed."""
-        with self._changed:
-            self._changed.notify_all()
 
     def came(self, pe: int) -> int:
         """Return how often PE ``pe`` has arrived."""
@@ -108,7 +101,8 @@ class _Shared:
     def fail(self) -> None:
         self.failed.set()
         for meeting in list(self.meetings):
-            meeting.abort()
+            with meeting.changed:
+                meeting.changed.notify_all()
 
     def wait(self, pe: int, come: Callable[[float], bool]) -> bool:
         """Make PE ``pe`` wait; return whether the wait ended within the time limit.

@@ -18,7 +18,7 @@ from mgg.backend import gpu, simulated
 from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, World, shaped_as, together
 from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.simulated import SimulatedTeam, SimulatedWorld
-from mgg.backend.watchdog.polling import poll
+from mgg.backend.watchdog import poll
 from mgg.errors import MachineError, PeError
 from mgg.kernel.cuda import cublas
 from mgg.kernel.operators import Operators

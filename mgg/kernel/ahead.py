@@ -6,7 +6,6 @@ other ranks are compiling.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mgg.errors import MachineError
+from mgg.files import lock
 from mgg.kernel import compile as kernels
 from mgg.kernel.compile import Build
 
@@ -154,13 +154,12 @@ def _taken(path: Path) -> TextIO | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
+        if lock(file):
+            return file
     except OSError as error:
         raise MachineError(f"{path}: cannot be written: {error.strerror or error}; set XDG_CACHE_HOME") from None
-    return file
+    file.close()
+    return None
 
 
 #: The kernels of this process.

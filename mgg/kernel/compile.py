@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -161,9 +160,7 @@ def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with waits(), path.with_suffix(".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not files.lock(lock, wait=wait):
                 return None
             if not is_made(path):
                 if path.exists():

@@ -1,22 +1,41 @@
 """What ``--backend auto`` stands for, with any GPUs and hosts."""
 
+import json
+
 import pytest
 from support.ranks import mpiexec
+from support.ready import ready
 
 from mgg import backend
 from mgg.backend import choice
 from mgg.errors import MachineError
 
-#: Asks on every rank; the last words are the hosts of the ranks and the GPUs that each of them sees.
-ASK = """
-import platform
+#: Hosts of four ranks, the GPUs that each of them sees, what all of them take.
+HOSTS = [
+    ("aaaa", ["0 1 2 3"] * 4, "nvshmem"),
+    ("aaaa", ["0", "1", "2", "3"], "nvshmem"),
+    ("aabb", ["0 1"] * 4, "nvshmem"),
+    ("abab", ["0", "0", "1", "1"], "nvshmem"),
+    ("aaaa", ["0"] * 4, "mpi"),
+    ("aaab", ["0 1 2"] * 3 + [""], "mpi"),
+    ("aabb", [""] * 4, "mpi"),
+]
+ASK = f"""
+import json, platform, sys
 from mgg import backend
 from mgg.backend import choice
-hosts, seen = {hosts!r}, {seen!r}
+from mgg.errors import MachineError
 rank = backend.job_rank()
-platform.node = lambda: hosts[rank]
-choice.gpus = lambda: seen[rank].split()
-print(backend.resolve("auto", lambda: len(hosts)))
+def ask(hosts, seen):
+    platform.node, choice.gpus = lambda: hosts[rank], lambda: seen[rank].split()
+    return backend.resolve("auto", lambda: 4)
+found = [ask(hosts, seen) for hosts, seen, _ in {HOSTS}]
+choice.held_gpus = lambda: (4, 4, 1, 1)[rank]
+try:
+    ask("aabb", [""] * 4)
+except MachineError as error:
+    found.append(str(error).split(",")[0])
+sys.stdout.write(json.dumps(found) + "\\n")
 """
 #: Where Slurm says what GPUs of a host it has given to a job.
 HELD = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS")
@@ -55,23 +74,14 @@ def test_ranks_without_mpi(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("hosts", "seen", "expected"),
-    [
-        ("aa", ["0 1", "0 1"], "nvshmem"),
-        ("aa", ["0", "1"], "nvshmem"),
-        ("aabb", ["0 1", "0 1", "0 1", "0 1"], "nvshmem"),
-        ("abab", ["0", "0", "1", "1"], "nvshmem"),
-        ("aa", ["0", "0"], "mpi"),
-        ("aab", ["0 1", "0 1", ""], "mpi"),
-        ("aabb", ["", "", "", ""], "mpi"),
-    ],
-)
-def test_every_rank_of_every_host_needs_a_gpu(hosts, seen, expected):
-    done = mpiexec(len(hosts), ["-c", ASK.format(hosts=hosts, seen=seen)])
-    assert done.stdout.replace("\n", "") == expected * len(hosts)  # lines of several ranks may mix
-    lacking = expected == "mpi" and any(seen)
-    assert done.stderr.count("as ranks lack GPUs: " + ("b has 0 for 1" if "b" in hosts else "a has 1 for 2")) == lacking
+def test_every_rank_of_every_host_needs_a_gpu():
+    """None leaves the GPUs of its job idle: those of all hosts count, each host's once."""
+    done = mpiexec(4, ["-c", ASK], under=ready(gpus=False))
+    assert done.returncode == 0, done.stderr
+    refused = "backend auto: Slurm has given this job 5 GPUs"
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[each for *_, each in HOSTS] + [refused]] * 4
+    assert done.stderr.count("as ranks lack GPUs: ") == 2
+    assert done.stderr.count("a has 1 for 4") == done.stderr.count("b has 0 for 1") == 1
 
 
 @pytest.mark.parametrize(
@@ -98,12 +108,3 @@ def test_a_pe_does_not_leave_the_gpus_of_its_job_idle(variables, held, monkeypat
         backend.resolve("auto", lambda: 1)
     monkeypatch.setattr(choice, "gpus", lambda: ["0"])
     assert backend.resolve("auto", lambda: 1) == "nvshmem"
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_ranks_do_not_leave_the_gpus_of_their_job_idle():
-    """Those of all hosts count, each host's once."""
-    held = "choice.held_gpus = lambda: (4, 4, 1)[rank]\nprint("
-    done = mpiexec(3, ["-c", ASK.format(hosts="aab", seen=["", "", ""]).replace("print(", held)])
-    assert done.returncode != 0 and "MachineError: backend auto: Slurm has given this job 5 GPUs, and" in done.stderr

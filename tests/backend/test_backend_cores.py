@@ -18,35 +18,25 @@ def one(*numbers):
     return frozenset(numbers)
 
 
-def test_ranks_bound_to_a_core_each_take_equal_parts_of_the_free_ones():
-    masks = [one(0), one(16)]
-    taken = [share(masks, ALL, place) for place in range(2)]
-    assert [len(each) for each in taken] == [16, 16]
-    assert not taken[0] & taken[1] and taken[0] | taken[1] == ALL
-    assert masks[0] <= taken[0] and masks[1] <= taken[1]
-
-
-def test_the_parts_go_by_the_cores_and_not_by_the_ranks():
-    assert max(share([one(20), one(3)], ALL, 1)) < max(share([one(20), one(3)], ALL, 0))
-
-
 @pytest.mark.parametrize(
-    "masks",
+    ("masks", "allowed", "taken"),
     [
-        [one(0), one(0)],  # somebody wanted both there
-        [ALL, ALL],
-        [frozenset(range(16)), frozenset(range(16, 32))],  # sockets
-        [frozenset(range(ENOUGH)), frozenset(range(ENOUGH, 2 * ENOUGH))],
+        # Equal parts of the free ones, by the cores and not by the ranks.
+        ([one(0), one(16)], ALL, [one(*range(16)), one(*range(16, 32))]),
+        ([one(20), one(3)], ALL, [one(*range(16, 32)), one(*range(16))]),
+        # No core that is not allowed.
+        ([one(0), one(1)], one(0, 1), [one(0), one(1)]),
+        ([one(0), one(1)], one(0, 1, 6, 7), [one(0, 6), one(1, 7)]),
+        ([one(0), one(1)], one(0, 1, 6), [one(0, 6), one(1, 6)]),
+        # Somebody wanted both there; sockets; enough.
+        ([one(0), one(0)], ALL, [one(0), one(0)]),
+        ([ALL, ALL], ALL, [ALL, ALL]),
+        ([PLENTY, ALL - PLENTY], ALL, [PLENTY, ALL - PLENTY]),
+        ([one(*range(ENOUGH)), one(*range(ENOUGH, 2 * ENOUGH))], ALL, None),
     ],
 )
-def test_other_masks_stay(masks):
-    assert [share(masks, ALL, place) for place in range(2)] == masks
-
-
-def test_no_core_is_taken_that_is_not_allowed():
-    assert share([one(0), one(1)], one(0, 1), 0) == one(0)
-    assert share([one(0), one(1)], one(0, 1, 6, 7), 1) == one(1, 7)
-    assert share([one(0), one(1)], one(0, 1, 6), 1) == one(1, 6)
+def test_ranks_take_equal_parts_of_the_free_cores(masks, allowed, taken):
+    assert [share(masks, allowed, place) for place in range(2)] == (taken or masks)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Networks that are emulated: what is held up for how long, by clocks that the tests set; results stay the same."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
 from support.ranks import mpiexec
+from support.ready import FAKE, ready
 from support.spmm_program import products
 from support.world_program import program as promises
 
@@ -15,12 +15,10 @@ from mgg.aggregate import prepare
 from mgg.aggregate.workgroups import joined_here
 from mgg.backend import simulated
 from mgg.backend.api import Emulated
-from mgg.backend.emulated import EmulatedWorld, emulating
-from mgg.backend.emulated.ports import HostPort, HostTime
+from mgg.backend.emulated import EmulatedWorld, HostPort, HostTime, emulating
 from mgg.errors import InputError
 from mgg.network import Network
 
-FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
 #: 1,000 bytes a second, half a second on the way.
 SLOW = Network(1e3, 0.5)
 
@@ -260,9 +258,8 @@ def test_products_and_bytes_are_those_of_the_same_job_without(tmp_path):
         assert all(np.allclose(mine[key], found[key], rtol=1e-6, atol=1e-6) for key in mine)
 
 
-@pytest.mark.parametrize("pes", [3, 4])
-def test_the_world_keeps_its_promises(pes):
-    assert simulated.run(pes, lambda world: promises(slowed(world)[0])) == ["ok"] * pes
+def test_the_world_keeps_its_promises():
+    assert simulated.run(3, lambda world: promises(slowed(world)[0])) == ["ok"] * 3
 
 
 def test_workgroups_are_the_hosts():
@@ -282,17 +279,15 @@ def test_workgroups_are_the_hosts():
         simulated.run(1, lambda world: emulating(world, network, 1))
 
 
-ON_RANKS = """
+ON_GPUS = """
 import sys
 from pathlib import Path
 import numpy as np
-from mgg.backend import launch
+from mgg.backend import nvshmem
 from mgg.backend.emulated import emulating
 from mgg.errors import InputError
 from mgg.network import Network
 from support.spmm_program import products
-
-backend, folder = sys.argv[-2:]
 
 def program(world):
     held = emulating(world, Network(1e9, 1e-6), 2)
@@ -300,29 +295,26 @@ def program(world):
     found, moved = [], []
     for here in (world, held):
         moved.append({})
-        found.append(products(here, Path(folder), [3, 12], only=labels, moved=moved[-1]))
+        found.append(products(here, Path(sys.argv[-1]), [3, 12], only=labels, moved=moved[-1]))
     assert found[0].keys() == found[1].keys() and len(found[1]) == 20 and moved[0] == moved[1]
     assert all(np.allclose(found[0][key], found[1][key], rtol=1e-6, atol=1e-6) for key in found[0])
     try:
-        products(held, Path(folder), [3], only=["mgg"])
-        print("fetched", flush=True)
+        products(held, Path(sys.argv[-1]), [3], only=["mgg"])
     except InputError as error:
         print("refused", "on another host" in str(error), flush=True)
 
-launch(backend, lambda: 4, program)
+nvshmem.run(lambda: 4, program)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(("backend", "told"), [("mpi", "fetched"), ("nvshmem", "refused True")])
-def test_ranks_and_gpus(tmp_path, backend, told):
-    """GPUs address their workgroup alone, and their streams wait by the kernels of port.cu."""
+def test_gpus(tmp_path):
+    """They address their workgroup alone, and their streams wait by the kernels of port.cu."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
-    start = [FAKE] if backend == "nvshmem" else []
-    done = mpiexec(4, [*start, "-c", ON_RANKS, backend, str(folder)])
+    done = mpiexec(4, [FAKE, "-c", ON_GPUS, str(folder)], under=ready())
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(told) == 4, done.stdout
+    assert done.stdout.count("refused True") == 4, done.stdout
 
 
 def test_the_host_waits_in_short_naps():

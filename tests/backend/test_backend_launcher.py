@@ -20,12 +20,12 @@ open(here + ".pid", "w").write(str(os.getpid()))
 os.dup2(os.open(here + ".told", os.O_WRONLY | os.O_CREAT), 2)
 if os.environ["PMI_RANK"] == "1":
     signal.pause()
-from mgg.backend.watchdog import deadman
-watch = deadman.Deadman.__init__
+from mgg.backend.watchdog import Deadman
+watch = Deadman.__init__
 def init(self, *values, **options):
     watch(self, *values, **options)
     open(here + ".watched", "w").write(str(options["other"]))
-deadman.Deadman.__init__ = init
+Deadman.__init__ = init
 from mgg.backend import mpi_start
 """
 
@@ -71,19 +71,10 @@ def test_a_rank_that_waits_for_mpi_ends_with_its_launcher(tmp_path: Path):
             segment.unlink(missing_ok=True)  # which MPICH leaves where it is killed
 
 
-def test_the_launcher_is_not_the_script_around_a_rank():
-    program = "from mgg.backend.job import launcher; print(launcher())"
-    done = subprocess.run(
-        ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", program],
-        env=changed_environment({"PMI_RANK": "0", "PMI_SIZE": "2"}), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == f"{os.getpid()}\n"
-
-
 def test_a_process_that_ends_takes_this_one_along():
     """Reaped or not, and also while nothing is counted."""
     program = (
-        "import subprocess, sys, time; from mgg.backend.watchdog.deadman import Deadman\n"
+        "import subprocess, sys, time; from mgg.backend.watchdog import Deadman\n"
         "other = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
         "Deadman(600, 6, 'late', 0.05, other=other.pid, gone='the other one has ended').rest()\n"
         "other.stdin.close()\n"

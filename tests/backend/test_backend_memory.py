@@ -1,11 +1,8 @@
 """The peak of a GPU's memory, as records have it: symmetric arrays, what pools keep, and the pools of CUDA graphs."""
 
-from pathlib import Path
-
 import pytest
 from support.ranks import mpiexec
-
-FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
+from support.ready import FAKE, ready
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -54,6 +51,6 @@ nvshmem.run(lambda: 2, program)
 
 def test_the_most_that_was_held_at_a_time():
     """Each number is what has gone again by the time it is asked for; records have that of the PE with the most."""
-    done = mpiexec(2, [FAKE, "-c", PROGRAM])
+    done = mpiexec(2, [FAKE, "-c", PROGRAM], under=ready())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[12000, 50000, 64, True] 2000000000\n") == 2, done.stdout + done.stderr

@@ -5,40 +5,65 @@ import json
 import re
 import shutil
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
-from support.ranks import mpiexec, watched
-from support.spmm_program import DIMS, products
+from support.ranks import mpiexec
+from support.ready import FAKE, ready
+from support.spmm_program import products
 
 from mgg.backend import simulated
 
 SUPPORT = Path(__file__).parents[1] / "support"
-FAKE = str(SUPPORT / "fake_gpu" / "run.py")
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 
-def fails(code: str, ranks: int = 1, pes: int | None = None, **environment: str):
-    """Standard output of ranks that print the error which ``code``, a program of ``world``, ends with."""
-    return mpiexec(ranks, [FAKE, "-c", program_of(code, pes or ranks)], **environment)
+def on_gpus(ranks: int, arguments: list[str], forks: bool = True, **environment: str):
+    """Run ``python arguments`` with the stand-ins."""
+    return mpiexec(ranks, [FAKE, *arguments], under=ready() if forks else (), **environment)
 
 
-def program_of(code: str, pes: int) -> str:
-    return (
-        "import time\nfrom mgg.backend import nvshmem\nfrom mgg.errors import MggError\n"
-        f"def program(world):\n    {code}\n"
-        f"try:\n    nvshmem.run(lambda: {pes}, program, timeout=0.5)\n"
-        "except MggError as error:\n    print(f'{type(error).__name__} {error.everywhere} {error};', flush=True)\n"
-    )
+def ends(code: str, ranks: int, pes: int | None = None, before: str = "", **options: str | bool):
+    """Run ``code``, a program of ``world``, on ranks that print the error which it ends with."""
+    return on_gpus(
+        ranks,
+        ["-c", f"""
+import os, signal, time
+import numpy as np
+from mpi4py import MPI
+from mgg.backend import nvshmem
+from mgg.backend.gpu import stream_watch
+from mgg.errors import MggError
+{before}
+def full():
+    return world.upload(np.ones((4, 2), "float32"))
+def program(given):
+    global world
+    world = given
+{indent(code, "    ")}
+try:
+    nvshmem.run(lambda: {pes or ranks}, program, timeout=0.5)
+except MggError as error:
+    print(f"{{type(error).__name__}} {{error.everywhere}} {{error}};", flush=True)
+"""],
+        **options,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("pes", [1, 3])
-def test_the_world_keeps_its_promises(pes):
-    done = mpiexec(pes, [FAKE, str(SUPPORT / "world_program.py"), "nvshmem"])
+#: PEs that share GPUs under CUDA MPS.
+SHARED = {"MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
+
+
+@pytest.mark.parametrize(("pes", "shared"), [(1, {}), (3, {}), (4, SHARED | {"FAKE_GPUS": "2"})])
+def test_the_world_keeps_its_promises(pes, shared):
+    """As many promises as with a GPU each, NCCL's among them, where PEs share GPUs."""
+    done = on_gpus(pes, [str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
+    assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == bool(shared)
     assert "MPI4Py" not in done.stderr
 
 
@@ -69,7 +94,7 @@ nvshmem.run(lambda: 3, program)
 @pytest.mark.sentinel
 def test_sums_that_follow_each_other_meet_in_turns():
     """Rank 1 reads late, when the others have given their part of the next sum."""
-    done = mpiexec(3, [FAKE, "-c", SUMS])
+    done = on_gpus(3, ["-c", SUMS])
     assert done.returncode == 0, done.stderr
     sums = [6.0, 33.0, 303.0, 3003.0, 3.0, 3.0]
     assert done.stdout.count(f"True {sums} {sums}\n") == 3, done.stdout
@@ -112,138 +137,101 @@ nvshmem.run(lambda: 3, program)
 
 def test_sums_of_launched_graphs_meet_in_turns():
     """Rank 1 reads late, when the others have begun the next launch; where one has no graph, none has."""
-    done = mpiexec(3, [FAKE, "-c", RECORDED])
+    done = on_gpus(3, ["-c", RECORDED])
     assert done.returncode == 0, done.stderr
     assert (done.stdout.count("True True"), done.stdout.count("False True")) == (9, 3), done.stdout
 
 
-def test_auto_takes_the_gpus():
-    code = "from mgg.backend import launch\nprint(launch('auto', lambda: 2, lambda world: world.name)[0], flush=True)"
-    assert mpiexec(2, [FAKE, "-c", code]).stdout.count("nvshmem") == 2
-    assert mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="1").stdout.count("mpi") == 2
-    assert mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="0").stdout.count("mpi") == 2
-    assert mpiexec(2, [FAKE, "-c", code], SLURM_GPUS_ON_NODE="2").stdout.count("nvshmem") == 2
-    idle = mpiexec(2, [FAKE, "-c", code], FAKE_GPUS="0", SLURM_GPUS_ON_NODE="2")
-    assert "Slurm has given this job 2 GPUs, and it can use none of them: no GPU to use (" in idle.stderr
-
-
-@pytest.mark.parametrize(("pes", "gpus"), [(3, "1"), (4, "2")])
-def test_pes_may_share_gpus(pes, gpus):
-    """As many promises as with a GPU each, NCCL's among them; each GPU is noted once."""
-    shared = {"FAKE_GPUS": gpus, "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
-    done = mpiexec(pes, [FAKE, str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok") == pes
-    assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == 1
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, "('nvshmem', 2)"),
+        ({"FAKE_GPUS": "1"}, "('mpi', 0)"),
+        ({"FAKE_GPUS": "0"}, "('mpi', 0)"),
+        ({"SLURM_GPUS_ON_NODE": "2"}, "('nvshmem', 2)"),
+        (SHARED | {"FAKE_GPUS": "1"}, "('nvshmem', 1)"),
+    ],
+)
+def test_auto_takes_the_gpus(environment, found):
+    """Each GPU is noted once."""
     code = (
         "from mgg.backend import job_machine, launch\n"
-        f"found = launch('auto', lambda: {pes}, lambda world: (world.name, len(job_machine(world).gpus)))[0]\n"
-        "print(found, flush=True)"
+        "print(launch('auto', lambda: 2, lambda world: (world.name, len(job_machine(world).gpus)))[0], flush=True)"
     )
-    assert mpiexec(pes, [FAKE, "-c", code], **shared).stdout.count(f"('nvshmem', {gpus})") == pes
+    assert on_gpus(2, ["-c", code], **environment).stdout.count(found) == 2
 
 
-def test_gpus_are_shared_evenly_and_by_all_ranks_or_none():
-    uneven = fails("pass", 3, FAKE_GPUS="2", MGG_SHARED_GPUS="1").stdout
-    assert uneven.count("MachineError True 1 PEs on one GPU and 2 on another: NVSHMEM wants as many on each") == 3
-    alone = "import os; os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']\n"
-    some = mpiexec(2, [FAKE, "-c", alone + program_of("pass", 2)], FAKE_GPUS="1").stdout
-    assert some.count("2 PEs and 1 GPUs: a PE needs a GPU of its own") == 2
+PRODUCTS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from mgg.backend import job_size, nvshmem
+from support.spmm_program import products
+
+out, cases = Path(sys.argv[-2]), json.loads(sys.argv[-1])
+
+def program(world):
+    for number, (folder, dims, options, only) in enumerate(cases):
+        moved = {}
+        found = products(world, Path(folder), dims, options, only=only, moved=moved)
+        np.savez(out / f"{number}-{world.rank}.npz", **found)
+        (out / f"{number}-{world.rank}.json").write_text(json.dumps(moved))
+
+nvshmem.run(job_size, program)
+"""
 
 
-@pytest.mark.parametrize("share", ["", "51", "half"])
-def test_signals_between_pes_of_one_gpu_need_mps(share):
-    shared = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": share}
-    done = fails("world.signal(1 - world.rank); world.wait_signal(1 - world.rank)", 2, **shared)
-    assert done.stdout.count("start nvidia-cuda-mps-control -d, and set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE to 50") == 2
-
-
-def test_who_shares_a_gpu_has_a_share_of_its_memory():
-    shared = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1", "FAKE_FREE": "7000000"}
-    done = fails("print(world.free_memory(), flush=True); world.symmetric(1_000_000)", 2, **shared)
-    assert done.stdout.count("3500000\n") == 2
-    assert "PE 1 needs 4000000 bytes of GPU memory and has 3500000 free" in done.stdout
+def check_products(out: Path, pes: int, cases: list, **environment: str):
+    """Compare products and bytes with the simulated backend's; a case is layout, widths, options, techniques."""
+    given = json.dumps([(str(folder), *rest) for folder, *rest in cases])
+    done = on_gpus(pes, ["-c", PRODUCTS, str(out), given], **environment)
+    assert done.returncode == 0, done.stderr
+    for number, (folder, dims, options, only) in enumerate(cases):
+        moved = [{} for _ in range(pes)]
+        expected = simulated.run(
+            pes,
+            lambda world: products(world, folder, dims, options, only=only, moved=moved[world.rank]),  # noqa: B023
+        )
+        for pe in range(pes):
+            found = dict(np.load(out / f"{number}-{pe}.npz"))
+            assert found.keys() == {key for key in expected[pe] if pes == 1 or "mgg_uvm" not in key}  # of one process
+            for key, array in found.items():  # between hosts and of these the kernel itself runs, in float32
+                rounds = bool(environment) or key.startswith(("gnnadvisor ", "seastar "))
+                bound = 2e-6 * np.abs(expected[pe][key]).max(initial=0) * rounds
+                assert np.abs(array - expected[pe][key]).max(initial=0) <= bound, key
+            assert json.loads((out / f"{number}-{pe}.json").read_text()) == {key: moved[pe][key] for key in found}
 
 
 @pytest.mark.parametrize("pes", [1, 3])
 def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
-    graphs = [awkward_graphs()[name] for name in ("weighted", "empty rows", "no arcs", "more PEs than nodes")]
-    folders = [make_layout(tmp_path / str(number), csr, pes) for number, csr in enumerate(graphs)]
-    done = mpiexec(pes, [FAKE, str(SUPPORT / "spmm_program.py"), "nvshmem", str(tmp_path), *map(str, folders)])
-    assert done.returncode == 0, done.stderr
-    for number, folder in enumerate(folders):
-        moved = [{} for _ in range(pes)]
-        expected = simulated.run(pes, lambda world: products(world, folder, DIMS, moved=moved[world.rank]))  # noqa: B023
-        for pe in range(pes):
-            found = dict(np.load(tmp_path / f"{number}-{pe}.npz"))
-            assert found.keys() == {key for key in expected[pe] if pes == 1 or "mgg_uvm" not in key}  # of one process
-            for key, array in found.items():  # of these the kernel itself runs, whose sums are of float32
-                bound = 2e-6 * np.abs(expected[pe][key]).max(initial=0) * key.startswith(("gnnadvisor ", "seastar "))
-                assert np.abs(array - expected[pe][key]).max(initial=0) <= bound, key
-            assert json.loads((tmp_path / f"{number}-{pe}.json").read_text()) == {key: moved[pe][key] for key in found}
+    """Of every technique."""
+    cases = [
+        (make_layout(tmp_path / name, awkward_graphs()[name], pes), dims, None, None)
+        for name, dims in (
+            ("weighted", [1, 16, 41, 128, 602]), ("empty rows", [3]), ("no arcs", [3]), ("more PEs than nodes", [3]),
+        )
+    ]  # fmt: skip
+    check_products(tmp_path, pes, cases)
 
 
 def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
     """Four PEs, two teams of two each way: the technique that takes all of NCCL's collectives; sums that cross, too."""
+    folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     only = ["broadcast:2", "ring", "broadcast_pipelined", "halo:cover"]
-    folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
-    code = (
-        "import json, sys\nimport numpy as np\nfrom pathlib import Path\nfrom mgg.backend import nvshmem\n"
-        "from support.spmm_program import products\n"
-        f"out, folder = Path({str(tmp_path)!r}), Path({str(folder)!r})\n"
-        "def program(world):\n"
-        "    moved = {}\n"
-        f"    found = products(world, folder, [3, 41], only={only}, moved=moved)\n"
-        "    np.savez(out / f'{world.rank}.npz', **found)\n"
-        "    (out / f'{world.rank}.json').write_text(json.dumps(moved))\n"
-        "nvshmem.run(lambda: 4, program)\n"
-    )
-    done = mpiexec(4, [FAKE, "-c", code])
-    assert done.returncode == 0, done.stderr
-    moved = [{} for _ in range(4)]
-    expected = simulated.run(4, lambda world: products(world, folder, [3, 41], only=only, moved=moved[world.rank]))
-    for pe in range(4):
-        found = dict(np.load(tmp_path / f"{pe}.npz"))
-        assert len(found) == 4 * len(only) and found.keys() == expected[pe].keys()
-        assert all(np.array_equal(found[key], expected[pe][key]) for key in found)
-        assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
+    check_products(tmp_path, 4, [(folder, [3, 41], None, only)])
 
 
-HOSTS = (
-    "import json, sys\nimport numpy as np\nfrom pathlib import Path\nfrom mgg.backend import nvshmem\n"
-    "from support.spmm_program import products\n"
-    "out, folder, chosen = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])\n"
-    "def program(world):\n"
-    "    moved = {}\n"
-    "    found = products(world, folder, DIMS, chosen, only=chosen, moved=moved)\n"
-    "    np.savez(out / f'{world.rank}.npz', **found)\n"
-    "    (out / f'{world.rank}.json').write_text(json.dumps(moved))\n"
-    "nvshmem.run(lambda: 4, program)\n"
-)
-#: Rows aligned to as many bytes as there are kinds of loads, in fp32 and in bf16.
-HOST_DIMS = (3, 8, 12, 130)
+def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path):
+    """Two hosts of two PEs; addresses of the other host's memory are not to be had.
 
-
-@pytest.mark.parametrize("members", [1, 2])
-def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, members):
-    """Two hosts of two PEs; addresses of the other host's memory are not to be had."""
-    chosen = {name: {"workgroup": members} for name in ("halo", "cola")} | {"ring": {}, "broadcast": {}}
-    chosen |= {f"halo:{members}-bf16": {}} | ({"halo:2-cover": {}} if members == 2 else {})
-    folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
-    program = tmp_path / "program.py"
-    program.write_text(HOSTS.replace("DIMS", str(HOST_DIMS)))
-    arguments = [FAKE, str(program), str(tmp_path), str(folder), json.dumps(chosen)]
-    done = mpiexec(4, arguments, FAKE_PES_A_HOST="2", FAKE_GPUS="2")
-    assert done.returncode == 0, done.stderr
-    moved = [{} for _ in range(4)]
-    expected = simulated.run(
-        4, lambda world: products(world, folder, HOST_DIMS, chosen, only=chosen, moved=moved[world.rank])
-    )
-    for pe in range(4):
-        found = dict(np.load(tmp_path / f"{pe}.npz"))
-        assert len(found) == 8 * len(chosen) and found.keys() == expected[pe].keys()
-        assert all(np.allclose(found[key], expected[pe][key], rtol=1e-6, atol=1e-6) for key in found)
-        assert json.loads((tmp_path / f"{pe}.json").read_text()) == moved[pe]
+    Rows are aligned to as many bytes as there are kinds of loads, in fp32 and in bf16.
+    """
+    folder, cases = make_layout(tmp_path, awkward_graphs()["weighted"], 4), []
+    for members in (1, 2):
+        chosen = {name: {"workgroup": members} for name in ("halo", "cola")} | {f"halo:{members}-bf16": {}}
+        chosen |= {"ring": {}, "broadcast": {}, "halo:2-cover": {}} if members == 2 else {}
+        cases.append((folder, [3, 8, 12, 130], chosen, list(chosen)))
+    check_products(tmp_path, 4, cases, FAKE_PES_A_HOST="2", FAKE_GPUS="2")
 
 
 PUTS = """
@@ -270,198 +258,146 @@ nvshmem.run(job_size, program)
 def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes, halo):
     """``cola`` sends a message a phase, ``halo`` one to each other workgroup."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], pes)
-    done = mpiexec(pes, [FAKE, "-c", PUTS, str(folder)])
+    done = on_gpus(pes, ["-c", PUTS, str(folder)])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(f"{{'halo': ['{halo}'], 'cola': ['put']}}\n") == pes, done.stdout
 
 
-PROMISES = (
-    "from mgg.backend import nvshmem\nfrom mgg.errors import MachineError\nfrom support import world_program as w\n"
-    "def program(world):\n"
-    "    w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)\n"
-    "    for promise in (w._shift, w._team, w._exchange, w._reduce):\n"
-    "        promise(world)\n"
-    "    print(f'kept {list(world.addressable)}', flush=True)\n"
-    "    world.symmetric(8)\n"
-    "try:\n    nvshmem.run(lambda: 4, program)\n"
-    "except MachineError as error:\n    print(f'{error.everywhere} {error}', flush=True)\n"
-)
+BETWEEN_HOSTS = """
+from support import world_program as w
+w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)
+for promise in (w._shift, w._team, w._exchange, w._reduce):
+    promise(world)
+print(f'kept {list(world.addressable)}', flush=True)
+world.symmetric(8)
+"""
 
 
 def test_the_world_keeps_its_promises_between_hosts():
     """All but those of arrays that everybody addresses, which are refused."""
-    done = mpiexec(4, [FAKE, "-c", PROMISES], FAKE_PES_A_HOST="2")
+    done = ends(BETWEEN_HOSTS, 4, FAKE_PES_A_HOST="2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("kept [0, 1]") == done.stdout.count("kept [2, 3]") == 2, done.stdout
     said = "True the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's"
     assert done.stdout.count(said) == 4, done.stdout
 
 
-def test_an_inner_phase_does_not_count_for_the_outer_one():
-    """By a clock that goes on by 1 with every event."""
-    code = (
-        "t = world.timeline(); t.enter('aggregate'); t.enter('communication'); t.leave(); t.leave();"
-        " print(sorted(t.collect().items()), t.collect())"
-    )
-    done = fails(code, FAKE_CLOCK="1")
-    assert done.stdout == "[('aggregate', 2.0), ('communication', 1.0), ('other', 2.0)] {'other': 1.0}\n", done.stderr
+ONE_GPU = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1"}
+FIXED = {"NVSHMEM_DISABLE_CUDA_VMM": "1"}
+LARGE, SIGNALS = "world.symmetric(1_000_000)", "world.signal(1 - world.rank); world.wait_signal(1 - world.rank)"
+MPS = "start nvidia-cuda-mps-control -d, and set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE to 50"
+#: By name: ranks, code, environment, what of an error of every rank is said.
+LINES = {
+    "no GPU": (2, LARGE, {"FAKE_GPUS": "0"}, "no GPU to use (cudaErrorNoDevice"),
+    "no driver": (2, LARGE, {"FAKE_DRIVER": "0"}, "no GPU here: no NVIDIA driver"),
+    "driver": (2, LARGE, {"FAKE_DRIVER": "12040"}, "the NVIDIA driver supports CUDA 12.4 and CuPy needs 13.0"),
+    "fewer GPUs": (2, LARGE, {"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
+    "heap": (2, LARGE, FIXED | {"FAKE_PES_A_HOST": "1", "FAKE_HEAP": "3"}, "heap is too small for 8 bytes"),
+    "P2P": (2, LARGE, {"FAKE_P2P": "0"}, "cannot address GPU"),
+    "memory": (2, LARGE, {"FAKE_FREE": "3000000"}, "PE 1 needs 4000000 bytes of GPU memory and has 3000000 free: "),
+    "shared memory": (
+        2, LARGE, ONE_GPU | {"FAKE_FREE": "7000000"}, "PE 1 needs 4000000 bytes of GPU memory and has 3500000 free",
+    ),
+    "uneven": (
+        3, "pass", {"FAKE_GPUS": "2", "MGG_SHARED_GPUS": "1"},
+        "1 PEs on one GPU and 2 on another: NVSHMEM wants as many on each",
+    ),
+    "sizes": (2, "world.symmetric(10 + 10 * world.rank)", {}, "the PEs ask for symmetric arrays of 40 to 80 bytes"),
+    "no NCCL": (2, "world.broadcast(full(), 0)", {"FAKE_NCCL": "0"}, "NCCL is missing: pip install nvidia-nccl-cu13;"),
+}  # fmt: skip
 
 
-def test_rows_leave_a_host_from_symmetric_memory_alone():
-    code = (
-        "import numpy as np; array = world.symmetric(8, [world.rank]).view(4, 2);"
-        " world.put_rows(array, 1 - world.rank, 0, world.upload(np.ones((1, 2), 'float32')))"
-    )
-    assert "cannot send from" in fails(code, 2).stderr
-
-
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        ({"FAKE_GPUS": "0"}, "no GPU to use (cudaErrorNoDevice"),
-        ({"FAKE_DRIVER": "0"}, "no GPU here: no NVIDIA driver"),
-        ({"FAKE_DRIVER": "12040"}, "the NVIDIA driver supports CUDA 12.4 and CuPy needs 13.0"),
-        ({"FAKE_GPUS": "1"}, "2 PEs and 1 GPUs: a PE needs a GPU of its own"),
-        ({"FAKE_PES_A_HOST": "1", "FAKE_HEAP": "3", "NVSHMEM_DISABLE_CUDA_VMM": "1"}, "heap is too small for 8 bytes"),
-        ({"FAKE_P2P": "0"}, "cannot address GPU"),
-        ({"FAKE_FREE": "3000000"}, "PE 1 needs 4000000 bytes of GPU memory and has 3000000 free: "),
-        (
-            {"FAKE_HEAP": "3000000", "NVSHMEM_DISABLE_CUDA_VMM": "1"},
-            "set NVSHMEM_SYMMETRIC_SIZE to 20971520 or more, 16 MiB of it for NVSHMEM itself (now the default)",
-        ),
-        (
-            {"NVSHMEM_MAX_MEMORY_PER_GPU": "3M"},
-            "set NVSHMEM_MAX_MEMORY_PER_GPU to 20971520 or more, 16 MiB of it for NVSHMEM itself (now 3M)",
-        ),
-    ],
-)
-def test_what_is_missing_is_one_line_on_every_pe(environment, said):
-    done = fails("world.symmetric(1_000_000)", 2, **environment)
+@pytest.mark.parametrize("case", LINES)
+def test_what_is_missing_is_one_line_on_every_pe(case):
+    ranks, code, environment, said = LINES[case]
+    done = ends(code, ranks, **environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("MachineError True ") == 2 and done.stdout.count(said) == 2, done.stdout
+    assert done.stdout.count("Error True ") == ranks and done.stdout.count(said) == ranks, done.stdout
 
 
-def test_a_heap_that_is_smaller_on_one_pe_is_one_line_on_every_pe():
-    """Nobody is in NVSHMEM's call by then, which waits for all."""
-    smaller = (
-        "import os\nfrom mpi4py import MPI\n"
-        "if MPI.COMM_WORLD.rank == 1:\n    os.environ['NVSHMEM_MAX_MEMORY_PER_GPU'] = '3M'\n"
+@pytest.mark.parametrize("fixed", [{}, FIXED])
+def test_a_heap_as_large_as_advised_is_large_enough_and_more_than_the_arrays_take(fixed):
+    """Where it is smaller on one PE, nobody is in NVSHMEM's call by then, which waits for all."""
+    variable = "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
+    before = "" if fixed else f"if MPI.COMM_WORLD.rank == 1:\n    os.environ['{variable}'] = '3M'"
+    said = ends(LARGE, 2, before=before, **fixed, **({"FAKE_HEAP": "3000000"} if fixed else {})).stdout
+    line = (
+        f"PE {0 if fixed else 1}: the symmetric heap is too small for 4000000 bytes beside the 16 in use:"
+        f" set {variable} to 20971520 or more, 16 MiB of it for NVSHMEM itself (now {'the default' if fixed else '3M'})"
     )
-    done = mpiexec(2, [FAKE, "-c", smaller + program_of("world.symmetric(1_000_000)", 2)])
-    said = "MachineError True PE 1: the symmetric heap is too small for 4000000 bytes beside the 16 in use:"
-    advice = "set NVSHMEM_MAX_MEMORY_PER_GPU to 20971520 or more, 16 MiB of it for NVSHMEM itself (now 3M)"
-    assert done.stdout.count(f"{said} {advice}") == 2, done.stdout
+    assert said.count(f"MachineError True {line}") == 2, said
+    large = {"FAKE_HEAP": "20971520"} if fixed else {variable: "20971520"}
+    assert ends(LARGE, 2, **fixed, **large).stdout == ""
 
 
-@pytest.mark.parametrize("variable", ["NVSHMEM_MAX_MEMORY_PER_GPU", "NVSHMEM_SYMMETRIC_SIZE"])
-def test_a_heap_as_large_as_advised_is_large_enough_and_more_than_the_arrays_take(variable):
-    fixed = {"NVSHMEM_DISABLE_CUDA_VMM": "1"} if variable == "NVSHMEM_SYMMETRIC_SIZE" else {}
-    small = {"FAKE_HEAP": "3000000"} if fixed else {variable: "3M"}
-    said = fails("world.symmetric(1_000_000)", 1, **fixed, **small).stdout
-    advised = int(re.search(rf"set {variable} to (\d+) or more", said)[1])
-    assert advised % 2**20 == 0 and advised >= 4_000_000 + 16 * 2**20
-    large = {"FAKE_HEAP": str(advised)} if fixed else {variable: str(advised)}
-    assert fails("world.symmetric(1_000_000)", 1, **fixed, **large).stdout == ""
+#: By name: ranks, code, environment, what is said, and by how many ranks.
+SAID = {
+    "timeline": (
+        1,
+        "t = world.timeline(); t.enter('aggregate'); t.enter('communication'); t.leave(); t.leave()\n"
+        "print(sorted(t.collect().items()), t.collect())",
+        {"FAKE_CLOCK": "1"},
+        "[('aggregate', 2.0), ('communication', 1.0), ('other', 2.0)] {'other': 1.0}\n", 1,
+    ),
+    "free share": (2, "print(world.free_memory(), flush=True)", ONE_GPU | {"FAKE_FREE": "7000000"}, "3500000\n", 2),
+    "MPS 51": (2, SIGNALS, ONE_GPU | {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "51"}, MPS, 2),
+    "MPS half": (2, SIGNALS, ONE_GPU | {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "half"}, MPS, 2),
+    "other memory": (
+        2,
+        "array = world.symmetric(8, [world.rank]).view(4, 2)\n"
+        "try: world.put_rows(array, 1 - world.rank, 0, world.upload(np.ones((1, 2), 'float32')))\n"
+        "except AssertionError as error: print(error, flush=True)",
+        {}, "cannot send from", 2,
+    ),
+    "barrier": (
+        3, "time.sleep(1.5 * (world.rank == 1)); world.barrier(); world.download(world.upload(np.ones(1)))", {},
+        "PeError False PE 1 did not reach a barrier within 0.5 s", 2,
+    ),
+    "signal": (
+        2, "world.rank or world.wait_signal(1); world.rank or world.download(world.upload(np.ones(1)))", {},
+        "PeError False PE 0: waited 0.5 s for a signal from PE 1", 1,
+    ),
+    "start of NCCL": (
+        3, "time.sleep(1.5 * (world.rank == 1)); world.broadcast(full(), 0)", {},
+        "PeError False PE 1 did not reach a barrier within 0.5 s;", 2,
+    ),
+    "NCCL's error": (
+        2, "world.broadcast(full(), 1)", {"FAKE_NCCL_ERROR": "1"},
+        ": the broadcast of PE 1 failed: NCCL_ERROR_REMOTE_ERROR", 2,
+    ),
+    "NCCL's type": (
+        2,
+        "try: world.broadcast(world.upload(np.ones(4)), 0)\nexcept ValueError as error: print(error, flush=True)",
+        {}, "found float64 of shape (4,)", 2,
+    ),
+    "no NCCL, one PE": (
+        1, "world.broadcast(full(), 0); world.shift(full(), full(), 1); print('done', flush=True)", {"FAKE_NCCL": "0"},
+        "done", 1,
+    ),
+    # The other thread drops marks meanwhile.
+    "marks": (
+        1, """
+import collections, types
+watch = world._watch
+class Marks(collections.deque):
+    def __len__(self):
+        found = super().__len__()
+        if not watch._lock.locked():
+            self.clear()
+        return found
+watch._marks = Marks([stream_watch._Mark(types.SimpleNamespace(done=False), 'a test', None)])
+print(watch._blame(), flush=True)
+watch._marks = collections.deque()
+""", {}, "PE 0: waited 0.5 s for a test", 1,
+    ),
+}  # fmt: skip
 
 
-def test_other_ranks_than_pes_and_other_sizes_are_refused():
-    assert fails("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
-    said = "the PEs ask for symmetric arrays of 40 to 80 bytes"
-    assert fails("world.symmetric(10 + 10 * world.rank)", 2).stdout.count(said) == 2
-
-
-def test_a_pe_that_stays_away_is_named():
-    code = (
-        "time.sleep(3 * (world.rank == 1)); world.barrier(); world.download(world.upload(__import__('numpy').ones(1)))"
-    )
-    done = fails(code, 3, FAKE_PATIENCE="0.3")
-    assert done.stdout.count("PeError False PE 1 did not reach a barrier within 0.5 s") == 2, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("init", "NVSHMEM to start"),
-        ("interop.cupy.array", "the others to allocate symmetric memory: a native call does not return"),
-        ("interop.cupy.free_array", "the others to free symmetric memory: a native call does not return"),
-        ("finalize", "NVSHMEM to end: a native call does not return"),
-    ],
-)
-def test_a_pe_that_stops_in_a_call_of_nvshmem_does_not_keep_the_others(call, said):
-    stops = (
-        "import os, signal\nfrom mpi4py import MPI\nimport nvshmem.core\n"
-        "from mgg.backend import nvshmem as n\nfrom mgg.backend.watchdog import stream_watch as s\n"
-        "s._GRACE, n._LEAST, s.LAST_WORD = 0.1, 0.5, 1.0\n"
-        "def stop(*_, **__):\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
-        f"if MPI.COMM_WORLD.rank == 1:\n    nvshmem.core.{call} = stop\n"
-    )
-    ended = watched(2, [FAKE, "-c", stops + program_of("world.free(world.symmetric(8))", 2)])
-    assert ended.code == 6, ended.output
-    assert f"mgg: PE 0: waited 0.5 s for {said}\n" in ended.output, ended.output
-
-
-RACE = """
-    import collections, types
-    from mgg.backend.watchdog import stream_watch
-    watch = world._watch
-    class Marks(collections.deque):
-        def __len__(self):
-            found = super().__len__()
-            if not watch._lock.locked():
-                self.clear()  # as the other thread does
-            return found
-    watch._marks = Marks([stream_watch._Mark(types.SimpleNamespace(done=False), 'a test', None)])
-    print(watch._blame(), flush=True)
-    watch._marks = collections.deque()
-"""
-
-
-def test_marks_that_another_thread_drops_meanwhile_are_no_error():
-    done = fails(RACE)
-    assert done.returncode == 0 and "PE 0: waited 0.5 s for a test" in done.stdout, done.stderr
-
-
-AWAY = (
-    "import sys, time\nfrom mgg import layout\nfrom mgg.aggregate import prepare\nfrom mgg.backend import nvshmem\n"
-    "from mgg.backend.mpi import abort\nfrom mgg.errors import MggError\n"
-    "def program(world):\n"
-    "    part, options = layout.load(sys.argv[1], world.rank), {'workgroup': int(sys.argv[3])}\n"
-    "    plan = prepare(sys.argv[2], world, part, 'forward', 4, options)\n"
-    "    plan(4)\n"
-    "    time.sleep(60 * (world.rank == 3))\n"
-    "    world.download(plan(4))\n"
-    "try:\n    nvshmem.run(lambda: 4, program, timeout=5)\n"
-    "except MggError as error:\n    print(error, flush=True)\n    abort(error.exit_code)\n"
-)
-
-
-@pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("cola", 2)])
-def test_a_pe_that_stays_away_from_a_product_between_hosts_is_named(tmp_path, technique, members):
-    program = tmp_path / "program.py"
-    program.write_text(AWAY)
-    folder = make_layout(tmp_path, awkward_graphs()["directed"], 4)
-    arguments = [FAKE, str(program), str(folder), technique, str(members)]
-    ended = watched(4, arguments, FAKE_PES_A_HOST="2", FAKE_PATIENCE="1")
-    assert ended.code == 6, ended.output
-    ended.find(r"PE 3 did not reach|PE \d: waited 5 s for a signal from PE 3")
-
-
-def test_a_signal_that_does_not_come_is_named():
-    code = "world.rank or world.wait_signal(1); world.rank or world.download(world.upload(__import__('numpy').ones(1)))"
-    done = fails(code, 2, FAKE_PATIENCE="0.3")
-    assert "PeError False PE 0: waited 0.5 s for a signal from PE 1" in done.stdout
-
-
-def test_a_blocked_host_does_not_keep_the_job():
-    """The host waits where it cannot look at the clock, as in a call of CUDA that blocks."""
-    waits = "world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)"
-    code = f"from mgg.backend.watchdog import stream_watch as s; s._GRACE = 0.1; {waits}"
-    done = fails(code, 2, FAKE_PATIENCE="0.3")
-    assert done.returncode == 6
-    assert "mgg: PE 0: waited 0.5 s for a signal from PE 1" in done.stderr
-
-
-FULL = "full = lambda: world.upload(__import__('numpy').ones((4, 2), 'float32'))"
+@pytest.mark.parametrize("case", SAID)
+def test_what_is_said(case):
+    ranks, code, environment, said, by = SAID[case]
+    done = ends(code, ranks, **({"FAKE_PATIENCE": "0.3"} | environment))
+    assert done.stdout.count(said) == by, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -474,66 +410,99 @@ FULL = "full = lambda: world.upload(__import__('numpy').ones((4, 2), 'float32'))
 )
 def test_a_pe_that_stays_away_from_nccl_is_named(call, said):
     code = (
-        f"{FULL}; pair = world.team([2] if world.rank == 2 else [0, 1]); world.broadcast(full(), 0);"
-        f" time.sleep(3 * (world.rank == 1)); {call}; world.download(full())"
+        "pair = world.team([2] if world.rank == 2 else [0, 1]); world.broadcast(full(), 0)\n"
+        f"time.sleep(1.5 * (world.rank == 1)); {call}; world.download(full())"
     )
-    done = fails(code, 3, FAKE_PATIENCE="0.3")
+    done = ends(code, 3, FAKE_PATIENCE="0.3")
     assert f"PeError False {said};" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_pe_that_stays_away_from_the_start_of_nccl_is_named():
-    done = fails(f"{FULL}; time.sleep(3 * (world.rank == 1)); world.broadcast(full(), 0)", 3)
-    assert done.stdout.count("PeError False PE 1 did not reach a barrier within 0.5 s;") == 2, done.stdout
+def test_ranks_that_differ_are_told():
+    """In their number from the PEs, or in whether GPUs may be shared."""
+    assert ends("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
+    some = ends("pass", 2, before="os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']", FAKE_GPUS="1").stdout
+    assert some.count("2 PEs and 1 GPUs: a PE needs a GPU of its own") == 2
 
 
-def test_a_host_that_nccl_blocks_does_not_keep_the_job():
-    code = (
-        "from mgg.backend.watchdog import stream_watch as s; s._GRACE = 0.1; from cupy.cuda import nccl;"
-        f" nccl.NcclCommunicator = lambda *_: time.sleep(60); {FULL}; world.broadcast(full(), 0)"
-    )
-    done = fails(code, 2)
-    assert done.returncode == 6
-    assert "waited 0.5 s for NCCL to start on PEs 0, 1" in done.stderr
+STOPS = """
+import nvshmem.core
+nvshmem_ = nvshmem
+from mgg.backend import nvshmem
+nvshmem._LEAST, stream_watch.LAST_WORD = 0.5, 1.0
+if MPI.COMM_WORLD.rank == 1:
+    nvshmem_.core.CALL = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
+"""
+BLOCKS = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sleep(60); world.broadcast(full(), 0)"
 
 
-def test_errors_of_nccl_are_one_line():
-    done = fails(f"{FULL}; world.broadcast(full(), 1)", 2, FAKE_NCCL_ERROR="1")
-    for pe in (0, 1):
-        assert f"PeError False PE {pe}: the broadcast of PE 1 failed: NCCL_ERROR_REMOTE_ERROR" in done.stdout
-    assert "found float64 of shape (4,)" in mpiexec(2, [FAKE, "-c", WRONG]).stdout
+@pytest.mark.parametrize(
+    ("code", "call", "said"),
+    [
+        ("world.free(world.symmetric(8))", "init", "NVSHMEM to start\n"),
+        (
+            "world.free(world.symmetric(8))", "interop.cupy.array",
+            "the others to allocate symmetric memory: a native call does not return\n",
+        ),
+        (
+            "world.free(world.symmetric(8))", "interop.cupy.free_array",
+            "the others to free symmetric memory: a native call does not return\n",
+        ),
+        ("world.free(world.symmetric(8))", "finalize", "NVSHMEM to end: a native call does not return\n"),
+        # The host waits where it cannot look at the clock, as in a call of CUDA that blocks.
+        ("world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)", "", "a signal from PE 1"),
+        (BLOCKS, "", "NCCL to start on PEs 0, 1"),
+    ],
+)  # fmt: skip
+def test_a_pe_that_is_stopped_or_blocked_in_a_call_does_not_keep_the_others(code, call, said):
+    before = "stream_watch._GRACE = 0.1" + (STOPS.replace("CALL", call) if call else "")
+    done = ends(code, 2, before=before, forks=not call, FAKE_PATIENCE="0.3")
+    assert done.returncode == 6, done.stderr
+    assert f"mgg: PE 0: waited 0.5 s for {said}" in done.stderr, done.stderr
 
 
-WRONG = (
-    "import numpy as np\nfrom mgg.backend import nvshmem\n"
-    "def program(world):\n    try:\n        world.broadcast(world.upload(np.ones(4)), 0)\n"
-    "    except ValueError as error:\n        print(error, flush=True)\n"
-    "nvshmem.run(lambda: 2, program)\n"
-)
+AWAY = """
+import sys, time
+from mgg import layout
+from mgg.aggregate import prepare
+from mgg.backend import nvshmem
+from mgg.backend.mpi import abort
+from mgg.errors import MggError
+
+def program(world):
+    folder, technique, members = sys.argv[-3:]
+    part, options = layout.load(folder, world.rank), {"workgroup": int(members)}
+    plan = prepare(technique, world, part, "forward", 4, options)
+    world.download(plan(4))
+    world.barrier()
+    world.limit_waits(1.5)
+    time.sleep(60 * (world.rank == 3))
+    world.download(plan(4))
+
+try:
+    nvshmem.run(lambda: 4, program)
+except MggError as error:
+    print(error, flush=True)
+    abort(error.exit_code)
+"""
 
 
-def test_without_nccl_one_pe_needs_none_and_two_are_told():
-    code = f"{FULL}; world.broadcast(full(), 0); world.shift(full(), full(), 1); print('done', flush=True)"
-    assert "done" in fails(code, 1, FAKE_NCCL="0").stdout
-    said = "MachineError True NCCL is missing: pip install nvidia-nccl-cu13;"
-    assert fails(code, 2, FAKE_NCCL="0").stdout.count(said) == 2
-
-
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
-def test_without_cupy_the_error_says_what_to_install():
-    code = (
-        "from mgg.backend import launch\nfrom mgg.errors import MachineError\n"
-        "try:\n    launch('nvshmem', lambda: 1, print)\nexcept MachineError as error:\n    print(error)\n"
-    )
-    assert "pip install 'mgg[gpu]'" in mpiexec(1, ["-c", code]).stdout
+@pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("cola", 2)])
+def test_a_pe_that_stays_away_from_a_product_between_hosts_is_named(tmp_path, technique, members):
+    folder = make_layout(tmp_path, awkward_graphs()["directed"], 4)
+    arguments = ["-c", AWAY, str(folder), technique, str(members)]
+    done = on_gpus(4, arguments, FAKE_PES_A_HOST="2", FAKE_PATIENCE="1")
+    assert done.returncode == 6, done.stderr
+    assert re.search(r"PE 3 did not reach|PE \d: waited 1.5 s for a signal from PE 3", done.stdout + done.stderr)
 
 
 def aggregated(folder, technique, *program, **environment):
     """What two ranks of ``mgg aggregate`` end with, and what they say."""
-    arguments = ["aggregate", str(folder), "--technique", technique, "--dim", "4", "--backend", "nvshmem"]
     out = folder.parent / "records.jsonl"
-    ended = watched(2, [*program, "-m", "mgg.cli", *arguments, "--out", str(out)], **environment)
+    arguments = ["aggregate", str(folder), "--technique", technique, "--dim", "4", "--backend", "nvshmem"]
+    arguments = [*program, "-m", "mgg.cli", *arguments, "--out", str(out)]
+    done = mpiexec(2, arguments, under=ready(gpus=bool(program)), **environment)
     assert not out.exists()
-    return ended.code, ended.output
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
@@ -581,15 +550,6 @@ def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, sai
     assert code == 3 and output.startswith(f"mgg: {said.format(home=tmp_path)}") and output.count("\n") == 1, output
 
 
-def test_doctor_names_an_nvshmem_of_another_version(tmp_path):
-    other_nvshmem(tmp_path)
-    for home, said in (("", "3.4.5"), (tmp_path, "unusable: NVSHMEM's device library in")):
-        environment = {"FAKE_NVSHMEM_HOME": str(home)} if home else {}
-        done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], **environment)
-        told = json.loads(done.stdout)["NVSHMEM for kernels"]
-        assert said in told and told.startswith("unusable") == bool(home), told
-
-
 def test_what_one_rank_alone_lacks_names_it():
     code = (
         "from mpi4py import MPI\nimport mgg.backend as b\nfrom mgg.errors import MachineError\n"
@@ -597,4 +557,4 @@ def test_what_one_rank_alone_lacks_names_it():
         "try:\n    b.launch('nvshmem', lambda: 2, print)\n"
         "except MachineError as error:\n    print(f'{error.everywhere} {error};', flush=True)\n"
     )
-    assert mpiexec(2, ["-c", code]).stdout.count("True PE 1: no CuPy;") == 2
+    assert mpiexec(2, ["-c", code], under=ready(gpus=False)).stdout.count("True PE 1: no CuPy;") == 2

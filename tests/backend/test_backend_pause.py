@@ -8,13 +8,14 @@ import time
 from itertools import pairwise
 
 import pytest
-from support.ranks import _command, changed_environment
+from support.ranks import _command, changed_environment, mpiexec
+from support.ready import ready
 
-from mgg.backend.watchdog import polling as waits
+from mgg.backend import watchdog as waits
 from mgg.cli import group
 
 #: Seconds: PE 0 waits at a barrier and PE 2 for a signal while PE 1 stays away, the job paused for longer than LIMIT.
-LIMIT, PAUSE = 4.0, 6.0
+LIMIT, PAUSE = 4.0, 5.0
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
@@ -37,16 +38,21 @@ launch(sys.argv[1], lambda: 3, program)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["simulated", pytest.param("mpi", marks=pytest.mark.mpi)])
-def test_a_job_that_is_paused_as_a_whole_goes_on(backend, tmp_path):
-    arguments = ["-c", PROGRAM, backend, str(tmp_path), str(LIMIT)]
-    command = [sys.executable, *arguments] if backend == "simulated" else _command(3, arguments)
-    job = subprocess.Popen(command, env=changed_environment({}), stderr=subprocess.PIPE, text=True)
+@pytest.mark.mpi
+def test_jobs_that_are_paused_as_a_whole_go_on(tmp_path):
+    """Threads and ranks, paused at the same time."""
+    jobs, files = {}, []
+    for backend in ("simulated", "mpi"):
+        here = tmp_path / backend
+        here.mkdir()
+        arguments = ["-c", PROGRAM, backend, str(here), str(LIMIT)]
+        command = [sys.executable, *arguments] if backend == "simulated" else _command(3, arguments)
+        jobs[here] = subprocess.Popen(command, env=changed_environment({}), stderr=subprocess.PIPE, text=True)
+        files += [here / "pid0", here / "pid2"]
     try:
-        files = [tmp_path / "pid0", tmp_path / "pid2"]
         deadline = time.monotonic() + 120
         while not all(file.exists() and file.read_text() for file in files):
-            assert job.poll() is None and time.monotonic() < deadline
+            assert all(job.poll() is None for job in jobs.values()) and time.monotonic() < deadline
             time.sleep(0.02)
         time.sleep(0.3)  # they wait
         waiting = {int(file.read_text()) for file in files}
@@ -56,11 +62,13 @@ def test_a_job_that_is_paused_as_a_whole_goes_on(backend, tmp_path):
         for process in waiting:
             os.kill(process, signal.SIGCONT)
         time.sleep(0.5)  # they look
-        (tmp_path / "go").touch()
-        errors = job.communicate(timeout=120)[1]
+        for here in jobs:
+            (here / "go").touch()
+        errors = [job.communicate(timeout=120)[1] for job in jobs.values()]
     finally:
-        job.kill()
-    assert job.returncode == 0, errors
+        for job in jobs.values():
+            job.kill()
+    assert [job.returncode for job in jobs.values()] == [0, 0], errors
 
 
 def test_a_wait_counts_the_time_awake(monkeypatch):
@@ -127,6 +135,5 @@ def test_mpi_itself_sleeps_in_its_waits():
         "slept = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before\n"
         "assert world.rank or slept > 20, slept\n"
     )
-    command = _command(2, ["-c", code])
-    done = subprocess.run(command, env=changed_environment({}), capture_output=True, text=True, check=False)
+    done = mpiexec(2, ["-c", code], under=ready(gpus=False))
     assert done.returncode == 0, done.stderr

@@ -1,16 +1,15 @@
 import ctypes
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support.ranks import mpiexec
+from support.ready import FAKE, ready
 
 from mgg.backend.machine import probe
 
-FAKE = str(Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py")
-
+HALTED = "import of cupy halted; None in sys.modules"
 MATRIX = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m\n"
     "GPU0\t X \tNV18\tSYS\t0-63\t0\n"
@@ -22,9 +21,6 @@ MATRIX = (
 
 def test_links_are_read_from_the_matrix_of_nvidia_smi():
     assert probe.parse_links(MATRIX) == {0: ", links X NV18", 1: ", links NV18 X"}
-
-
-def test_a_single_gpu_and_no_matrix_have_no_links():
     assert probe.parse_links("GPU0\t X \t0-15\t0\n") == {} == probe.parse_links("")
 
 
@@ -38,12 +34,7 @@ def test_the_report_says_what_gpus_need():
 @pytest.mark.parametrize(
     ("init", "count", "said"),
     [
-        (
-            0,
-            2,
-            "none to use: the driver has 2, and CuPy is missing (import of cupy halted; None in sys.modules); pip"
-            " install 'mgg[gpu]'",
-        ),
+        (0, 2, f"none to use: the driver has 2, and CuPy is missing ({HALTED}); pip install 'mgg[gpu]'"),
         (0, 0, "none to use"),
         (100, 2, "none to use"),
         (None, 2, "none to use"),
@@ -82,17 +73,19 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
                 "GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0",
             },
         ),
-        ({"FAKE_GPUS": "3"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0, 2"}),
-        ({"FAKE_GPUS": "2", "FAKE_P2P": "0"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses no other GPU"}),
         (
-            {"FAKE_NCCL": "0"},
-            {"NCCL": "NCCL is missing: pip install nvidia-nccl-cu13; ring and the broadcasts need it"},
+            {"FAKE_GPUS": "3", "FAKE_NCCL": "0"},
+            {
+                "GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0, 2",
+                "NCCL": "NCCL is missing: pip install nvidia-nccl-cu13; ring and the broadcasts need it",
+            },
         ),
+        ({"FAKE_GPUS": "2", "FAKE_P2P": "0"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses no other GPU"}),
         ({"FAKE_GPUS": "0"}, {"backend nvshmem": "missing: no GPU to use (cudaErrorNoDevice", "GPUs": "none to use"}),
     ],
 )
 def test_doctor_lists_gpus_and_what_they_can(environment, said):
-    done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], **environment)
+    done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], under=ready(), **environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert {name: report[name][: len(start)] for name, start in said.items()} == said
@@ -108,30 +101,26 @@ def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
     assert probe.report()["kernel cache"].endswith(", 1 cubins")
 
 
+VERSIONS = "".join(
+    f"#define NVSHMEM_VENDOR_{part}_VERSION {number}\n" for part, number in (("MAJOR", 3), ("MINOR", 4), ("PATCH", 5))
+)
+
+
 @pytest.mark.parametrize(
     ("version", "said"),
-    [(None, "cannot be read: No such file or directory; set NVSHMEM_HOME"), ("", "says no version of NVSHMEM")],
+    [
+        (None, "unusable: {header}: cannot be read: No such file or directory; set NVSHMEM_HOME"),
+        ("", "unusable: {header}: says no version of NVSHMEM"),
+        (VERSIONS, "{home}, 3.4.5"),
+    ],
 )
-def test_an_nvshmem_that_is_not_whole_is_unusable(tmp_path, monkeypatch, version, said):
+def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch, version, said):
     monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
     header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
     header.parent.mkdir(parents=True)
     (tmp_path / "include" / "nvshmem.h").touch()
     if version is not None:
         header.write_text(version)
-    told = probe.report()["NVSHMEM for kernels"]
-    assert told.startswith(f"unusable: {header}: ") and said in told and "NVSHMEM_HOME" in told
-
-
-def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
-    (tmp_path / "include" / "non_abi").mkdir(parents=True)
-    (tmp_path / "include" / "nvshmem.h").touch()
-    versions = "".join(
-        f"#define NVSHMEM_VENDOR_{part}_VERSION {number}\n"
-        for part, number in zip(("MAJOR", "MINOR", "PATCH"), (3, 4, 5), strict=True)
-    )
-    (tmp_path / "include" / "non_abi" / "nvshmem_version.h").write_text(versions)
-    assert probe.report()["NVSHMEM for kernels"] == f"{tmp_path}, 3.4.5"
+    assert probe._kernels()["NVSHMEM for kernels"].startswith(said.format(header=header, home=tmp_path))
     monkeypatch.setattr(probe.kernels, "nvshmem_folder", lambda: None)
-    assert "NVSHMEM_HOME" in probe.report()["NVSHMEM for kernels"]
+    assert "NVSHMEM_HOME" in probe._kernels()["NVSHMEM for kernels"]

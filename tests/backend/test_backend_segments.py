@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.ranks import mpiexec
+from support.ready import ready
 
 from mgg.backend.segments import unlink_mapped
 
@@ -31,7 +32,7 @@ world.close()
 @pytest.mark.mpi
 @pytest.mark.parametrize("end", ["in order", "killed"])
 def test_no_job_leaves_a_name(end):
-    run = mpiexec(2, ["-c", PROGRAM, end])
+    run = mpiexec(2, ["-c", PROGRAM, end], under=ready(gpus=False))
     assert (run.returncode == 0) == (end == "in order"), run.stderr
     names = {line for line in run.stdout.splitlines() if line.startswith("mpich_shm_")}
     assert len(names) == 1, "MPICH names its shared memory in another way: see mgg/backend/segments.py"

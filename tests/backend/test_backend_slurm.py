@@ -1,7 +1,6 @@
 """What `mgg doctor --slurm` reads out of Slurm's answers; tests/slurm asks a real one."""
 
 import json
-import math
 import subprocess
 from types import SimpleNamespace
 
@@ -21,22 +20,18 @@ def test_partitions_by_state_and_kind_of_node():
     assert list(found["gpu"].kinds) == ["128 cores, 1953 GiB, gpu:h200:8", "128 cores, 977 GiB, gpu:a100:4"]
 
 
-@pytest.mark.parametrize(
-    ("limit", "minutes"),
-    [("1-00:00:00", 1440), ("2-03:30:00", 3090), ("4:00:00", 240), ("30:00", 30), ("infinite", math.inf)],
-)
-def test_the_time_that_a_partition_grants(limit: str, minutes: float):
-    assert slurm.Partition(False, limit).minutes() == minutes
-
-
-LIMITS = {"cpu": "1-00:00:00", "gpu*": "4:00:00", "long": "infinite"}
+LIMITS = {
+    "cpu": ("1-00:00:00", 1440), "cpu2": ("2-03:30:00", 3090), "gpu*": ("4:00:00", 240), "short": ("30:00", 30),
+    "long": ("infinite", None),
+}  # fmt: skip
 
 
 def test_time_limits_of_partitions(monkeypatch):
     """That of the default one has no name, too."""
-    lines = [f"{name}|2|64|1|(null)|{limit}|idle" for name, limit in LIMITS.items()]
+    lines = [f"{name}|2|64|1|(null)|{limit}|idle" for name, (limit, _) in LIMITS.items()]
     monkeypatch.setattr(slurm, "_ask", lambda *command: "\n".join(lines))
-    assert slurm.time_limits() == {"cpu": 1440, "gpu": 240, "": 240}
+    expected = {name.rstrip("*"): minutes for name, (_, minutes) in LIMITS.items() if minutes}
+    assert slurm.time_limits() == expected | {"": 240}
 
 
 @pytest.mark.parametrize(
@@ -59,24 +54,31 @@ def trial(script: str, nodes: int = 2, gpus: bool = False) -> slurm.Trial:
     return slurm._judge("srun", nodes, gpus, **slurm_job.attempt(["sh", "-c", script], 20))
 
 
-def test_ranks_of_one_world_work():
-    nodes = said(node="a", seen=True) + said(node="b", seen=True)
-    both = nodes + said(rank=0, size=2, sum=3) + said(rank=1, size=2, sum=3)
-    found = trial(f"echo 'Lmod: loaded'; printf '%s' '{both}'")
-    assert found == slurm.Trial("srun", True, "work on a, b", {"a": True, "b": True})
-    assert not trial(f"printf '%s' '{both}'; exit 1").works
-    packed = both.replace('"b"', '"a"')
-    assert trial(f"printf '%s' '{packed}'", nodes=1).works
-    on_one = trial(f"printf '%s' '{packed}'")
-    assert (on_one.works, on_one.said) == (False, "both run on a, although the job has 2 nodes")
-    wrong = both.replace('"sum": 3', '"sum": 2')
-    assert not trial(f"printf '%s' '{wrong}'").works
+def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
+    """What two ranks on ``nodes`` say."""
+    seen = [{"gpus": each} for each in gpus] or [{}, {}]
+    before = "".join(said(node=node, seen=True, **more) for node, more in zip(nodes, seen, strict=True))
+    return before + "".join(said(rank=rank, size=size, sum=total) for rank in (0, 1))
 
 
-def test_ranks_that_were_given_gpus_say_which_they_see():
-    nodes = said(node="b", seen=True, gpus="") + said(node="a", seen=True, gpus="2,3")
-    both = nodes + said(rank=0, size=2, sum=3) + said(rank=1, size=2, sum=3)
-    assert trial(f"printf '%s' '{both}'", gpus=True).said == "work on a (GPU 2,3), b (no GPU)"
+@pytest.mark.parametrize(
+    ("told", "script", "nodes", "works", "phrase"),
+    [
+        (ranks("a", "b"), "echo 'Lmod: loaded'; printf '%s' '{}'", 2, True, "work on a, b"),
+        (ranks("b", "a", gpus=("", "2,3")), "printf '%s' '{}'", 2, True, "work on a (GPU 2,3), b (no GPU)"),
+        (ranks("a", "a"), "printf '%s' '{}'", 1, True, "work on a"),
+        (ranks("a", "a"), "printf '%s' '{}'", 2, False, "both run on a, although the job has 2 nodes"),
+        (ranks("a", "b"), "printf '%s' '{}'; exit 1", 2, False, ""),
+        (ranks("a", "b", total=2), "printf '%s' '{}'", 2, False, ""),
+        (ranks("a", "a", size=1, total=1), "printf '%s' '{}'", 2, False, "two worlds of one rank"),
+        ("", "echo 'srun: no PMI' >&2; echo 'srun: error: a: task 0: Exited with exit code 1' >&2; exit 1", 2, False,
+         "fail: srun: no PMI"),
+    ],
+)  # fmt: skip
+def test_what_a_trial_of_two_ranks_comes_to(told: str, script: str, nodes: int, works: bool, phrase: str):
+    found = trial(script.replace("{}", told), nodes, gpus="gpus" in told)
+    assert found.works == works and phrase in found.said
+    assert not works or found.nodes == ({"a": True, "b": True} if nodes == 2 else {"a": True})
 
 
 @pytest.mark.parametrize(
@@ -146,13 +148,6 @@ def test_a_slow_slurm_is_no_end_of_the_trial(tmp_path, monkeypatch, answers: str
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
     with pytest.raises(MachineError, match="squeue: Socket timed out"):
         slurm._state_of("7")
-
-
-def test_ranks_apart_are_told_from_ranks_that_fail():
-    apart = (said(node="a", seen=True) + said(rank=0, size=1, sum=1)) * 2
-    assert "two worlds of one rank" in trial(f"printf '%s' '{apart}'").said
-    script = "echo 'srun: error: no PMI here' >&2; echo 'srun: error: a: task 0: Exited with exit code 1' >&2; exit 1"
-    assert trial(script).said == "fail: srun: error: no PMI here"
 
 
 def test_hosts_tell_nodes_apart_where_slurms_name_went_along():

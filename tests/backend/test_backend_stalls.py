@@ -4,18 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from mgg.backend.watchdog import stalls
+from mgg.backend import watchdog
 
 
 @pytest.fixture
 def looks(monkeypatch):
     """``looks((time, signs), ...)``: what was seen at those seconds, looks being meant to be one second apart."""
     clock = [0.0]
-    monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def make(*seen):
         clock[0] = 0.0
-        made = stalls.Stalls()
+        made = watchdog.Stalls()
         for clock[0], signs in seen:
             made.look(signs, 1.0)
         return made

@@ -1,4 +1,4 @@
-"""mgg/backend/machine/usage.py: what a job has used, from what its processes say."""
+"""mgg/backend/machine/facts.py: what a job has used, from what its processes say."""
 
 import subprocess
 import sys
@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from mgg.backend import job_fields, simulated
-from mgg.backend.machine import usage
-from mgg.backend.machine.usage import Process
+from mgg.backend.machine import facts
+from mgg.backend.machine.facts import Process
 
 A, B = ("a", ""), ("b", "")
 MIB = 2**20
@@ -27,38 +26,30 @@ MIB = 2**20
     ids=["one", "two hosts", "two nodes of a host", "threads"],
 )
 def test_memory_is_that_of_the_fullest_node_and_time_that_of_all(processes, memory, cpu, seconds):
-    used = usage.of_all(processes)
+    used = facts.used_by(processes)
     assert (used.memory, used.cpu_seconds, used.seconds) == (memory, pytest.approx(cpu), seconds)
 
 
 def test_nothing_is_told_of_a_job_where_one_process_cannot(tmp_path, monkeypatch):
-    assert usage.of_all([Process(A, 1, 10, 1.0, 5.0), None]) is None
-    monkeypatch.setattr(usage, "_PROCESS", tmp_path)
-    assert usage.this_process() is None
+    assert facts.used_by([Process(A, 1, 10, 1.0, 5.0), None]) is None
+    monkeypatch.setattr(facts, "_PROCESS", tmp_path)
+    assert facts.this_process() is None
     (tmp_path / "status").write_text("VmRSS:\t 100 kB\n")
     (tmp_path / "stat").write_text(f"1 (a) b) S {' '.join(['0'] * 30)}")
-    assert usage.this_process() is None
+    assert facts.this_process() is None
     (tmp_path / "status").write_text("VmPeak:\t 200 kB\nVmHWM:\t 100 kB\n")
-    assert usage.this_process().memory == 100 * 1024
+    assert facts.this_process().memory == 100 * 1024
 
 
-TOLD = "from mgg.backend.machine import usage; print(*usage.this_process()[2:])"
+TOLD = "from mgg.backend.machine import facts; print(*facts.this_process()[2:])"
 
 
 def test_a_process_tells_of_itself_and_not_of_what_started_it():
     held = np.ones(300 * MIB, np.uint8)
-    mine = usage.this_process()
+    mine = facts.this_process()
     assert mine.memory > held.nbytes and mine.cpu_seconds > 0 and mine.seconds > 0
     # Started by fork and exec, as from a launcher: they pass on what getrusage calls the peak (an idle function keeps
     # subprocess from vfork).
     told = subprocess.run([sys.executable, "-c", TOLD], capture_output=True, text=True, check=True, preexec_fn=int)
     memory, cpu, seconds = map(float, told.stdout.split())
     assert 10 * MIB < memory < 250 * MIB and cpu > 0 and 0 < seconds < mine.seconds
-
-
-def test_pes_that_are_threads_are_one_process():
-    before = usage.this_process()
-    told = [fields["used"] for fields in simulated.run(3, job_fields)]
-    after = usage.this_process()
-    assert told == told[:1] * 3
-    assert before.memory <= told[0].memory <= after.memory and before.seconds <= told[0].seconds <= after.seconds

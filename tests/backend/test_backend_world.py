@@ -7,10 +7,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
 from support.ranks import mpiexec
+from support.ready import ready
 from support.world_program import program
 
 from mgg.backend import simulated, together
@@ -19,17 +21,19 @@ from mgg.errors import InputError, PeError
 SCRIPT = Path(__file__).parents[1] / "support" / "world_program.py"
 
 
-@pytest.mark.parametrize("pes", [1, 2, 5])
+@pytest.mark.parametrize("pes", [1, 5])
 def test_simulated(pes):
     assert simulated.run(pes, program) == ["ok"] * pes
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "one-sided"])
-@pytest.mark.parametrize("pes", [1, pytest.param(4, marks=pytest.mark.sentinel)])
+@pytest.mark.parametrize(
+    ("pes", "shared"), [(1, "1"), *(pytest.param(4, each, marks=pytest.mark.sentinel) for each in "10")]
+)
 def test_mpi(pes, shared):
-    done = mpiexec(pes, [str(SCRIPT)], MGG_MPI_SHARED_MEMORY=shared)
+    """With shared memory and with one-sided operations."""
+    done = mpiexec(pes, [str(SCRIPT)], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
 
@@ -43,65 +47,61 @@ def test_all_reduce_is_the_same_bits_on_every_pe_and_run():
     assert np.allclose(first, values.sum(axis=0), atol=1e-5)
 
 
-def test_a_failing_pe_ends_the_others():
-    def fails(world):
-        if world.rank == 1:
-            raise InputError("broken")
-        world.barrier()
-
-    with pytest.raises(InputError, match="broken"):
-        simulated.run(3, fails)
-
-
-def test_a_failing_pe_ends_one_that_waits_for_its_signal():
-    def fails(world):
-        if world.rank == 1:
-            raise InputError("broken")
-        world.wait_signal(1)
-
-    with pytest.raises(InputError, match="broken"):
-        simulated.run(2, fails)
+@pytest.fixture
+def never(monkeypatch):
+    """What a PE that stays away waits for."""
+    monkeypatch.setattr(simulated, "_GRACE", 0.1)
+    event = threading.Event()
+    yield event
+    event.set()
 
 
-def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others():
-    never = threading.Event()
-
-    def stalls(world):
-        if world.rank == 1:
-            never.wait()
-        world.barrier()
-
-    started = time.monotonic()
-    with pytest.raises(PeError, match=r"^PE 1 did not reach a barrier within 0\.2 s"):
-        simulated.run(3, stalls, timeout=0.2)
-    assert time.monotonic() - started < 10
-    never.set()
-
-
-def test_a_pe_that_stays_away_from_its_team_is_named():
-    def stalls(world):
-        team = world.team([world.rank, 3 - world.rank][:: 1 if world.rank < 2 else -1])
-        if world.rank:
-            time.sleep(1)  # the other pair, too, which would wait for all in the end
-        team.broadcast(np.zeros(2, np.float32), team.pes[0])
-
-    with pytest.raises(PeError, match=r"^PE 3 did not reach a barrier within 0\.2 s"):
-        simulated.run(4, stalls, timeout=0.2)
-
-
-def test_a_failing_pe_ends_those_that_wait_in_teams():
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda world, team: world.barrier(),
+        lambda world, team: world.wait_signal(2),
+        lambda world, team: world.rank or team.broadcast(np.zeros(2, np.float32), 0),
+    ],
+    ids=["barrier", "signal", "team"],
+)
+def test_a_failing_pe_ends_those_that_wait(waits):
     def fails(world):
         team = world.team([0, 1] if world.rank < 2 else [2])
         if world.rank == 2:
             raise InputError("broken")
-        if world.rank == 0:
-            team.broadcast(np.zeros(2, np.float32), 0)
+        waits(world, team)
         world.barrier()
 
     started = time.monotonic()
     with pytest.raises(InputError, match="broken"):
         simulated.run(3, fails)
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("waits", "said"),
+    [
+        (lambda world: world.barrier(), r"^PE 1 did not reach a barrier within 0\.2 s"),
+        (lambda world: world.rank or world.wait_signal(1), r"^PE 0: no signal from PE 1 within 0\.2 s"),
+    ],
+)
+def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others(waits, said, never):
+    started = time.monotonic()
+    with pytest.raises(PeError, match=said):
+        simulated.run(3, lambda world: never.wait() if world.rank == 1 else waits(world), timeout=0.2)
+    assert time.monotonic() - started < 10
+
+
+def test_a_pe_that_stays_away_from_its_team_is_named(never):
+    def stalls(world):
+        team = world.team([world.rank, 3 - world.rank][:: 1 if world.rank < 2 else -1])
+        if world.rank:
+            never.wait()  # the other pair, too, which would wait for all in the end
+        team.broadcast(np.zeros(2, np.float32), team.pes[0])
+
+    with pytest.raises(PeError, match=r"^PE 3 did not reach a barrier within 0\.2 s"):
+        simulated.run(4, stalls, timeout=0.2)
 
 
 def test_an_interrupted_caller_leaves_no_pe_behind():
@@ -135,171 +135,6 @@ def test_teams_that_do_not_agree_are_refused_everywhere(teams):
     assert simulated.run(3, act) == ["refused"] * 3
 
 
-def test_a_missing_signal_is_a_time_out():
-    with pytest.raises(PeError, match="PE 1"):
-        simulated.run(2, lambda world: world.wait_signal(1) if world.rank == 0 else time.sleep(1), timeout=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_the_start_of_mpi_is_bounded():
-    """A rank that never comes leaves the others in MPI_Init, a native call."""
-    code = (
-        "import time\nfrom mgg.backend import api, job_rank, launch\napi.DEFAULT_TIMEOUT = 1.0\n"
-        "if job_rank() == 1:\n    time.sleep(100)\n"
-        "launch('auto', lambda: 2, print)\n"
-    )
-    done = mpiexec(2, ["-c", code], timeout=60)
-    assert re.search(r"^mgg: PE 0 \(\S+\): MPI did not start within 1 s: another rank ", done.stderr, re.MULTILINE)
-    assert done.returncode == 6 and not done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_mpi_waits_are_bounded():
-    code = (
-        "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
-        "import sys, time\n"
-        "world = MpiWorld(MPI.COMM_WORLD, timeout=0.5)\n"
-        "if world.rank == 1:\n    time.sleep(2)\n    MPI.COMM_WORLD.Abort(6)\n"
-        "try:\n    world.wait_signal(1)\nexcept PeError as error:\n    print(error, flush=True)\n    time.sleep(5)\n"
-    )
-    done = mpiexec(2, ["-c", code])
-    assert "PE 0: waited 0.5 s for a signal from PE 1" in done.stdout
-    assert done.returncode == 6
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("world.shift(values, values.copy(), 1)", "PE 0: waited 0.5 s for a shift from PE 1"),
-        ("team.broadcast(values, 1)", "PE 0: waited 0.5 s for the broadcast of PE 1 to PEs 0, 1"),
-        ("team.all_gather(values, np.zeros((2, 4), 'f'))", "PE 0: waited 0.5 s for the all-gather of PEs 0, 1"),
-        ("team.reduce_scatter(values.reshape(2, 2), values[:2])", "waited 0.5 s for the reduce-scatter of PEs 0, 1"),
-        ("world.exchange([0, 0])", "PE 1 did not reach a barrier within 0.5 s"),
-    ],
-)
-def test_mpi_waits_of_collectives_are_bounded(call, said):
-    code = (
-        "from mpi4py import MPI\nimport numpy as np\nfrom mgg.backend.mpi import MpiWorld\n"
-        "from mgg.errors import PeError\nimport sys, time\n"
-        "world = MpiWorld(MPI.COMM_WORLD, timeout=0.5)\nvalues = np.zeros(4, 'f')\nteam = world.team([0, 1])\n"
-        "if world.rank == 1:\n    time.sleep(2)\n    MPI.COMM_WORLD.Abort(6)\n"
-        f"try:\n    {call}\nexcept PeError as error:\n    print(error, flush=True)\n    time.sleep(5)\n"
-    )
-    done = mpiexec(2, ["-c", code])
-    assert said in done.stdout, done.stdout + done.stderr
-    assert done.returncode == 6
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_an_error_of_every_pe_is_all_that_is_said():
-    """UCX would warn of windows that are left."""
-    code = (
-        "import os, sys\nos.environ['MGG_MPI_SHARED_MEMORY'] = '0'\n"
-        "import numpy as np\nfrom mgg.backend import launch\nfrom mgg.errors import InputError\n"
-        "def program(world):\n    array = world.symmetric(64)\n"
-        "    world.get_rows(array, 1 - world.rank, np.arange(2), np.empty((2, 8), 'f'))\n"
-        "    raise InputError('odd').on_every_pe()\n"
-        "try:\n    launch('mpi', lambda: 2, program)\nexcept InputError as error:\n    sys.exit(str(error))\n"
-    )
-    done = mpiexec(2, ["-c", code])
-    assert done.returncode == 1 and done.stderr.split() == ["odd", "odd"]
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("shared", "late"),
-    [(True, "PE 2"), (False, "a PE of another host")],
-)
-def test_mpi_names_the_pe_that_stays_away(shared, late):
-    code = (
-        "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
-        "import sys, time\n"
-        f"world = MpiWorld(MPI.COMM_WORLD, timeout=0.5, shared_memory={shared})\n"
-        "world.barrier()\n"
-        "if world.rank == 2:\n    time.sleep(3)\n    MPI.COMM_WORLD.Abort(6)\n"
-        "try:\n    world.barrier()\n"
-        "except PeError as error:\n    print(f'{error};', end='', flush=True)\n    time.sleep(5)\n"
-    )
-    done = mpiexec(3, ["-c", code])
-    assert done.stdout.count(f"{late} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_too_little_shared_memory_is_said_before_it_kills():
-    code = (
-        "import os, types\nfrom mgg.backend import launch\nfrom mgg.errors import MachineError\n"
-        "full = types.SimpleNamespace(f_bavail=10, f_frsize=4096)\n"
-        "def program(world):\n"
-        "    os.statvfs = lambda path: full\n"
-        "    try:\n        world.symmetric(100_000)\n"
-        "    except MachineError as error:\n        print(f'{error.everywhere} {error};', end='', flush=True)\n"
-        "launch('mpi', lambda: 2, program)\n"
-    )
-    done = mpiexec(2, ["-c", code])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("True /dev/shm has 40960 bytes left and the ranks of a host need 800000:") == 2
-
-
-#: One rank may map two windows of 400 MB, its own and another's, and the other one may not.
-LIMITED = (
-    "import mmap, resource\nfrom mgg.backend import launch, mpi\nfrom mgg.errors import MachineError\n"
-    "def program(world):\n"
-    "    if world.rank == 1:\n"
-    "        held = int(open('/proc/self/statm').read().split()[0]) * mmap.PAGESIZE\n"
-    "        resource.setrlimit(resource.RLIMIT_AS, (held + 500_000_000,) * 2)\n"
-    "    try:\n        world.symmetric(100_000_000)\n"
-    "    except MachineError as error:\n"
-    "        print(f'{world.rank} {error.everywhere} {error.exit_code} {error};', flush=True)\n"
-    "        if not error.everywhere:\n            mpi.abort(error.exit_code)\n"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
-    done = mpiexec(2, ["-c", f"{LIMITED}launch('mpi', lambda: 2, program)\n"], timeout=60)
-    assert done.returncode == 0, done.stderr
-    said = (
-        "True 3 not enough memory: PE 1: 400000000 bytes for each of the 2 ranks of its host cannot be mapped: raise"
-        " the limit (ulimit -v, or the job's), use more PEs or fewer columns;"
-    )
-    # Lines of two ranks may come without an end between them.
-    assert sorted(re.findall(r"\d True [^;]*;", done.stdout)) == [f"{rank} {said}" for rank in range(2)]
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_a_window_that_mpi_refuses_ends_the_job():
-    """What MPI needs beyond the window is not known before."""
-    code = f"{LIMITED}mpi.mappable = lambda size: True\nlaunch('mpi', lambda: 2, program)\n"
-    done = mpiexec(2, ["-c", code], timeout=60)
-    assert done.returncode == 3, done.stderr
-    assert "1 False 3 not enough memory: 400000000 bytes for each of the 2 ranks of its host cannot be" in done.stdout
-    assert "fewer columns (MPI: " in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_an_error_of_one_pe_is_raised_on_all():
-    code = (
-        "from mgg.backend import launch, together\nfrom mgg.errors import InputError\n"
-        "def act(world):\n    def fail():\n        if world.rank == 2: raise InputError('only there')\n"
-        "    try:\n        together(world, fail)\n"
-        "    except InputError as error:\n        print(f'{error} {error.everywhere};', end='', flush=True)\n"
-        "launch('mpi', lambda: 3, act)\n"
-    )
-    done = mpiexec(3, ["-c", code])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("only there True;") == 3
-
-
 def test_together_raises_the_error_of_the_lowest_pe():
     def act(world):
         def fail():
@@ -313,26 +148,175 @@ def test_together_raises_the_error_of_the_lowest_pe():
     assert simulated.run(3, act) == [0, 1, 2]
 
 
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize("name", ["mpi", "auto"])
-def test_another_number_of_ranks_than_pes_is_refused(name):
-    code = (
-        "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
-        f"try:\n    launch({name!r}, lambda: 4, print)\nexcept InputError as error:\n    print(error)\n"
-    )
-    done = mpiexec(2, ["-c", code])
-    assert done.stdout.count("for 4 PEs but the job has 2") == 2
+def on_ranks(ranks: int, code: str, forks: bool = True, **environment: str):
+    return mpiexec(ranks, ["-c", code], timeout=60, under=ready(gpus=False) if forks else (), **environment)
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_simulated_under_mpiexec_is_refused():
+def test_the_start_of_mpi_is_bounded():
+    """A rank that never comes leaves the others in MPI_Init, a native call."""
     code = (
-        "from mgg.backend import launch\nfrom mgg.errors import InputError\n"
-        "try:\n    launch('simulated', lambda: 2, print)\nexcept InputError as error:\n    print(error)\n"
+        "import time\nfrom mgg.backend import api, job_rank, launch\napi.DEFAULT_TIMEOUT = 1.0\n"
+        "if job_rank() == 1:\n    time.sleep(100)\n"
+        "launch('auto', lambda: 2, print)\n"
     )
-    assert mpiexec(2, ["-c", code]).stdout.count("without mpiexec") == 2
+    done = on_ranks(2, code, forks=False)
+    assert re.search(r"^mgg: PE 0 \(\S+\): MPI did not start within 1 s: another rank ", done.stderr, re.MULTILINE)
+    assert done.returncode == 6 and not done.stdout
+
+
+#: What PE 0 waits for, and what it says that PE 1 keeps it from.
+WAITS = {
+    "world.wait_signal(1)": "waited 0.2 s for a signal from PE 1",
+    "world.shift(values, values.copy(), 1)": "waited 0.2 s for a shift from PE 1",
+    "team.broadcast(values, 1)": "waited 0.2 s for the broadcast of PE 1 to PEs 0, 1",
+    "team.all_gather(values, np.zeros((2, 4), 'f'))": "waited 0.2 s for the all-gather of PEs 0, 1",
+    "team.reduce_scatter(values.reshape(2, 2), values[:2])": "waited 0.2 s for the reduce-scatter of PEs 0, 1",
+    "world.exchange([0, 0])": "PE 1 did not reach a barrier within 0.2 s",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_mpi_waits_are_bounded():
+    code = f"""
+import time
+import numpy as np
+from mpi4py import MPI
+from mgg.backend.mpi import MpiWorld
+from mgg.errors import PeError
+world = MpiWorld(MPI.COMM_WORLD)
+values, team = np.zeros(4, "f"), world.team([0, 1])
+world.limit_waits(0.2)
+if world.rank == 1:
+    time.sleep(50)
+for wait in {list(WAITS)}:
+    try:
+        exec(wait)
+    except PeError as error:
+        print(wait, error, flush=True)
+time.sleep(0.5)
+MPI.COMM_WORLD.Abort(6)
+"""
+    done = on_ranks(2, code)
+    assert done.returncode == 6, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(WAITS), done.stdout + done.stderr
+    for line, (wait, said) in zip(lines, WAITS.items(), strict=True):
+        assert line.startswith(f"{wait} ") and said in line
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
+def test_mpi_names_the_pe_that_stays_away(shared, late):
+    code = (
+        "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
+        "import sys, time\n"
+        f"world = MpiWorld(MPI.COMM_WORLD, timeout=0.5, shared_memory={shared})\n"
+        "world.barrier()\n"
+        "if world.rank == 2:\n    time.sleep(2.5)\n    MPI.COMM_WORLD.Abort(6)\n"
+        "try:\n    world.barrier()\n"
+        "except PeError as error:\n    print(f'{error};', end='', flush=True)\n    time.sleep(5)\n"
+    )
+    done = on_ranks(3, code)
+    assert done.stdout.count(f"{late} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
+
+
+def ends(ranks: int, code: str, before: str = "", backend: str = "mpi", pes: int | None = None, **environment: str):
+    """Run ``code``, a program of ``world``, on ranks that print the error which it ends with."""
+    program = f"""
+import sys
+import numpy as np
+from mgg.backend import launch, mpi, together
+from mgg.errors import InputError, MggError
+{before}
+def program(world):
+{indent(code, "    ")}
+try:
+    launch({backend!r}, lambda: {pes or ranks}, program)
+except MggError as error:
+    sys.stdout.write(f"{{error.everywhere}} {{error.exit_code}} {{error}};\\n")
+    sys.stdout.flush()
+    if not error.everywhere:
+        mpi.abort(error.exit_code)
+"""
+    return on_ranks(ranks, program, **environment)
+
+
+#: By name: ranks, code, what ``ends`` takes, what all of them say.
+LINES = {
+    "of one PE": (
+        3, "def fail():\n    if world.rank == 2: raise InputError('only there')\ntogether(world, fail)", {},
+        "True 2 only there;",
+    ),
+    "size of mpi": (2, "pass", {"pes": 4}, "True 2 this layout is for 4 PEs but the job has 2: start it with mpiexec"),
+    "size of auto": (2, "pass", {"pes": 4, "backend": "auto"}, "for 4 PEs but the job has 2"),
+    "simulated": (2, "pass", {"backend": "simulated"}, "start it without mpiexec"),
+    "shared memory": (
+        2,
+        "import os, types\n"
+        "os.statvfs = lambda path: types.SimpleNamespace(f_bavail=10, f_frsize=4096)\nworld.symmetric(100_000)",
+        {},
+        "True 3 /dev/shm has 40960 bytes left and the ranks of a host need 800000:",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("case", LINES)
+def test_an_error_of_every_pe_is_one_line_on_each(case):
+    ranks, code, options, said = LINES[case]
+    done = ends(ranks, code, **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(said) == ranks, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_an_error_of_every_pe_is_all_that_is_said():
+    """UCX would warn of windows that are left."""
+    code = (
+        "array = world.symmetric(64)\n"
+        "world.get_rows(array, 1 - world.rank, np.arange(2), np.empty((2, 8), 'f'))\n"
+        "raise InputError('odd').on_every_pe()"
+    )
+    done = ends(2, code, MGG_MPI_SHARED_MEMORY="0")
+    assert (done.returncode, done.stdout.count("True 2 odd;"), done.stderr) == (0, 2, "")
+
+
+#: One rank may map two windows of 400 MB, its own and another's, and the other one may not.
+LIMITED = """
+import mmap, resource
+if world.rank == 1:
+    held = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (held + 500_000_000,) * 2)
+world.symmetric(100_000_000)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
+    done = ends(2, LIMITED)
+    assert done.returncode == 0, done.stderr
+    said = (
+        "True 3 not enough memory: PE 1: 400000000 bytes for each of the 2 ranks of its host cannot be mapped: raise"
+        " the limit (ulimit -v, or the job's), use more PEs or fewer columns;"
+    )
+    assert done.stdout.count(said) == 2, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_window_that_mpi_refuses_ends_the_job():
+    """What MPI needs beyond the window is not known before."""
+    done = ends(2, LIMITED, before="mpi.mappable = lambda size: True")
+    assert done.returncode == 3, done.stderr
+    assert "False 3 not enough memory: 400000000 bytes for each of the 2 ranks of its host cannot be" in done.stdout
+    assert "fewer columns (MPI: " in done.stdout
 
 
 def test_importing_the_backends_starts_no_mpi():

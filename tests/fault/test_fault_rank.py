@@ -14,18 +14,19 @@ from support.faults import FULL, RUN, FaultFolder, injected, trained
 from support.graphs import make_layout, planted
 from support.left import half_written, wait_until_quiet
 from support.ranks import mpiexec
+from support.ready import ready
 from support.workflow import Folder, made
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 EPOCHS, INTERVAL = 80, 0.05
-KILLS = 100 if FULL else 3
+KILLS = 100 if FULL else 2
 
 
 def train(layout: Path, out: Path, log: Path, **fault: str) -> subprocess.CompletedProcess:
     """``mgg train`` on two ranks, always by the same command, in the folder of ``out``."""
     arguments = [fault_program.__file__, "train", str(layout), "--model", "gcn", "--epochs", str(EPOCHS)]
     arguments += ["--checkpoint-every", str(INTERVAL), "--resume", "--out", str(out)]
-    return mpiexec(2, arguments, cwd=out.parent, FAULT_LOG=str(log), **fault)
+    return mpiexec(2, arguments, under=ready(gpus=False), cwd=out.parent, FAULT_LOG=str(log), **fault)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, matrix, relative_error
 
-from mgg.backend.watchdog.stalls import ticks_of
+from mgg.backend.watchdog import ticks_of
 from mgg.errors import MachineError
 from mgg.graph.csr import Csr
 from mgg.kernel import compile as build

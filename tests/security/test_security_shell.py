@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.slurm import StandIns
@@ -28,38 +29,18 @@ FREE = {
     "train.dataset_settings.*.*.*", "train.options.*.*",
     "predict.machine", "predict.variants.*.*", "graph.datasets.*.columns", "graph.datasets.*.column.*",
 }  # fmt: skip
-#: All others, by their path: Name, Literal or a pattern in mgg/config.py restricts them. Those of ``results``,
-#: ``source`` and of models' files refuse braces and a dash at the front alone, since a folder may have any name: runs
-#: are below.
-RESTRICTED: dict[str, Callable[[str], dict]] = {
-    "experiment": lambda odd: {"experiment": odd},
+#: Names in mappings, by their path: a pattern or a list of values in mgg/config.py restricts them, as it does all other
+#: fields. Those of ``results``, ``source`` and of models' files refuse braces and a dash at the front alone, since a
+#: folder may have any name: runs are below.
+NAMES: dict[str, Callable[[str], dict]] = {
     "graph.datasets:names": lambda odd: {"graph": {"datasets": {odd: {}}}},
-    "graph.datasets.*.order": lambda odd: {"graph": {"datasets": {"digits": {"order": odd}}}},
-    "graph.datasets.*.generator": lambda odd: {"graph": {"datasets": {"digits": {"generator": odd}}}},
-    "graph.datasets.*.loader": lambda odd: {"graph": {"datasets": {"mine": {"loader": odd}}}},
     "graph.datasets.*.column:names": lambda odd: {
         "graph": {"datasets": {"mine": {"source": "a", "column": {odd: "a"}}}}
     },
-    "graph.datasets.*.repeats": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "repeats": odd}}}},
-    "graph.datasets.*.loops": lambda odd: {"graph": {"datasets": {"mine": {"source": "a", "loops": odd}}}},
-    "graph.datasets.*.source": lambda odd: {"graph": {"datasets": {"mine": {"source": f"-{odd}"}}}},
-    "graph.memory": lambda odd: {"graph": {"memory": odd}},
-    "partition.scheme": lambda odd: {"partition": {"scheme": odd}},
-    "aggregate.techniques": lambda odd: {"aggregate": {"techniques": [odd]}},
-    "aggregate.dtypes": lambda odd: {"aggregate": {"dtypes": [odd]}},
-    "aggregate.backend": lambda odd: {"aggregate": {"backend": odd}},
     "aggregate.options:names": lambda odd: {"aggregate": {"options": {odd: {"ps": 2}}}},
     "aggregate.options.*:names": lambda odd: {"aggregate": {"options": {"mgg": {odd: 2}}}},
     "aggregate.variants:names": lambda odd: {"aggregate": {"variants": {odd: [{}]}}},
     "aggregate.variants.*:names": lambda odd: {"aggregate": {"variants": {"mgg": [{odd: 2}]}}},
-    "train.datasets": lambda odd: {"train": {"datasets": [odd]}},
-    "train.models": lambda odd: {"train": {"models": [odd]}},
-    "train.techniques": lambda odd: {"train": {"techniques": [odd]}},
-    "train.backend": lambda odd: {"train": {"backend": odd}},
-    "train.dtype": lambda odd: {"train": {"dtype": odd}},
-    "train.metric": lambda odd: {"train": {"metric": odd}},
-    "lookup.backend": lambda odd: {"lookup": {"backend": odd}},
-    "lookup.sides": lambda odd: {"lookup": {"sides": [odd]}},
     "train.options:names": lambda odd: {"train": {"options": {odd: {"ps": 2}}}},
     "train.options.*:names": lambda odd: {"train": {"options": {"mgg": {odd: 2}}}},
     "train.settings:names": lambda odd: {"train": {"settings": {odd: {"hidden": 2}}}},
@@ -68,21 +49,10 @@ RESTRICTED: dict[str, Callable[[str], dict]] = {
     "train.dataset_settings.*:names": lambda odd: {"train": {"dataset_settings": {"digits": {odd: {"hidden": 2}}}}},
     "train.dataset_settings.*.*:names": lambda odd: {"train": {"dataset_settings": {"digits": {"gcn": {odd: 2}}}}},
     "train.sides:names": lambda odd: {"train": {"sides": {odd: ["gcn"]}}},
-    "train.sides.*": lambda odd: {"train": {"sides": {"pyg": [odd]}}},
-    "predict.techniques": lambda odd: {"predict": {"techniques": [odd]}},
     "predict.variants:names": lambda odd: {"predict": {"variants": {odd: [{}]}}},
     "predict.variants.*:names": lambda odd: {"predict": {"variants": {"cola": [{odd: 2}]}}},
-    "predict.dtype": lambda odd: {"predict": {"dtype": odd}},
-    "predict.network": lambda odd: {"predict": {"network": odd}},
     "predict.links:names": lambda odd: {"predict": {"links": {odd: {"latency": 1}}}},
-    "aggregate.emulate_network": lambda odd: {"aggregate": {"emulate_network": odd}},
-    "train.emulate_network": lambda odd: {"train": {"emulate_network": odd}},
-    "train.memory_per_pe": lambda odd: {"train": {"memory_per_pe": odd}},
-    "train.activations": lambda odd: {"train": {"activations": odd}},
-    "predict.emulate_network": lambda odd: {"predict": {"emulate_network": odd}},
-    "report.figures": lambda odd: {"report": {"figures": [odd]}},
     "report.notes:names": lambda odd: {"report": {"notes": {odd: "text"}}},
-    "results": lambda odd: {"results": f"-{odd}"},
 }
 
 
@@ -123,36 +93,57 @@ KINDS = {path: {schema.get("type") for where, schema in PARTS if where == path} 
 NUMBERS = sorted(path for path in set(KINDS) - FREE if KINDS[path] & {"integer", "number", "boolean"})
 
 
+#: Fields of restricted text that is not a name in a mapping.
+RESTRICTED = sorted(path for path, restricted in texts(PARTS).items() if restricted and ":" not in path)
+
+
 def test_every_field_with_text_is_tested_here():
     found = texts(PARTS)
     assert {path for path, restricted in found.items() if not restricted} == FREE
-    assert {path for path, restricted in found.items() if restricted} == set(RESTRICTED)
+    assert {path for path, restricted in found.items() if restricted} == {*RESTRICTED, *NAMES} and len(RESTRICTED) > 25
     for path, schema in PARTS:
         assert {"type", "anyOf", "oneOf", "allOf"} & set(schema), f"{path}: anything at all"
 
 
-@pytest.mark.parametrize("path", RESTRICTED)
+ODD_NAMES = [
+    ODD, "-a", "a\n", "it's", 'a"b', "a;b", "a$(b)", "a`b`", "a b", "--out=a", "a\nb", "../a", "a|b", "a>b", "{a}",
+]  # fmt: skip
+
+
+def written(path: str) -> str:
+    """``path`` with a name that all mappings take, but one."""
+    return path.replace("*", "pyg" if path == "train.sides.*" else "nvlink")
+
+
+def at(path: str, value: object) -> dict:
+    """A config with nothing but this value."""
+    held = [value] if "array" in KINDS[path] else value
+    for name in reversed(written(path).split(".")):
+        held = {name: held}
+    return held
+
+
+def refused(path: str, value: object) -> bool:
+    """Whether the field is named for what is at ``path``."""
+    named = written(path) + (".0" if "array" in KINDS[path] else "")
+    with pytest.raises(InputError) as error:
+        validate(at(path, value))
+    return bool(re.match(f"config: {re.escape(named)}: (?!unknown field)[^\n]+$", str(error.value)))
+
+
+@pytest.mark.parametrize("path", NAMES)
 def test_an_odd_name_is_refused(path: str):
-    for odd in (
-        ODD,
-        "it's",
-        'a"b',
-        "a;b",
-        "a$(b)",
-        "a`b`",
-        "a b",
-        "-a",
-        "--out=a",
-        "a\n",
-        "a\nb",
-        "../a",
-        "a|b",
-        "a>b",
-        "{a}",
-    ):
-        with pytest.raises(InputError) as refused:
-            validate(RESTRICTED[path](odd))
-        assert "unknown field" not in str(refused.value), "a field that is gone tests nothing"
+    for odd in ODD_NAMES:
+        with pytest.raises(InputError) as error:
+            validate(NAMES[path](odd))
+        assert "unknown field" not in str(error.value), "a field that is gone tests nothing"
+
+
+@pytest.mark.parametrize("path", RESTRICTED)
+def test_an_odd_text_is_refused(path: str):
+    front = "-" * (path in ("results", "graph.datasets.*.source"))
+    for odd in ODD_NAMES:
+        assert refused(path, front + odd), odd
 
 
 def test_odd_paths_of_models_are_refused():
@@ -162,23 +153,13 @@ def test_odd_paths_of_models_are_refused():
             validate({"train": {"models": [odd]}})
 
 
-def at(path: str, value: object) -> dict:
-    """A config with nothing but this value; names in mappings are one that all of them take."""
-    held = [value] if "array" in KINDS[path] else value
-    for name in reversed(path.split(".")):
-        held = {name.replace("*", "nvlink"): held}
-    return held
+ODD_NUMBERS = (ODD, "1 2", None, "1;a", "1 $(a)", "`a`", "1\na", "1'", '"1"', "--out=a", "1|a", "{a}", "", [], {})
 
 
 @pytest.mark.parametrize("path", NUMBERS)
 def test_an_odd_number_is_refused(path: str):
-    named = path.replace("*", "nvlink") + (".0" if "array" in KINDS[path] else "")
-    for odd in (ODD, "1;a", "1 $(a)", "`a`", "1 2", "1\na", "1'", '"1"', "--out=a", "1|a", "{a}", "", [], {}, None):
-        if odd is None and "null" in KINDS[path]:
-            continue
-        with pytest.raises(InputError) as refused:
-            validate(at(path, odd))
-        assert re.match(f"config: {re.escape(named)}: (?!unknown field)[^\n]+$", str(refused.value))
+    for odd in ODD_NUMBERS:
+        assert (odd is None and "null" in KINDS[path]) or refused(path, odd), odd
 
 
 OPTIONS = [(name, option) for name, each in all_techniques().items() for option in each.Options.model_fields]
@@ -257,7 +238,7 @@ def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, n
     machines.write(machine, machines.find("h200"))
     (folder.path / f"{ODD}.csv").write_text("0,1\n1,2\n")
     changed = {
-        "graph": {"datasets": {"planted": {"scale": 0.05}, "mine": {"source": f"{ODD}.csv"}}},
+        "graph": {"datasets": {"mine": {"source": f"{ODD}.csv"}}},
         "partition": {"pes": [1], "quality_pes": []},
         "train": {"models": []},
         "predict": {"pes": [2], "machine": machine.name, "techniques": ["halo"]},
@@ -296,12 +277,33 @@ def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
     assert not list(tmp_path.rglob("obeyed"))
 
 
+@pytest.mark.parametrize("odd", ["it's", "back\\slash", "two\nlines"])
+@pytest.mark.parametrize(
+    "place", ["the working folder", "the workflow's folder", "results", "--configfile", "--config", None]
+)
+def test_names_that_would_break_a_clusters_script_are_refused(odd: str, place: str | None, monkeypatch):
+    """On a cluster alone."""
+    names = {name: odd if name in (place, None) else "a $b; c" for name in (
+        "the working folder", "the workflow's folder", "results", "--configfile", "--config",
+    )}  # fmt: skip
+    told: list[str] = []
+    workflow = SimpleNamespace(
+        basedir=names["the workflow's folder"], overwrite_configfiles=[names["--configfile"]],
+        config_settings=SimpleNamespace(config_args=[names["--config"]]), non_local_exec=place is not None,
+    )  # fmt: skip
+    monkeypatch.setattr(os, "getcwd", lambda: names["the working folder"])
+    rules = {"os": os, "re": re, "workflow": workflow, "RESULTS": names["results"], "refuse": told.append}
+    exec((ROOT / "workflow/rules/names.smk").read_text(), rules)  # noqa: S102
+    rules["refuse_broken_names"]()
+    said = f"{place}: {odd!r}: on a cluster this cannot have single quotes, backslashes or line breaks"
+    assert told == ([said] if place else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("results", ["it's", "back\\slash", "two\nlines"])
-def test_names_that_would_break_a_clusters_script_are_refused(folder: Folder, results: str):
-    folder.overlay(TINY | {"results": results})
+def test_a_name_that_would_break_a_clusters_script_ends_a_run(folder: Folder):
+    folder.overlay(TINY | {"results": "it's"})
     stand_ins = StandIns(folder)
     run = stand_ins.run()
     assert run.returncode == 2, run.stdout
-    assert f"error: results: {results!r}: on a cluster this cannot have single quotes" in run.stdout
+    assert 'error: results: "it\'s": on a cluster this cannot have single quotes' in run.stdout
     assert not stand_ins.submitted()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,8 @@ from mgg.backend.api import (
 )
 from mgg.backend.gpu import pinned
 from mgg.backend.gpu.graphs import Recorder, Repeated, copied
-from mgg.backend.gpu.streams import SideStream
 from mgg.errors import InputError, MachineError
+from mgg.kernel.cuda.dependent_launch import urgent_stream
 from mgg.kernel.operators import Operators
 
 
@@ -108,12 +108,21 @@ class GpuArrays(ABC):
         return Repeated(self, work, entries)
 
     @cached_property
-    def _side(self) -> SideStream:
-        return SideStream()
+    def _side(self) -> Any:
+        return urgent_stream()
 
-    def aside(self) -> AbstractContextManager[Work]:
-        """Submit the enclosed work to a side stream of higher priority."""
-        return self._side.aside()
+    @contextmanager
+    def aside(self) -> Iterator[Work]:
+        """Submit the block to a side stream, after the current stream's work so far.
+
+        It has a high priority, so that transfers start before waiting arithmetic.
+        """
+        before, work = _EventWork(), _EventWork()
+        before.done_here()
+        with self._side:
+            before.wait()
+            yield work
+            work.done_here()
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
         """Fetch rows of PE ``pe`` with loads from its memory."""
@@ -193,6 +202,21 @@ class GpuArrays(ABC):
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         self.wait(event)
+
+
+class _EventWork:
+    """Work on the side stream up to an event."""
+
+    def __init__(self) -> None:
+        self._event = cupy.cuda.Event(disable_timing=True)
+
+    def done_here(self) -> None:
+        """Record that the current stream has been given all of the work."""
+        self._event.record(cupy.cuda.get_current_stream())
+
+    def wait(self) -> None:
+        """Make the current stream wait for the work."""
+        cupy.cuda.get_current_stream().wait_event(self._event)
 
 
 class _EventClock:

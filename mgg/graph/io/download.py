@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ import urllib3
 from urllib3.util.retry import Retry
 
 from mgg.errors import InputError, MachineError, MggError
-from mgg.files import sync, write_text
+from mgg.files import lock, sync, write_text
 from mgg.graph.io.progress import progress
 from mgg.graph.io.proxy import CheckedProxies
 
@@ -116,11 +115,9 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
     """Open ``PATH.part`` with a lock for one process at a time; the lock ends with its process."""
     while True:
         with Path(f"{path}.part").open("a+b") as part:
-            try:
-                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock(part):
                 print(f"{path.name}: another process downloads it; waiting", file=sys.stderr)
-                fcntl.flock(part, fcntl.LOCK_EX)
+                lock(part, wait=True)
             # The last owner may have renamed or removed the file: then this lock is on another file.
             same = False
             with suppress(FileNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mgg.errors import InputError
+from mgg.files import lock
 
 #: Most seconds to wait for another training's lock, also as a share of the stall time: when a job restarts, a process
 #: of the killed one may take a moment to end.
@@ -71,14 +71,15 @@ class RunLock:
         """Try to take the lock without waiting; raise OSError if the file system has no locks."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock(handle):
+                return False
             # The previous holder may have removed this file, and a lock on a removed file excludes nobody.
             if os.path.samestat(os.fstat(handle), self._path.stat()):
                 self._handle = handle
                 with suppress(OSError):  # a full disk
                     os.ftruncate(handle, 0)
                     os.write(handle, f"{socket.gethostname()}, process {os.getpid()}".encode())
-        except (BlockingIOError, FileNotFoundError):
+        except FileNotFoundError:
             return False
         finally:
             if self._handle is None:

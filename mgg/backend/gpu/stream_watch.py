@@ -1,6 +1,6 @@
 """Limits a PE's waits for its GPU and for NVSHMEM, and names the PE that delays a stream or a blocking call.
 
-Two threads watch: a Python thread, and a native one (deadman.py) for calls that block the interpreter.
+Two threads watch: a Python thread, and a native one (``Deadman``) for calls that block the interpreter.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ import cupy
 from mgg.backend.api import name_pes
 from mgg.backend.gpu.graphs import Recorder
 from mgg.backend.mpi import abort
-from mgg.backend.watchdog.deadman import Deadman
-from mgg.backend.watchdog.polling import LONGEST_LOOK, awake, poll
-from mgg.backend.watchdog.rank_status import Arrivals
-from mgg.backend.watchdog.stalls import LAST_WORD
+from mgg.backend.watchdog import LAST_WORD, LONGEST_LOOK, Arrivals, Deadman, awake, poll
 from mgg.errors import PeError
 
 _AHEAD = 16  # barriers and signals that the host may submit ahead of the GPU, well below a launch queue's length
