@@ -36,7 +36,8 @@ class Arcs:
 
 def transposed(csr: Csr) -> Arcs:
     """Transpose a CSR by one counting sort, rows ascending, with each arc's position in ``csr``."""
-    offsets = _offsets_of_columns(csr)
+    offsets = np.zeros(csr.columns + 1, np.int64)
+    np.cumsum(np.bincount(csr.indices, minlength=csr.columns), out=offsets[1:])
     rows = np.empty_like(csr.indices)
     forward = np.empty(csr.arcs, np.int64)
     _scatter(csr.indptr, csr.indices, offsets[:-1].copy(), rows, forward)
@@ -52,12 +53,6 @@ def _scatter(indptr, indices, cursor, rows, forward):  # type: ignore[no-untyped
             cursor[indices[k]] = at + 1
             rows[at] = row
             forward[at] = k
-
-
-def _offsets_of_columns(csr: Csr) -> np.ndarray:
-    offsets = np.zeros(csr.columns + 1, np.int64)
-    np.cumsum(np.bincount(csr.indices, minlength=csr.columns), out=offsets[1:])
-    return offsets
 
 
 def save_product(
@@ -128,7 +123,6 @@ class _Cutter:
             part["indptr"].add(np.zeros(1, np.int64))
 
     def add(self, block: Csr) -> None:
-        """Append the PE's next rows."""
         inside, near = np.empty(block.arcs, np.bool_), np.empty(block.rows, np.int64)
         _divide(block.indptr, block.indices, self._lo, self._hi, self._words, inside, near)
         far = np.diff(block.indptr) - near
@@ -158,7 +152,6 @@ class _Cutter:
 
 
 def _named(prefix: Path, name: str) -> Path:
-    """Return the file of an array of one direction."""
     return prefix.with_name(f"{prefix.name}.{name}.npy")
 
 
