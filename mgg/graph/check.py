@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -99,11 +100,22 @@ def underflows(text: str) -> bool:
     return _NOT_ZERO.match(text) is not None
 
 
-def check_ids(ids: np.ndarray, n: int, name: str) -> None:
-    """Raise InputError, naming the first, if an id is outside 0..n-1."""
+def check_ids(ids: np.ndarray, n: int, name: str | Path, first: int = 0) -> None:
+    """Raise InputError, naming the first, if an id of arcs ``first`` and on is outside 0..n-1."""
     if ids.size and (ids.min() < 0 or ids.max() >= n):
         arc = int(np.flatnonzero((ids < 0) | (ids >= n))[0])
-        raise InputError(f"{name}: arc {arc}: node id {ids[arc]} is outside 0..{n - 1}")
+        raise InputError(f"{name}: arc {first + arc}: node id {ids[arc]} is outside 0..{n - 1}")
+
+
+def finite_rows(block: np.ndarray, first: int, name: str | Path) -> np.ndarray:
+    """Return the features of nodes ``first`` and on as float32; InputError names the first that is not finite."""
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(block, np.float32)
+    if not np.isfinite(values).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        value = block[row, column]
+        raise InputError(f"{name}: feature of node {first + row}, column {column} is {value}, not a finite float32")
+    return values
 
 
 def check_features(features: np.ndarray, nodes: int, name: str) -> None:
@@ -111,13 +123,7 @@ def check_features(features: np.ndarray, nodes: int, name: str) -> None:
     if features.ndim != 2 or len(features) != nodes or features.shape[1] < 1:
         raise InputError(f"{name}: features have shape {features.shape}, expected {nodes} rows")
     for lo in range(0, nodes, 2**16):
-        with np.errstate(over="ignore"):
-            block = features[lo : lo + 2**16].astype(np.float32, copy=False)
-        finite = np.isfinite(block)
-        if not finite.all():
-            node, column = (int(i) for i in np.argwhere(~finite)[0])
-            value = features[lo + node, column]
-            raise InputError(f"{name}: feature of node {lo + node}, column {column} is {value}, not a finite float32")
+        finite_rows(features[lo : lo + 2**16], lo, name)
 
 
 def check_labels(labels: np.ndarray, nodes: int, classes: int | None, name: str) -> int:

@@ -92,7 +92,11 @@ def from_arcs(
     if n > KEY_NODES:
         raise InputError(f"{n} nodes: at most {KEY_NODES} are supported")
     if weights is None:
-        return _unweighted(_keys(rows, columns, n, symmetrize), n)
+        keys = _keys(rows, columns, n, symmetrize)
+        keys.sort()
+        fresh = np.ones(len(keys), bool)
+        np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+        return _split_keys(keys[fresh], None, n)
     return _weighted(rows, columns, np.asarray(weights, np.float32), n, symmetrize)
 
 
@@ -122,6 +126,13 @@ def row_ids(csr: Csr) -> np.ndarray:
     return np.repeat(np.arange(csr.rows, dtype=csr.indices.dtype), np.diff(csr.indptr))
 
 
+def inverse(order: np.ndarray) -> np.ndarray:
+    """Return the inverse of a permutation, integers [n]: given each node's position, the node at each position."""
+    found = np.empty_like(order)
+    found[order] = np.arange(len(order), dtype=order.dtype)
+    return found
+
+
 def _ids(ids: np.ndarray, n: int) -> np.ndarray:
     ids = np.asarray(ids)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
@@ -143,13 +154,6 @@ def _keys(rows: np.ndarray, columns: np.ndarray, n: int, symmetrize: bool) -> np
         np.multiply(columns, n, out=reverse, dtype=np.int64)
         np.add(reverse, rows, out=reverse, casting="unsafe")
     return keys
-
-
-def _unweighted(keys: np.ndarray, n: int) -> Csr:
-    keys.sort()
-    fresh = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
-    return _split_keys(keys[fresh], None, n)
 
 
 def _weighted(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, n: int, symmetrize: bool) -> Csr:

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    Field,
-    StrictBool,
-    StrictInt,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from mgg.config import Loops, refuse_repeats
 from mgg.errors import InputError

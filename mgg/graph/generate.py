@@ -120,10 +120,4 @@ def _with_noise(data: GraphData, name: str, seed: int, features: int, classes: i
     if not np.bincount(labels[parts["train"]], minlength=classes).all():
         first = parts["train"][:classes]
         labels[first] = np.arange(len(first))
-    return replace(
-        data,
-        features=columns,
-        labels=labels,
-        splits=split_vector(n, name, **parts),
-        classes=classes,
-    )
+    return replace(data, features=columns, labels=labels, splits=split_vector(n, name, **parts), classes=classes)

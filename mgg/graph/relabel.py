@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from mgg.graph.permutation import inverse
+from mgg.graph.csr import inverse
 from mgg.graph.sources import Arcs, FeatureStream, StreamedGraph
 from mgg.graph.store.nodes import feature_rows
 
@@ -27,8 +27,12 @@ def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> Streamed
     def moved(values: np.ndarray | None) -> np.ndarray | None:
         return None if values is None else values[old]
 
+    def read() -> Iterator[Arcs]:
+        for arcs in graph.arcs.read():
+            yield replace(arcs, targets=rank[arcs.targets], sources=rank[arcs.sources])
+
     return StreamedGraph(
-        arcs=replace(graph.arcs, read=lambda: _renamed(graph.arcs.read, rank)),
+        arcs=replace(graph.arcs, read=read),
         features=None if graph.features is None else _gathered(graph.features, old, scratch / "features.bin"),
         labels=moved(graph.labels),
         splits=moved(graph.splits),
@@ -36,11 +40,6 @@ def relabeled(graph: StreamedGraph, rank: np.ndarray, scratch: Path) -> Streamed
         tasks=moved(graph.tasks),
         ids=old.astype(np.int64) if graph.ids is None else graph.ids[old],
     )
-
-
-def _renamed(read: Callable[[], Iterator[Arcs]], rank: np.ndarray) -> Iterator[Arcs]:
-    for arcs in read():
-        yield replace(arcs, targets=rank[arcs.targets], sources=rank[arcs.sources])
 
 
 def _gathered(features: FeatureStream, old: np.ndarray, path: Path) -> FeatureStream:

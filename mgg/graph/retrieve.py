@@ -15,16 +15,8 @@ import yaml
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, cache_folder, check_output, replace_folder
 from mgg.graph.datasets import Dataset, RawFile, find
-from mgg.graph.described import (
-    SOURCE_FILE,
-    Described,
-    check_files,
-    check_sha256,
-    describe,
-    description,
-    expect_sha256,
-)
-from mgg.graph.io.archive import unpack_hashed
+from mgg.graph.described import SOURCE_FILE, Described, check_files, check_sha256, describe, description, expect_sha256
+from mgg.graph.io.archive import unpack
 
 _log = logging.getLogger(__name__)
 MIRROR_VARIABLE = "MGG_DATA_DIR"
@@ -124,9 +116,8 @@ def _fetched(name: str, file: str, raw: RawFile, cache: Path | None) -> _Place:
     """Return a file's place in the cache; downloads it if needed."""
     assert raw.url is not None  # a file that is in no package has a URL
     path = (cache or cache_folder()) / name / file
-    from mgg.graph.io.download import (
-        fetch,
-    )  # its HTTP and display libraries take 20 MB, so it is imported only for a download
+    # Its HTTP and display libraries take 20 MB, so it is imported only for a download.
+    from mgg.graph.io.download import fetch
 
     try:
         fetch(raw.url, path, sha256=raw.sha256, size=raw.bytes)
@@ -164,7 +155,7 @@ def _place(path: Path, file: str, raw: RawFile, folder: Path) -> dict[str, str]:
 
 def _unpack(path: Path, raw: RawFile, folder: Path) -> dict[str, str]:
     try:
-        return unpack_hashed(path, folder, None if raw.unpack is True else raw.unpack, raw.members)
+        return unpack(path, folder, None if raw.unpack is True else raw.unpack, raw.members)
     except InputError as error:
         if raw.sha256 is not None:  # then this verifies the published file
             raise

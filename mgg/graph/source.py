@@ -94,12 +94,11 @@ def opened(
     made = loader is None and (path / MANIFEST_FILE).is_file()
     if made and columns:
         raise InputError(f"{path}: a graph folder has no columns: --column and --columns are for tables")
-    yield _made(path) if made else _raw(path, loader, columns)
-
-
-def _made(path: Path) -> Source:
+    if not made:
+        yield _raw(path, loader, columns)
+        return
     graph = Graph.open(path)
-    return Source(graph.manifest.name, stored(graph), graph.manifest.source, made=graph)
+    yield Source(graph.manifest.name, stored(graph), graph.manifest.source, made=graph)
 
 
 def _raw(path: Path, loader: str | None, columns: Columns) -> Source:

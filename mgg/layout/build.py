@@ -13,10 +13,9 @@ from mgg.errors import InputError
 from mgg.files import replace_folder
 from mgg.graph import external
 from mgg.graph.budget import MIB
-from mgg.graph.csr import Csr
+from mgg.graph.csr import Csr, inverse
 from mgg.graph.external import Memory, scattering, sharding
 from mgg.graph.manifest import Manifest
-from mgg.graph.permutation import inverse
 from mgg.graph.source import stored_arcs
 from mgg.graph.sources import Arcs, StreamedGraph
 from mgg.graph.store import Graph
@@ -81,7 +80,6 @@ def _sorting(memory: Memory, facts: Manifest, partition: PartitionRecord) -> Mem
 def _save_products(
     folder: Path, graph: Graph, order: np.ndarray | None, bounds: np.ndarray, memory: Memory
 ) -> tuple[store.Direction, store.Direction]:
-    """Write the PEs' folders with the products of both directions."""
     for pe in range(len(bounds) - 1):
         (folder / store.pe_folder(pe)).mkdir()
     scratch = folder / SCRATCH

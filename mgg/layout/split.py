@@ -138,7 +138,6 @@ class _Cutter:
             part["indptr"].add(np.zeros(1, np.int64))
 
     def add(self, block: Csr) -> None:
-        """Append the PE's next rows."""
         inside, near = np.empty(block.arcs, np.bool_), np.empty(block.rows, np.int64)
         _divide(block.indptr, block.indices, self._lo, self._hi, self._words, inside, near)
         far = np.diff(block.indptr) - near
@@ -168,7 +167,6 @@ class _Cutter:
 
 
 def _named(prefix: Path, name: str) -> Path:
-    """Return the file of an array of one direction."""
     return prefix.with_name(f"{prefix.name}.{name}.npy")
 
 

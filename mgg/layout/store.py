@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -189,20 +190,20 @@ def load(folder: str | Path, rank: int, manifest: LayoutManifest | None = None) 
     manifest = manifest or read_manifest(folder)
     if rank >= manifest.pes:
         raise InputError(f"{folder}: a layout for {manifest.pes} PEs has no PE {rank}")
-    arrays = _Arrays(folder, manifest, pe_folder(rank))
+    array = partial(_array, folder, manifest, pe_folder(rank))
     rows = manifest.bounds[rank + 1] - manifest.bounds[rank]
     return PeLayout(
         manifest=manifest,
         rank=rank,
-        forward=_product(arrays, "forward", rows, rank),
-        transpose=_product(arrays, "transpose", rows, rank),
-        features=arrays.get("features", (rows, manifest.features)) if manifest.features else None,
-        labels=arrays.get("labels", (rows,)) if manifest.classes else None,
-        tasks=arrays.get("tasks", (rows, manifest.tasks)) if manifest.tasks else None,
-        splits=arrays.get("splits", (rows,)) if manifest.splits else None,
-        graph_nodes=arrays.get("nodes", (rows,)) if manifest.permuted else None,
-        ids=arrays.get("ids", (rows,)) if manifest.ids else None,
-        folder=folder / arrays.pe,
+        forward=_product(array, manifest, "forward", rows, rank),
+        transpose=_product(array, manifest, "transpose", rows, rank),
+        features=array("features", (rows, manifest.features)) if manifest.features else None,
+        labels=array("labels", (rows,)) if manifest.classes else None,
+        tasks=array("tasks", (rows, manifest.tasks)) if manifest.tasks else None,
+        splits=array("splits", (rows,)) if manifest.splits else None,
+        graph_nodes=array("nodes", (rows,)) if manifest.permuted else None,
+        ids=array("ids", (rows,)) if manifest.ids else None,
+        folder=folder / pe_folder(rank),
     )
 
 
@@ -228,53 +229,47 @@ def marked(folder: Path | None, worked_out: Callable[..., np.ndarray], *given: n
     return found
 
 
-class _Arrays:
-    """Verified access to the arrays in one PE's folder."""
-
-    def __init__(self, folder: Path, manifest: LayoutManifest, pe: str):
-        self.folder, self.manifest, self.pe = folder, manifest, pe
-
-    def get(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Map and return the array ``name``; raise InputError if it is damaged or does not have this ``shape``."""
-        key = f"{self.pe}/{name}.npy"
-        path = self.folder / key
-        expected = self.manifest.files.get(key)
-        if expected is None:
-            raise InputError(f"{self.folder / MANIFEST}: field files: {key} is missing: run mgg layout again")
-        try:
-            if _shard(path) != expected:
-                raise InputError(f"{path}: truncated or altered since it was written: run mgg layout again")
-            # NumPy parses the header with Python's parser, which other PEs' threads can disturb (CPython 3.11).
-            with _LOADING:
-                array = np.load(path, mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: not readable ({error}): run mgg layout again") from None
-        if array.shape != shape:
-            raise InputError(f"{path}: has shape {array.shape}, expected {shape}: run mgg layout again")
-        return array
+def _array(folder: Path, manifest: LayoutManifest, pe: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Map and return the array ``name``; raise InputError if it is damaged or does not have this ``shape``."""
+    key = f"{pe}/{name}.npy"
+    path, expected = folder / key, manifest.files.get(key)
+    if expected is None:
+        raise InputError(f"{folder / MANIFEST}: field files: {key} is missing: run mgg layout again")
+    try:
+        if _shard(path) != expected:
+            raise InputError(f"{path}: truncated or altered since it was written: run mgg layout again")
+        # NumPy parses the header with Python's parser, which other PEs' threads can disturb (CPython 3.11).
+        with _LOADING:
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable ({error}): run mgg layout again") from None
+    if array.shape != shape:
+        raise InputError(f"{path}: has shape {array.shape}, expected {shape}: run mgg layout again")
+    return array
 
 
-def _product(arrays: _Arrays, direction: str, rows: int, rank: int) -> Product:
-    manifest = arrays.manifest
+def _product(
+    array: Callable[..., np.ndarray], manifest: LayoutManifest, direction: str, rows: int, rank: int
+) -> Product:
     counts = manifest.direction(direction)
     all_arcs, remote, halo = counts.arcs[rank], counts.remote_arcs[rank], counts.halo_rows[rank]
     csrs = {
         part: Csr(
-            arrays.get(f"{direction}.{part}.indptr", (rows + 1,)),
-            arrays.get(f"{direction}.{part}.indices", (arcs,)),
-            arrays.get(f"{direction}.{part}.weights", (arcs,)) if manifest.weighted else None,
+            array(f"{direction}.{part}.indptr", (rows + 1,)),
+            array(f"{direction}.{part}.indices", (arcs,)),
+            array(f"{direction}.{part}.weights", (arcs,)) if manifest.weighted else None,
             width,
-            arrays.get(f"{direction}.{part}.types", (arcs,)) if manifest.relations else None,
+            array(f"{direction}.{part}.types", (arcs,)) if manifest.relations else None,
         )
         for part, arcs, width in (("local", all_arcs - remote, rows), ("remote", remote, halo))
     }
-    send_ptr = arrays.get(f"{direction}.send_ptr", (manifest.pes + 1,))
+    send_ptr = array(f"{direction}.send_ptr", (manifest.pes + 1,))
     return Product(
         local=csrs["local"],
         remote=csrs["remote"],
-        halo_ptr=arrays.get(f"{direction}.halo_ptr", (manifest.pes + 1,)),
-        halo_rows=arrays.get(f"{direction}.halo_rows", (halo,)),
+        halo_ptr=array(f"{direction}.halo_ptr", (manifest.pes + 1,)),
+        halo_rows=array(f"{direction}.halo_rows", (halo,)),
         send_ptr=send_ptr,
-        send_rows=arrays.get(f"{direction}.send_rows", (int(send_ptr[-1]),)),
-        send_first=arrays.get(f"{direction}.send_first", (manifest.pes,)),
+        send_rows=array(f"{direction}.send_rows", (int(send_ptr[-1]),)),
+        send_first=array(f"{direction}.send_first", (manifest.pes,)),
     )

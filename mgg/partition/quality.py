@@ -44,9 +44,12 @@ def measure(
         dim: embedding columns for the volumes.
         cover: count the transfers (V_cover) if each pair of PEs sends the fewest rows and sums.
     """
-    counts = _count(walk, owners, pes, workgroup)
     groups = np.arange(pes) // workgroup
     members = np.bincount(groups)
+    by_pe, pairs, by_group = (np.zeros(shape, np.int64) for shape in (pes, (pes, pes), len(members)))
+    counts = _Counts(by_pe, by_pe, 0, pairs, by_group)
+    count = _count_in_order if (owners[1:] >= owners[:-1]).all() else _count_in_words
+    count(walk, owners, workgroup, counts)
     nodes = np.bincount(owners, minlength=pes)
     arcs, cut = counts.arcs, int(counts.cut.sum())
     group_arcs = np.bincount(groups, weights=arcs).astype(np.int64)
@@ -117,21 +120,6 @@ class _Counts:
     pairs: np.ndarray
     group_halos: np.ndarray
     span: int = 0
-
-
-def _count(walk: Callable[[], Iterable[tuple[int, Csr]]], owners: np.ndarray, pes: int, workgroup: int) -> _Counts:
-    """Count the arcs and halo rows of every PE, pair of PEs and workgroup."""
-    groups = -(-pes // workgroup)
-    counts = _Counts(
-        np.zeros(pes, np.int64),
-        np.zeros(pes, np.int64),
-        0,
-        np.zeros((pes, pes), np.int64),
-        np.zeros(groups, np.int64),
-    )
-    count = _count_in_order if (owners[1:] >= owners[:-1]).all() else _count_in_words
-    count(walk, owners, workgroup, counts)
-    return counts
 
 
 def _count_in_order(

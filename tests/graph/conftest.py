@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.server
 import os
+import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,14 @@ from mgg.graph.store import shards, write_graph
 MIRROR = os.environ.get("MGG_DATA_DIR")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unflushed() -> Iterator[None]:
+    """Flush nothing to the disk, which takes most of the time that small graphs take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture
 def mirror() -> Path:
     """The folder $MGG_DATA_DIR."""
@@ -27,8 +37,7 @@ def mirror() -> Path:
     return Path(MIRROR)
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut graphs into many parts: 7 vertices, 20 arcs, 3 feature rows (of 5 columns) each."""
     monkeypatch.setattr(shards, "VERTICES_PER_PART", 7)
     monkeypatch.setattr(shards, "ARCS_PER_PART", 20)
@@ -36,10 +45,25 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def written(tmp_path: Path, small_parts: None) -> Path:
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut graphs into many parts."""
+    cut_small(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def many_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``written`` copies."""
+    folder = tmp_path_factory.mktemp("written") / "graph"
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch)
+        write_graph(folder, **arrays())
+    return folder
+
+
+@pytest.fixture
+def written(tmp_path: Path, many_parts: Path, small_parts: None) -> Path:
     """A graph folder of many parts."""
-    write_graph(tmp_path / "graph", **arrays())
-    return tmp_path / "graph"
+    return shutil.copytree(many_parts, tmp_path / "graph")
 
 
 @pytest.fixture
@@ -73,3 +97,16 @@ def site(monkeypatch):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "cache" / "file.bin"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes text or bytes to a file of the test's folder; its path."""
+
+    def write(content, name="edges.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write

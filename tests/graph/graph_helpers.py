@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,3 +103,37 @@ class TinyPlanetoid:
         (folder / "ind.tiny.graph").write_bytes(python2(python2_graph(self.graph)))
         (folder / "ind.tiny.test.index").write_text(self.test)
         return folder
+
+
+def boxed(*values, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """An array of objects."""
+    box = np.empty(shape, object)
+    for index, value in zip(np.ndindex(shape), values, strict=True):
+        box[index] = value
+    return box
+
+
+class Runs:
+    """What calls a function when it is unpickled."""
+
+    def __init__(self, function, *arguments) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+#: Runs the command line and prints the largest amount of memory that the process ever held, in KiB.
+PEAK = """
+import sys
+from pathlib import Path
+from mgg.cli.group import cli
+cli.main(sys.argv[1:], standalone_mode=False)
+print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+"""
+
+
+def peak(folder, *command: str) -> int:
+    """The largest memory of a process that runs the command line, in MiB."""
+    run = subprocess.run([sys.executable, "-c", PEAK, *command], cwd=folder, check=True, capture_output=True, text=True)
+    return int(run.stdout.split()[-1]) // 2**10

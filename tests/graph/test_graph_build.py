@@ -5,12 +5,11 @@ import runpy
 
 import numpy as np
 import pytest
-import yaml
 from graph_helpers import files_of
 from support.workflow import ROOT
 
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
-from mgg.graph import datasets, sources
+from mgg.graph import sources
 from mgg.graph.build import build, scatter
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import catalog
@@ -46,13 +45,6 @@ def test_unknown_sources(tmp_path, monkeypatch, source, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_loader_and_order(raw, tmp_path):
-    with pytest.raises(InputError, match="unknown loader 'digit'; did you mean digits"):
-        build(raw, tmp_path / "out", loader="digit")
-    with pytest.raises(InputError, match="unknown order 'random'"):
-        build(raw, tmp_path / "out", order="random")
-
-
 def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
     (tmp_path / "raw").mkdir()
     said = r"raw: a folder that neither .*, so --loader must say .*, digits, edges, .* \(docs/data\.md\); table reads"
@@ -81,10 +73,6 @@ def test_a_name_that_a_graph_cannot_have(tmp_path, name, message):
     with pytest.raises(InputError, match=f"name {name!r}: {message}"):
         build(tmp_path / "a.csv", tmp_path / "graph", name=name)
     assert not (tmp_path / "graph").exists()
-
-
-def test_a_single_file_with_a_loader(raw, tmp_path):
-    assert build(raw / "digits.csv.gz", tmp_path / "out", loader="digits").nodes == 1797
 
 
 def test_a_raw_file_altered_since_it_was_retrieved(raw, tmp_path):
@@ -164,38 +152,6 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_foreign_output_is_refused_before_any_work(tmp_path, monkeypatch):
-    (tmp_path / "mine").write_text("x")
-    monkeypatch.setattr("mgg.graph.generate.generators", lambda: {"planted": Generator("planted", None, 0)})
-    with pytest.raises(InputError, match="not an output of this command"):
-        generate("planted", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d.update(loader="planetoids"), "digits: unknown loader 'planetoids'; did you mean planetoid"),
-        (lambda d: d.update(colour="red"), r"datasets\.digits\.colour: unknown field"),
-        (lambda d: d.pop("licence"), r"datasets\.digits\.licence"),
-        (lambda d: d["files"]["digits.csv.gz"].update(sha256="12"), "sha256"),
-        (lambda d: d["files"]["digits.csv.gz"].update(url="http://x"), "give url or package"),
-    ],
-)
-def test_a_wrong_catalog_names_the_field(tmp_path, monkeypatch, change, message):
-    values = yaml.safe_load(datasets._path().read_text())
-    change(values["datasets"]["digits"])
-    path = tmp_path / "datasets.yaml"
-    path.write_text(yaml.safe_dump(values))
-    monkeypatch.setattr(datasets, "_path", lambda: path)
-    catalog.cache_clear()
-    try:
-        with pytest.raises(InputError, match=message) as caught:
-            catalog()
-        assert str(path) in str(caught.value)
-    finally:
-        catalog.cache_clear()
-
-
 def program_of(heading):
     """The first program of docs/data.md below a heading, as it stands there."""
     _, _, below = (ROOT / "docs/data.md").read_text(encoding="utf-8").partition(f"\n{heading}\n")
@@ -255,3 +211,17 @@ def test_yes_or_no_labels_are_labels(tmp_path):
     assert build(asked, tmp_path / "out", labels=True).tasks == 2
     with pytest.raises(InputError, match=r"^mine: nodes have no labels"):
         build(Source("mine", sources.StreamedGraph(arcs), {}), tmp_path / "none", labels=True)
+
+
+def test_unknown_loader_and_order(raw, tmp_path):
+    with pytest.raises(InputError, match="unknown loader 'digit'; did you mean digits"):
+        build(raw, tmp_path / "out", loader="digit")
+    with pytest.raises(InputError, match="unknown order 'random'"):
+        build(raw, tmp_path / "out", order="random")
+
+
+def test_a_foreign_output_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "mine").write_text("x")
+    monkeypatch.setattr("mgg.graph.generate.generators", lambda: {"planted": Generator("planted", None, 0)})
+    with pytest.raises(InputError, match="not an output of this command"):
+        generate("planted", tmp_path)

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from support.graphs import symmetrized
 
 from mgg.errors import InputError
-from mgg.graph import csr as module
 from mgg.graph.csr import from_arcs, index_dtype, is_symmetric, row_ids
 
 arc_lists = st.integers(1, 12).flatmap(
@@ -72,11 +71,6 @@ def test_ids_become_wide_from_2_to_the_31_nodes():
     assert index_dtype(2**31) == np.int64
 
 
-def test_wide_ids_are_stored(monkeypatch):
-    monkeypatch.setattr(module, "NARROW_NODES", 5)
-    assert from_arcs(np.array([4]), np.array([0]), n=5).indices.dtype == np.int64
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
@@ -89,10 +83,3 @@ def test_wide_ids_are_stored(monkeypatch):
 def test_bad_arcs_are_named(rows, columns, message):
     with pytest.raises(InputError, match=message):
         from_arcs(np.array(rows), np.array(columns), n=3)
-
-
-def test_scipy_matrix_has_the_asked_type():
-    csr = from_arcs(np.array([0, 1]), np.array([1, 2]), n=3, weights=np.array([0.5, 2.0]))
-    matrix = csr.to_scipy(np.float64)
-    assert matrix.dtype == np.float64
-    assert matrix.toarray().tolist() == [[0, 0.5, 0], [0, 0, 2], [0, 0, 0]]

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from mgg.errors import InputError
 from mgg.graph.sources import ArcStream, StreamedGraph, find_loader
 
 
@@ -67,3 +69,10 @@ def exhaust(loader: str, path: Path) -> None:
     arcs_of(graph.arcs)
     if graph.features is not None:
         features_of(graph)
+
+
+def refused(loader: str, path: Path, message: str) -> None:
+    """Reading raises InputError with this message, which is one line and names the file."""
+    with pytest.raises(InputError, match=message) as caught:
+        exhaust(loader, path)
+    assert "\n" not in str(caught.value) and (path.is_dir() or str(path) in str(caught.value))

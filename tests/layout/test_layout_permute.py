@@ -2,27 +2,11 @@
 
 import numpy as np
 import pytest
-from support.graphs import awkward_graphs, build_layout, matrix, random_csr
-from test_layout_split import put_together
+from support.graphs import build_layout, random_csr
 
 from mgg import layout, partition
-from mgg.errors import InputError
-from mgg.graph.permutation import inverse
+from mgg.graph.csr import inverse
 from mgg.layout import nodes
-
-GRAPHS = awkward_graphs()
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("pes", [2, 5])
-def test_both_products_are_those_of_the_permuted_graph(name, pes, tmp_path):
-    csr = GRAPHS[name]
-    folder = build_layout(tmp_path, csr, pes, scheme="metis")
-    parts = [layout.load(folder, pe) for pe in range(pes)]
-    at = np.concatenate([part.source_ids for part in parts])
-    moved = matrix(csr)[at][:, at]
-    for direction, whole in (("forward", moved), ("transpose", moved.T.tocsr())):
-        assert (put_together([part.product(direction) for part in parts], parts[0].bounds) != whole).nnz == 0
 
 
 @pytest.mark.parametrize("scheme", partition.schemes())
@@ -57,12 +41,3 @@ def test_halos_are_those_of_the_quality(tmp_path):
     assert manifest.forward.arcs == quality.arcs_per_pe
     pairs = [np.diff(layout.load(folder, pe).forward.halo_ptr).tolist() for pe in range(4)]
     assert pairs == quality.halo_rows_per_pair
-
-
-def test_an_altered_order_is_refused_and_nothing_is_written(tmp_path):
-    build_layout(tmp_path, random_csr(120, 900), 3, scheme="metis")
-    order = tmp_path / "partition-3" / "order.npy"
-    order.write_bytes(order.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"order\.npy: truncated or altered"):
-        layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / "out")
-    assert not (tmp_path / "out").exists()

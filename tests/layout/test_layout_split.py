@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 from support.graphs import awkward_graphs, build_layout, matrix, random_csr, typed_csr
 from support.graphs import products as in_memory
 
@@ -62,35 +61,10 @@ def read_product(prefix, bounds, pe, csr):
     return Product(local, remote, array("halo_ptr"), halo_rows, *(array(f"send_{name}") for name in SENDS))
 
 
-def put_together(products, bounds):
-    """The whole matrix, from the parts of every PE."""
-    blocks = []
-    for pe, product in enumerate(products):
-        local, remote = product.local.to_scipy(np.float64).tocoo(), product.remote.to_scipy(np.float64).tocoo()
-        owners = np.repeat(np.arange(len(products)), np.diff(product.halo_ptr))
-        halo = bounds[owners] + product.halo_rows
-        rows = np.concatenate((local.row, remote.row)) + bounds[pe]
-        columns = np.concatenate((local.col + bounds[pe], halo[remote.col] if len(halo) else remote.col))
-        data = np.concatenate((local.data, remote.data))
-        blocks.append(sparse.coo_matrix((data, (rows, columns)), shape=(bounds[-1], bounds[-1])))
-    return sum(blocks[1:], start=blocks[0]).tocsr()
-
-
 def random_bounds(nodes, pes, seed):
     bounds = np.sort(np.random.default_rng(seed).integers(0, nodes + 1, pes + 1)).astype(np.int64)
     bounds[0], bounds[-1] = 0, nodes
     return bounds
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("pes", [1, 2, 5])
-def test_the_parts_of_both_products_make_up_the_graph(name, pes, tmp_path):
-    csr = GRAPHS[name]
-    bounds = np.arange(pes + 1) * csr.rows // pes
-    for products, whole in zip(
-        both_products(tmp_path, csr, bounds, 7), (matrix(csr), matrix(csr).T.tocsr()), strict=True
-    ):
-        assert (put_together(products, bounds) != whole).nnz == 0
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -103,7 +77,7 @@ def test_transposed_arcs_know_where_they_were(name):
     assert np.array_equal(csr.indices[turned.forward], np.repeat(np.arange(csr.columns), np.diff(turned.csr.indptr)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 6), st.integers(0, 10**6))
 def test_halos_and_sends_agree(nodes, arcs, pes, seed):
     csr = random_csr(nodes, arcs, seed=seed, weighted=True)

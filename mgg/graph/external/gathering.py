@@ -66,7 +66,7 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
         repeats=facts.repeats,
         loops=facts.loops,
         source=facts.source,
-        shards=_in_order(parts),
+        shards={name: parts[name] for kind in manifests.KINDS for name in sorted(parts) if name.startswith(f"{kind}/")},
         **(
             facts.counted
             or Counted(facts.listed_arcs, facts.dropped_loops, facts.listed_arcs - facts.dropped_loops - listed)
@@ -80,7 +80,6 @@ def gather(scattered: Scattered, folders: Sequence[Path], out: Path, *, verify: 
 
 
 def _tell(manifest: Manifest, *, mirrored: bool) -> None:
-    """Log which arcs of the source are merged in the graph or left out."""
     if manifest.dropped_loops:
         _log.warning(
             "%s: %d of %d arcs join a node to itself and are left out (--loops keep keeps them)",
@@ -116,7 +115,6 @@ def _check_counts(facts: Buckets, manifest: Manifest) -> None:
 
 
 def _linked(made: list[tuple[Path, Shards]], out: Path, verify: bool) -> Iterator[tuple[str, Shard]]:
-    """Link the parts of all ranges, with consecutive numbers across ranges."""
     kinds: list[Kind] = ["adjacency", "weights", "arc_types"]
     counted = any(one.counted for _, one in made)
     for kind in kinds:
@@ -170,10 +168,6 @@ def _equal_halves(made: list[Shards]) -> bool:
     """Return whether the matrix equals its transpose, from the sums of all ranges (see kernels.fingerprint)."""
     sums = [sum(one.fingerprint[k] for one in made) % 2**64 for k in range(4)]
     return sums[:2] == sums[2:]
-
-
-def _in_order(parts: dict[str, Shard]) -> dict[str, Shard]:
-    return {name: parts[name] for kind in manifests.KINDS for name in sorted(parts) if name.startswith(f"{kind}/")}
 
 
 def _link(source: Path, target: Path, part: Shard | None) -> None:

@@ -215,8 +215,11 @@ def squeeze(keys, first, bits):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def radix_sort(keys, spare, bits):  # type: ignore[no-untyped-def]
-    """Sort uint64 ``keys`` by their lowest ``bits`` bits; return the array that has the result: one of the two."""
+def radix_sort(keys, spare, order, other, bits):  # type: ignore[no-untyped-def]
+    """Sort uint64 ``keys`` stably by their lowest ``bits`` bits, and move ``order`` (int32 or empty) along.
+
+    Returns the arrays that have the results: the keys in one of ``keys`` and ``spare``, the order in one of the others.
+    """
     for low in range(0, bits, DIGIT):
         width = min(DIGIT, bits - low)
         shift, mask = np.uint64(low), np.uint64((1 << width) - 1)
@@ -224,22 +227,8 @@ def radix_sort(keys, spare, bits):  # type: ignore[no-untyped-def]
         for i in range(keys.size):
             digit = np.int64((keys[i] >> shift) & mask)
             spare[cursor[digit]] = keys[i]
-            cursor[digit] += 1
-        keys, spare = spare, keys
-    return keys
-
-
-@numba.njit(cache=True, nogil=True)
-def radix_argsort(keys, spare, order, other, bits):  # type: ignore[no-untyped-def]
-    """Sort stably like radix_sort and move ``order`` (int32) along; return the arrays with keys and order."""
-    for low in range(0, bits, DIGIT):
-        width = min(DIGIT, bits - low)
-        shift, mask = np.uint64(low), np.uint64((1 << width) - 1)
-        cursor = _cursor(keys, shift, mask, 1 << width)
-        for i in range(keys.size):
-            digit = np.int64((keys[i] >> shift) & mask)
-            spare[cursor[digit]] = keys[i]
-            other[cursor[digit]] = order[i]
+            if order.size:
+                other[cursor[digit]] = order[i]
             cursor[digit] += 1
         keys, spare = spare, keys
         order, other = other, order

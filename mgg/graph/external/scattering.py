@@ -245,7 +245,6 @@ class _Reader:
         self.read += size
 
     def nodes(self) -> tuple[int, int]:
-        """Return the number of ids, and of nodes among them."""
         if self.arcs.nodes is not None:
             if self.arcs.nodes < 1:
                 raise InputError(f"{self.name}: a graph without nodes")

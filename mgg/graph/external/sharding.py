@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -100,16 +101,14 @@ def shard(scattered: Scattered, folder: Path, memory: Memory, *, number: int = 1
     low, high = _range(scattered, ids, number, of)
     first, last = ids.rank(low), ids.rank(high)
     counting = scattered.facts.repeats == "sum" and not scattered.facts.weighted
-    written = _write(scattered, folder, ids, low, high, memory)
+    written, repeats = _write(scattered, folder, ids, low, high, memory)
     # Arcs without weights need counts only if some repeat; that is rare, and known only after the first pass.
-    counted = counting and written.repeats > 0
+    counted = counting and repeats > 0
     if counted:
-        written = _write(scattered, folder, ids, low, high, memory, count=True)
+        written, _ = _write(scattered, folder, ids, low, high, memory, count=True)
     made = Shards(
-        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, arcs=written.arcs,
-        loops=written.loops, counted=counted, fingerprint=[int(value) for value in written.sums],
-        degrees=written.degrees, parts=written.parts,
-    )  # fmt: skip
+        scattered=scattered.hash, number=number, of=of, first=first, rows=last - first, counted=counted, **written
+    )
     hashed.save(folder / FILE, made.model_dump(exclude_none=True))
     return made
 
@@ -131,22 +130,13 @@ def sorted_blocks(scattered: Scattered, memory: Memory) -> Iterator[tuple[int, C
             first += len(rows.degrees)
 
 
-@dataclass
-class _Written:
-    """The written rows of a range, see :class:`Shards`, and the number of arcs merged with others."""
-
-    sums: np.ndarray
-    degrees: str
-    arcs: int
-    loops: int
-    repeats: int
-    parts: dict[str, Shard]
-
-
 def _write(
     scattered: Scattered, folder: Path, ids: _Ids, low: int, high: int, memory: Memory, count: bool = False
-) -> _Written:
-    """Write the parts of ids low..high-1; with ``count``, each arc's weight is the number of arcs merged into it."""
+) -> tuple[dict[str, Any], int]:
+    """Write the parts of ids low..high-1; with ``count``, each arc's weight is the number of arcs merged into it.
+
+    Returns the fields of :class:`Shards` that describe them, and the number of arcs merged with others.
+    """
     first, ones = ids.rank(low), scattered.facts.repeats == "sum"
     sums, digest, arcs, loops, repeats = np.zeros(4, np.uint64), hashlib.sha256(), 0, 0, 0
     with ThreadPoolExecutor(memory.workers) as pool, (folder / DEGREES_FILE).open("wb") as degrees:
@@ -163,7 +153,8 @@ def _write(
             repeats += rows.repeats
             writer.add(rows)
         parts = writer.finish()
-    return _Written(sums, digest.hexdigest(), arcs, loops, repeats, parts)
+    counts = {"arcs": arcs, "loops": loops, "fingerprint": sums.tolist()}
+    return counts | {"degrees": digest.hexdigest(), "parts": parts}, repeats
 
 
 class _Ids:
@@ -192,7 +183,6 @@ class _Ids:
         return 64 * word + int(out[0])
 
     def renumber(self, keys: np.ndarray) -> None:
-        """Replace the ids in ``keys`` by node numbers."""
         if self.words is not None:
             kernels.renumber(keys, self.words, self.before)
 
@@ -307,11 +297,11 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
     bits = max(1, (ids.nodes - 1).bit_length())
     kernels.squeeze(keys, first, bits)
     span = bits + max(0, last - first - 1).bit_length()
-    order = np.empty(0, np.int32)
-    if payloads:
-        keys, order = _argsort(keys, payloads, span)
-    else:
-        keys = kernels.radix_sort(keys, np.empty_like(keys), span)
+    order = np.arange(len(keys) if payloads else 0, dtype=np.int32)
+    if "types" in payloads:  # equal keys by type, then in the order of the source
+        order = np.argsort(payloads["types"], kind="stable").astype(np.int32)
+        keys = keys[order]
+    keys, order = kernels.radix_sort(keys, np.empty_like(keys), order, np.empty_like(order), span)
     types = payloads["types"][order] if "types" in payloads else np.empty(0, np.int32)
     degrees = np.zeros(last - first, np.int64)
     columns = np.empty(len(keys), index_dtype(ids.nodes))
@@ -337,15 +327,6 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
                 )
             rows.arcs["weights"] = merged
     return rows
-
-
-def _argsort(keys: np.ndarray, payloads: dict[str, np.ndarray], span: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted keys and the order that sorts them: equal keys by type, then in the order of the source."""
-    order = np.arange(len(keys), dtype=np.int32)
-    if "types" in payloads:
-        order = np.argsort(payloads["types"], kind="stable").astype(np.int32)
-        keys = keys[order]
-    return kernels.radix_argsort(keys, np.empty_like(keys), order, np.empty_like(order), span)
 
 
 def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray, ones: bool) -> None:

@@ -53,7 +53,6 @@ def numbered(arcs: ArcStream, name: str, limit: int) -> tuple[ArcStream, np.ndar
 
 
 def _merged(known: np.ndarray, waiting: list[np.ndarray], name: str, limit: int) -> np.ndarray:
-    """Return all ids, each once."""
     known = np.unique(np.concatenate([known, *waiting]))
     if 2 * known.nbytes > limit:  # sorting needs a copy
         raise MachineError(

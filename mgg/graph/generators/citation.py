@@ -17,9 +17,8 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.budget import MIB, fit
-from mgg.graph.csr import index_dtype
+from mgg.graph.csr import index_dtype, inverse
 from mgg.graph.generators import Generator, generator
-from mgg.graph.permutation import inverse
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph
 
 SEED = 2026
@@ -136,7 +135,6 @@ class _Groups:
 
 
 def _cited(groups: _Groups, arcs: int, seed: int, order: np.ndarray | None, number: int, lo: int, hi: int) -> Arcs:
-    """Return the citations of nodes lo..hi-1, block ``number``."""
     rng = _rng(seed, _ARCS, number)
     count = hi * arcs // groups.nodes - lo * arcs // groups.nodes
     ends = np.cumsum(rng.lognormal(0, SPREAD, hi - lo))
@@ -156,7 +154,6 @@ def _cited(groups: _Groups, arcs: int, seed: int, order: np.ndarray | None, numb
 
 
 def _features(classes: np.ndarray, centers: np.ndarray, seed: int, number: int, lo: int, hi: int) -> np.ndarray:
-    """Return the features of nodes lo..hi-1, block ``number``: float32 [hi - lo, features]."""
     values = _rng(seed, _FEATURES, number).standard_normal((hi - lo, centers.shape[1]), np.float32)
     values += centers[classes[lo:hi]]
     bits = values.view(np.uint32)

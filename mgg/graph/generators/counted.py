@@ -106,7 +106,6 @@ def _edges(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
 def _triples(
     rng: np.random.Generator, relation: int, count: int, n: int, lacking: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw subjects and objects of a relation."""
     shifts = rng.integers(0, n, 2)
 
     def draw(size: int) -> np.ndarray:
@@ -121,7 +120,6 @@ def _triples(
 
 
 def _distinct(count: int, draw: Callable[[int], np.ndarray], lacking: str) -> np.ndarray:
-    """Return the first ``count`` different keys drawn."""
     keys = np.empty(0, np.int64)
     for _ in range(BATCHES):
         found, first = np.unique(np.concatenate([keys, draw(2 * (count - len(keys)) + 16)]), return_index=True)
@@ -148,7 +146,6 @@ def _shares(edges: int, relations: int) -> np.ndarray:
 
 
 def _typed(rows: np.ndarray, columns: np.ndarray, kinds: np.ndarray, n: int, relations: int) -> Csr:
-    """Return distinct arcs with their types as a matrix."""
     keys = np.sort((rows * n + columns) * relations + kinds)
     ends, types = np.divmod(keys, relations)
     targets, sources = np.divmod(ends, n)

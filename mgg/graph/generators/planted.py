@@ -6,9 +6,9 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
-from mgg.graph.csr import from_arcs
+from mgg.graph.csr import from_arcs, inverse
 from mgg.graph.generators import Generator, generator
-from mgg.graph.sources import GraphData, shuffled
+from mgg.graph.sources import GraphData
 
 NODES = 2000
 COMMUNITIES = 10
@@ -48,7 +48,8 @@ def make(scale: float, seed: int, shuffle: bool) -> GraphData:
     splits = _split(rng.permutation(n), community)
     order = rng.permutation(n) if shuffle else np.arange(n)
     csr = from_arcs(order[here], order[there], n=n, symmetrize=True, drop_loops=True)
-    return shuffled(GraphData(csr, True, features, community.astype(np.int32), splits, COMMUNITIES), order)
+    at, labels = inverse(order), community.astype(np.int32)
+    return GraphData(csr, True, features[at], labels[at], splits[at], COMMUNITIES)
 
 
 def _split(order: np.ndarray, community: np.ndarray) -> np.ndarray:

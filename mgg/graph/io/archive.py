@@ -40,19 +40,10 @@ _BROKEN = (
 )
 
 
-def unpack(archive: Path, folder: Path) -> list[str]:
-    """Unpack a zip or tar archive (plain, gzip, bzip2, xz) into ``folder``; see :func:`unpack_hashed`.
-
-    Returns:
-        The names of the files relative to ``folder``, sorted.
-    """
-    return list(unpack_hashed(archive, folder))
-
-
-def unpack_hashed(
+def unpack(
     archive: Path, folder: Path, limit: int | None = None, members: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Unpack ``archive`` into ``folder``, which may have other files, and hash each file while it is written.
+    """Unpack a zip or tar archive (plain, gzip, bzip2, xz) into ``folder``, which may have other files; hash each file.
 
     Only regular files are unpacked, with the folders in their names; modes, owners and times are dropped. Additions of
     macOS (``__MACOSX``, ``.DS_Store``) are skipped.
@@ -203,7 +194,6 @@ class _BoundedReads:
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int) -> bytes:
-        """Read at most ``size`` bytes."""
         if not 0 <= size <= MAX_HEADER:
             raise tarfile.ReadError(f"a header of {size} bytes")
         return self._file.read(size)

@@ -133,17 +133,12 @@ class Placed:
             if role in MASKS:
                 facts.setdefault("split", []).extend(names)
             elif role == "feature":
-                facts["features"] = _range(names)
+                facts["features"] = names[0] if len(names) == 1 else f"{names[0]}..{names[-1]} ({len(names)})"
             elif role == "ignore":
                 facts["ignored"] = names
             else:
                 facts[role] = names[0]
         return facts
-
-
-def _range(names: list[str]) -> str:
-    """Abbreviate names: ``x0..x9 (10)``."""
-    return names[0] if len(names) == 1 else f"{names[0]}..{names[-1]} ({len(names)})"
 
 
 def sentence(columns: Mapping[str, Mapping[str, Any]]) -> str:
@@ -261,7 +256,6 @@ def _chosen(kind: Kind, names: Sequence[str], said: Columns) -> dict[str, str]:
 
 
 def _role(kind: Kind, name: str, *, first: bool, ids: bool) -> str | None:
-    """Return the role of a known name, or None."""
     if plain(name) in _INDEX and (name or first):
         return "ignore" if kind == "edges" or ids else "id"
     return next((role for role, known in _KNOWN[kind].items() if plain(name) in known), None)
@@ -285,7 +279,6 @@ def _columns_are(file: Path, kind: Kind, names: Sequence[str]) -> str:
 
 
 def _refusal(file: Path, kind: Kind, names: Sequence[str], name: str, problem: str, role: str) -> InputError:
-    """Return the error for a column that might have a role, with the options that decide."""
     roles = [role] * (role != "ignore") + ["feature"] * (kind == "nodes") + ["ignore"]
     options = [f"--column {each}={name}" for each in roles]
     what = f"{name!r} {problem}" if problem else f"what is {name!r}?"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import IO, Any
 
 import requests
 import urllib3
+from requests.utils import prepend_scheme_if_needed, select_proxy
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from urllib3.util import parse_url
 from urllib3.util.retry import Retry
 
 from mgg.errors import InputError, MachineError, MggError
 from mgg.files import lock, sync, write_text
-from mgg.graph.io.progress import progress
-from mgg.graph.io.proxy import CheckedProxies
 
 HTTP_VARIABLE = "MGG_ALLOW_HTTP"
 CHUNK = 2**20
@@ -33,6 +36,9 @@ PATIENCE = Retry(total=5, backoff_factor=1, backoff_jitter=1, backoff_max=60)
 LONGEST_WAIT = 600
 #: Temporary HTTP statuses: time-outs, too many requests, errors of the server.
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Seconds between lines of progress if standard error is no terminal, or a terminal that cannot overwrite a line.
+REPORT_EVERY = 10.0
+_SOCKS = ("socks4", "socks4a", "socks5", "socks5h")
 #: A Content-Range header; no number of bytes has more than 18 digits.
 _RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
 #: The scheme of an address, a user and password, host and path, query and fragment.
@@ -146,9 +152,8 @@ class _Transfer:
         self._pick_up()
 
     def run(self) -> None:
-        """Retry until the file is complete, then rename it."""
         best, patience = self.have, PATIENCE
-        with self.session, progress(self.path.name) as self.show:
+        with self.session, _progress(self.path.name) as self.show:
             while not self._complete():
                 try:
                     self._attempt()
@@ -210,7 +215,8 @@ class _Transfer:
         self.whole = status == 200
         if self.whole:
             self._restart(version)
-        self._refuse_size(version.total)
+        if self.sha256 is None and self.size is not None and version.total not in (None, self.size):
+            raise self._wrong(f"has {version.total} bytes, not {self.size}")
         return True
 
     def _described(self, response: requests.Response) -> tuple[int, _Version]:
@@ -310,10 +316,6 @@ class _Transfer:
         expected = _MAGIC.get(self.path.suffix, b"")
         return None if self.part.read(len(expected)) == expected else f"is no {self.path.suffix} file"
 
-    def _refuse_size(self, total: int | None) -> None:
-        if self.size is not None and total is not None and total != self.size and self.sha256 is None:
-            raise self._wrong(f"has {total} bytes, not {self.size}")
-
     def _wrong(self, problem: str) -> InputError:
         """Delete an unexpected file and return its error."""
         self.part.flush()
@@ -387,7 +389,7 @@ def _session(url: str) -> requests.Session:
     session = requests.Session()
     session.max_redirects = 10
     for scheme in tuple(session.adapters):
-        session.mount(scheme, CheckedProxies())
+        session.mount(scheme, _CheckedProxies())
     if os.environ.get(HTTP_VARIABLE) != "1":
         del session.adapters["http://"]
         if not url.lower().startswith("https://"):
@@ -407,3 +409,62 @@ def _innermost(error: BaseException) -> str:
         causes = (getattr(error, "reason", None), *error.args, error.__cause__)
         inner = next((cause for cause in causes if isinstance(cause, BaseException)), None)
     return getattr(error, "strerror", None) or type(error).__name__
+
+
+class _CheckedProxies(requests.adapters.HTTPAdapter):
+    """The adapter of a session, which checks proxies, those of redirects too, before anything is sent.
+
+    Requests itself reports some wrong settings as network errors.
+    """
+
+    def send(self, request: requests.PreparedRequest, *rest: Any, **options: Any) -> requests.Response:
+        """Send a request; raises InputError or MachineError if its proxy's settings cannot work."""
+        proxy = select_proxy(str(request.url), options.get("proxies"))
+        if proxy:
+            _check_proxy(proxy)
+        return super().send(request, *rest, **options)
+
+
+def _check_proxy(proxy: str) -> None:
+    """Check a proxy's address; messages leave it out, as it may contain a password."""
+    name = next(
+        (name for name, value in os.environ.items() if name.lower().endswith("_proxy") and value == proxy), "the proxy"
+    )
+    try:
+        found = parse_url(prepend_scheme_if_needed(proxy, "http"))
+    except (urllib3.exceptions.HTTPError, ValueError, TypeError):
+        found = None
+    if found is None or not found.host:
+        raise InputError(
+            f"{name}: is not the address of a proxy: write http://host:port or http://user:password@host:port, special"
+            " characters of the password as %XX"
+        )
+    if found.scheme in _SOCKS:
+        if importlib.util.find_spec("socks") is None:
+            raise MachineError(f"{name}: {found.scheme} needs the package PySocks: pip install 'requests[socks]'")
+    elif found.scheme not in ("http", "https"):
+        raise InputError(f"{name}: scheme {found.scheme} is none of proxies: {', '.join(('http', 'https', *_SOCKS))}")
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function that shows the bytes of ``name`` received so far and their total (None: unknown).
+
+    On a terminal it shows a bar, elsewhere lines; a download that takes less than REPORT_EVERY prints none.
+    """
+    console, last = Console(stderr=True), time.monotonic()
+    if not console.is_terminal or console.is_dumb_terminal:
+
+        def line(have: int, total: int | None) -> None:
+            nonlocal last
+            if time.monotonic() - last >= REPORT_EVERY:
+                last = time.monotonic()
+                share = f" of {total / 1e6:.1f} MB ({have / total:.0%})" if total else " MB"
+                print(f"{name}: {have / 1e6:.1f}{share}", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda have, total: bar.update(task, completed=have, total=total)

@@ -83,18 +83,19 @@ class Headless:
     known: Callable[[Sequence[str]], bool] = lambda names: False
 
 
-def open_table(file: Path, headless: Headless | None = None) -> Table:
+def open_table(file: Path, headless: Headless) -> Table:
     """Open a file as Parquet if its first bytes say so, else as CSV, compressed or not; a folder as Parquet files.
 
     Raises:
         InputError: the file cannot be read, has no header, or a header with repeated or empty names.
     """
-    folder = file.is_dir()
-    try:
-        parquet = folder or _begins_like_parquet(file)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    headless = headless or Headless()
+    parquet = folder = file.is_dir()
+    if not folder:
+        try:
+            with file.open("rb") as raw:
+                parquet = raw.read(len(_MAGIC)) == _MAGIC
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read: {error.strerror}") from None
     if parquet and headless.names:
         raise InputError(f"{file}: names its columns itself: --columns is for a file that has no header")
     table = _ParquetFolder(file) if folder else _Parquet(file) if parquet else _Csv(file, headless)
@@ -102,11 +103,6 @@ def open_table(file: Path, headless: Headless | None = None) -> Table:
     if len(set(named)) != len(named):
         raise InputError(f"{file}: two columns are called {max(named, key=named.count)!r}")
     return table
-
-
-def _begins_like_parquet(file: Path) -> bool:
-    with file.open("rb") as raw:
-        return raw.read(len(_MAGIC)) == _MAGIC
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -259,8 +255,6 @@ def _batches(file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[
 
 
 class _Parquet(Table):
-    """A Parquet file; errors count rows from 0."""
-
     def __init__(self, file: Path) -> None:
         self.file = file
         with self._open() as opened:
@@ -404,7 +398,6 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
 
 
 def _vectors(part: Part, place: int, values: pa.Array, width: int) -> np.ndarray:
-    """Convert vectors to float32 [rows, width]; raises InputError for a vector of another length."""
     flat = values.flatten().cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     if not pa.types.is_fixed_size_list(values.type):
         lengths = values.value_lengths().to_numpy(zero_copy_only=False)

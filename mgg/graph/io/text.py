@@ -265,6 +265,14 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
+def width_of(file: Path) -> int:
+    """Return the number of fields between commas of the first line that is not blank; raises InputError without one."""
+    first = next((line for _, line in lines(file) if line.strip()), None)
+    if first is None:
+        raise InputError(f"{file}: is empty")
+    return first.count(",") + 1
+
+
 def blocks(file: Path, skip: int = 0) -> Generator[Block, None, None]:
     """Yield the file in blocks of whole lines, without its first ``skip`` lines.
 
@@ -342,8 +350,6 @@ _BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, lzma.LZMAError, pa.Ar
 
 
 class _Reader:
-    """Reads a file that may be compressed, and reports its errors."""
-
     def __init__(self, file: Path) -> None:
         self.file = file
         try:
@@ -428,7 +434,6 @@ def _check_lengths(file: Path, first: int, data: bytes) -> None:
 
 
 def _without(block: Block, skip: int) -> Iterator[Block]:
-    """Yield the block without its lines that are among the first ``skip`` of the file."""
     at, first = 0, block.first
     while first <= skip and at < len(block.data):
         end = block.data.find(b"\n", at)
@@ -486,9 +491,7 @@ def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
     table = pyarrow.csv.read_csv(
         pa.py_buffer(data),
         read_options=pyarrow.csv.ReadOptions(
-            use_threads=False,
-            block_size=len(data) + 1,
-            column_names=[str(i) for i in range(len(layout.columns))],
+            use_threads=False, block_size=len(data) + 1, column_names=[str(i) for i in range(len(layout.columns))]
         ),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=layout.delimiter, quote_char='"' if layout.quoted else False, double_quote=False
@@ -530,17 +533,13 @@ def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
         chunks = [] if table is None else table.column(str(index)).chunks
         # Concatenation copies even a single chunk, and a block nearly always has just one.
         values = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], kind), *chunks])
-        columns.append(values if column.type == "text" else _numbers(values))
+        if column.type != "text":  # empty fields become nan
+            values = values.to_numpy(zero_copy_only=False) if values.null_count else to_numpy(values)
+        columns.append(values)
     return Rows(columns, 0 if table is None else table.num_rows, block, layout)
 
 
-def _numbers(values: pa.Array) -> np.ndarray:
-    """Return a column of numbers, with nan for empty fields."""
-    return values.to_numpy(zero_copy_only=False) if values.null_count else to_numpy(values)
-
-
 def _explain(block: Block, layout: Layout) -> None:
-    """Raise InputError for the first line that does not follow the layout."""
     for number, line in enumerate(block.data.split(b"\n"), block.first):
         content = layout.content(line)
         if content is None:

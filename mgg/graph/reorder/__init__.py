@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from mgg.graph.csr import index_dtype
 from mgg.graph.store import Graph
 from mgg.registry import Registry
 
@@ -111,8 +110,3 @@ def needed_bytes(name: str, nodes: int, arcs: int, *, symmetric: bool) -> int:
     """
     own = find_order(name).memory(nodes, arcs, symmetric)
     return BASE_BYTES + own if own else 0
-
-
-def index_bytes(nodes: int) -> int:
-    """Return the bytes of a node id."""
-    return index_dtype(nodes).itemsize

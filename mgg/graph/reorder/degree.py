@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.graph.permutation import inverse
-from mgg.graph.reorder import index_bytes, order
+from mgg.graph.csr import index_dtype, inverse
+from mgg.graph.reorder import order
 from mgg.graph.store import Graph
 
 
 def _memory(nodes: int, arcs: int, symmetric: bool) -> int:
     # Offsets, degrees, the sort's keys, sequence and scratch, then the sequence and rank as ids.
-    return nodes * (5 * 8 + 2 * index_bytes(nodes))
+    return nodes * (5 * 8 + 2 * index_dtype(nodes).itemsize)
 
 
 @order("degree", _memory)

@@ -55,11 +55,6 @@ def merge(
     return Dendrogram(*_merge(offsets, indices, weights, strength.copy(), turns, resolution, ones))
 
 
-def walk(tree: Dendrogram) -> np.ndarray:
-    """Return all vertices [n] depth first: each before those merged into it, the latest merge first; roots ascend."""
-    return _walk(tree.root, tree.child, tree.sibling)
-
-
 @numba.njit(cache=True, nogil=True)
 def _merge(offsets, indices, weights, strength, turns, resolution, ones):  # type: ignore[no-untyped-def]
     n, total = offsets.size - 1, strength.sum()
@@ -156,7 +151,8 @@ def _store(v, offsets, indices, weights, after, held, links, near):  # type: ign
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(root, child, sibling):  # type: ignore[no-untyped-def]
+def walk(root, child, sibling):  # type: ignore[no-untyped-def]
+    """Return all vertices [n] depth first: each before those merged into it, the latest merge first; roots ascend."""
     # A vertex is on the stack at most once, so the stack and the result share one array from its two ends.
     n = root.size
     listed = np.empty(n, root.dtype)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mgg.graph.permutation import inverse
-from mgg.graph.reorder import index_bytes, order
+from mgg.graph.csr import index_dtype, inverse
+from mgg.graph.reorder import order
 from mgg.graph.reorder.communities import contract, refine
 from mgg.graph.reorder.merge import merge, walk
 from mgg.graph.reorder.structure import adjacency, both_directions
@@ -38,7 +38,7 @@ class Level(NamedTuple):
 
 def memory(nodes: int, arcs: int, symmetric: bool) -> int:
     """Return the peak bytes."""
-    ids = index_bytes(nodes)
+    ids = index_dtype(nodes).itemsize
     # The graph, and the arcs that are merged with their weights; a directed graph's arcs are stored in both directions.
     by_arc = (2 * ids + 4) * (1 if symmetric else 2)
     # The first aggregation takes six arrays of 8 bytes and eight of ids. Where few nodes merge, the second one needs
@@ -69,7 +69,7 @@ def cluster(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.nd
     strength = np.diff(offsets).astype(np.float64)
     space = indices.copy(), np.empty(len(indices), np.float32)
     tree = merge(offsets, *space, strength, resolution=FINE, ones=True)
-    sequence = walk(tree)
+    sequence = walk(*tree)
     moved = refine(offsets, indices, None, strength, tree.root, resolution=1.0, sweeps=SWEEPS)
     del tree
     community, count = _numbered(moved)
@@ -89,7 +89,7 @@ def _cluster_communities(
         tree = merge(offsets, indices.copy(), weights.copy(), strength, resolution=resolution)
         moved = refine(offsets, indices, weights, strength, tree.root, resolution=resolution, sweeps=SWEEPS)
         community, count = _numbered(moved)
-        levels.append(Level(walk(tree), community))
+        levels.append(Level(walk(*tree), community))
         if resolution == 1.0:
             joined = community[joined]
         if count > STUCK * len(strength):

@@ -7,8 +7,8 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.permutation import inverse
-from mgg.graph.reorder import index_bytes, order
+from mgg.graph.csr import index_dtype, inverse
+from mgg.graph.reorder import order
 from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.store import Graph
 
@@ -19,7 +19,7 @@ MOST_ARCS = 2**31 - 1
 def _memory(nodes: int, arcs: int, symmetric: bool) -> int:
     # Two copies of the arcs; a directed graph has twice as many. Per node: offsets of both copies, our places and
     # degrees, and SciPy's offsets, degrees, order, marks and sorting space.
-    return (2 if symmetric else 4) * arcs * index_bytes(nodes) + 60 * nodes
+    return (2 if symmetric else 4) * arcs * index_dtype(nodes).itemsize + 60 * nodes
 
 
 @order("rcm", _memory)

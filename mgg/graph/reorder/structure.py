@@ -53,7 +53,8 @@ def _fingerprint(first: int, csr: Csr) -> list[int]:
     return [int(value) for value in sums]
 
 
-def both_directions(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+@numba.njit(cache=True, nogil=True)
+def both_directions(offsets, indices):  # type: ignore[no-untyped-def]
     """Return A + A^T of a square matrix: each row's own columns, then the rows that have it as a column; repeats stay.
 
     Args:
@@ -63,11 +64,6 @@ def both_directions(offsets: np.ndarray, indices: np.ndarray) -> tuple[np.ndarra
     Returns:
         Offsets int64 [n + 1] and column ids [2 arcs] of the dtype of ``indices``.
     """
-    return _both_directions(offsets, indices)
-
-
-@numba.njit(cache=True, nogil=True)
-def _both_directions(offsets, indices):  # type: ignore[no-untyped-def]
     n = offsets.size - 1
     sums = np.zeros(n + 1, np.int64)
     for k in range(indices.size):

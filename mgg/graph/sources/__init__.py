@@ -7,7 +7,7 @@ Generators are in ``mgg.graph.generators``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -186,16 +186,3 @@ def reads_columns(name: str) -> bool:
 def find_loader(name: str) -> Loader:
     """Return the loader ``name``; raises InputError with the nearest names, or with the error in the loader's file."""
     return LOADERS.find(name)
-
-
-def shuffled(data: GraphData, order: np.ndarray) -> GraphData:
-    """Move node v's features, label and split to node ``order[v]``; the adjacency does not change."""
-
-    def moved(values: np.ndarray | None) -> np.ndarray | None:
-        if values is None:
-            return None
-        out = np.empty_like(values)
-        out[order] = values
-        return out
-
-    return replace(data, features=moved(data.features), labels=moved(data.labels), splits=moved(data.splits))

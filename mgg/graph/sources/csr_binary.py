@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
+from mgg.graph.check import check_ids
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
@@ -48,10 +49,7 @@ def load(path: Path) -> StreamedGraph:
         columns = _mapped(columns_file, width) if arcs else np.empty(0, np.int32)
         for first in range(0, arcs, CHUNK_ARCS):
             chunk = np.array(columns[first : first + CHUNK_ARCS], np.int64)
-            bad = np.flatnonzero((chunk < 0) | (chunk >= nodes))
-            if bad.size:
-                where = f"arc {first + bad[0]}: node id {chunk[bad[0]]}"
-                raise InputError(f"{columns_file}: {where} is outside 0..{nodes - 1}")
+            check_ids(chunk, nodes, columns_file, first)
             rows = np.searchsorted(pointers, np.arange(first, first + len(chunk)), side="right") - 1
             yield Arcs(rows, chunk)
 

@@ -50,7 +50,8 @@ def load(path: Path) -> StreamedGraph:
         if file.name not in known and file.suffix != ".npz" and not file.name.startswith(".")
     )
     columns = what_is_read(nodes=told, files={"ignored": others})
-    return StreamedGraph(ArcStream(read, nodes), _stream(features), labels, splits, columns=columns)
+    stream = FeatureStream(lambda: iter([features]), features.shape[1])
+    return StreamedGraph(ArcStream(read, nodes), stream, labels, splits, columns=columns)
 
 
 def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -85,10 +86,6 @@ def _nodes(file: Path) -> tuple[np.ndarray, np.ndarray]:
     if bad.size:
         raise InputError(f"{file}: feature of node {bad[0, 0]}, column {bad[0, 1]} is not a finite float32")
     return made, np.array([labels[node] for node in range(len(rows))], np.int32)
-
-
-def _stream(features: np.ndarray) -> FeatureStream:
-    return FeatureStream(lambda: iter([features]), features.shape[1])
 
 
 def _splits(folder: Path, nodes: int) -> tuple[np.ndarray | None, dict[str, Any]]:

@@ -19,11 +19,11 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from mgg.errors import InputError
+from mgg.graph.check import finite_rows
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.endings import find_file
 from mgg.graph.io.npz import HEADER_ERRORS, read_header
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph, loader
-from mgg.graph.sources.npz import finite_rows
 
 SUFFIX = "-G.json"
 FEATURE_ROWS = 2**16

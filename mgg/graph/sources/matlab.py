@@ -33,7 +33,8 @@ def load(path: Path) -> StreamedGraph:
     """
     file = find_file(path, SUFFIXES)
     found = _variables(file)
-    matrices = {name: value for name, value in found.items() if scipy.sparse.issparse(value) and _square(value)}
+    sparse = {name: value for name, value in found.items() if scipy.sparse.issparse(value) and len(value.shape) == 2}
+    matrices = {name: value for name, value in sparse.items() if value.shape[0] == value.shape[1] > 0}
     if len(matrices) != 1:
         what = ", ".join(matrices) or "none"
         raise InputError(
@@ -57,10 +58,6 @@ def load(path: Path) -> StreamedGraph:
 
 def _wrong(file: Path, first: int, arc: int, problem: str) -> InputError:
     return InputError(f"{file}: weight of arc {first + arc} {problem}")
-
-
-def _square(matrix: Any) -> bool:
-    return len(matrix.shape) == 2 and matrix.shape[0] == matrix.shape[1] > 0
 
 
 def _variables(file: Path) -> dict[str, Any]:

@@ -105,7 +105,6 @@ def _entries(file: Path, header: _Header, _: Unpacked | None) -> Iterator[Arcs]:
 
 
 def _read_header(file: Path) -> _Header:
-    """Read the banner and the first line after it that is neither blank nor a comment."""
     text = lines(file)
     words = next(text, (1, ""))[1].lower().split()
     if not words or words[0] not in BANNERS or len(words) != 1 + len(_SUPPORTED):

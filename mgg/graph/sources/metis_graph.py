@@ -35,7 +35,6 @@ class _Header:
 
     @property
     def before(self) -> int:
-        """Return how many numbers of a line belong to the node itself."""
         return self.sizes + self.constraints
 
     @property

@@ -44,7 +44,8 @@ def load(path: Path) -> StreamedGraph:
     try:
         graph = networkx.read_gml(file, label="id") if gml else networkx.read_graphml(file)
     except Exception as error:  # NetworkX raises exceptions of any kind for broken files
-        raise InputError(f"{file}: not a whole {'GML' if gml else 'GraphML'} file: {_words(error)}") from None
+        words = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{file}: not a whole {'GML' if gml else 'GraphML'} file: {words}") from None
     if not len(graph):
         raise InputError(f"{file}: has no nodes")
     number = {node: at for at, node in enumerate(graph)}
@@ -60,10 +61,6 @@ def load(path: Path) -> StreamedGraph:
     stream = ArcStream(read, len(graph), weights is not None, undirected=not graph.is_directed())
     named, ids = _ids(list(graph))
     return StreamedGraph(stream, ids=ids, columns=_told(graph, weights is not None, named))
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
@@ -119,7 +116,6 @@ def _graphml_weights(text: str) -> Iterator[str]:
 
 
 def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:
-    """Return the attributes read and ignored."""
     of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - {"weight"}
     of_nodes = {key for _, node in graph.nodes(data=True) for key in node}
     of_graph = graph.graph.keys() - {"node_default", "edge_default"}

@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # its subpackages load at first use
 
 from mgg.errors import InputError
-from mgg.graph.check import check_labels, check_splits, split_vector
+from mgg.graph.check import check_labels, check_splits, finite_rows, split_vector
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.npz import Npz
 from mgg.graph.io.unpickle import csr_of
@@ -68,7 +68,6 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
-    """Return the file with the arcs and, for a pair, the file with the node data."""
     if not path.is_dir():
         return path, None
     files = sorted(file for file in path.rglob("*.npz") if file.is_file() and not file.name.startswith("."))
@@ -114,7 +113,6 @@ def _benchmark(path: Path) -> StreamedGraph:
 
 
 def _members(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> set[str]:
-    """Return the members that :func:`_matrix` reads."""
     for prefix in prefixes:
         if f"{prefix}indptr" in file.keys:
             return {prefix + part for part in _PARTS}
@@ -171,19 +169,7 @@ def _features(file: Npz, nodes: int) -> FeatureStream | None:
     return FeatureStream(read, shape[1])
 
 
-def finite_rows(block: np.ndarray, first: int, path: Path) -> np.ndarray:
-    """Return ``block`` as float32; raises InputError that names the node if a value is not finite."""
-    with np.errstate(over="ignore"):
-        values = np.ascontiguousarray(block, np.float32)
-    if not np.isfinite(values).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        value = block[row, column]
-        raise InputError(f"{path}: feature of node {first + row}, column {column} is {value}, not a finite float32")
-    return values
-
-
 def _integers(file: Npz, key: str, nodes: int) -> np.ndarray:
-    """Return the labels of all nodes."""
     labels = file.value(key)
     if not isinstance(labels, np.ndarray):
         raise InputError(f"{file.path}: {key} is {_kind(labels)}; expected {nodes} integers")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import SPLITS, check_labels
+from mgg.graph.check import SPLITS, check_ids, check_labels, finite_rows
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
@@ -87,8 +87,6 @@ def edges(path: Path) -> StreamedGraph:
 
 
 class _Reader:
-    """Reads the members of one file."""
-
     def __init__(self, path: Path, members: _Members) -> None:
         self._path, self._members = path, members
         self._read: list[str] = [*members.edges]
@@ -101,7 +99,6 @@ class _Reader:
         return found
 
     def told(self, file: Npz) -> dict[str, dict[str, Any]]:
-        """Return the members read, by role, and those ignored."""
         members, read = self._members, set(self._read)
         ends = members.edges if len(members.edges) == 2 else [f"{members.edges[0]}[{end}]" for end in (0, 1)]
         roles = {"label": members.labels, "features": members.features, "split": self._masks}
@@ -115,7 +112,6 @@ class _Reader:
         )  # fmt: skip
 
     def count_nodes(self, file: Npz) -> int:
-        """Return the number of nodes."""
         members = self._members
         if self.has(file, members.nodes):
             value = file.array(members.nodes)
@@ -133,7 +129,6 @@ class _Reader:
         return largest + 1
 
     def labels(self, file: Npz, nodes: int) -> np.ndarray:
-        """Return the labels, integers [nodes]."""
         key = self._members.labels
         found = file.array(key)
         found = found.reshape(-1) if found.shape == (nodes, 1) else found
@@ -163,8 +158,6 @@ class _Reader:
 
     def features(self, file: Npz, nodes: int) -> FeatureStream:
         """Return the features as a stream of float32 rows, read block by block."""
-        from mgg.graph.sources.npz import finite_rows
-
         key, path = self._members.features, self._path
         shape = file.header(key).shape
         if len(shape) != 2 or shape[0] != nodes or not 1 <= shape[1] <= MOST_COLUMNS:
@@ -180,16 +173,12 @@ class _Reader:
         return FeatureStream(read, shape[1])
 
     def arcs(self, nodes: int, weighted: bool) -> Iterator[Arcs]:
-        """Yield the edges in the order of the file."""
         first = 0
         with Npz(self._path) as file:
             weights = file.blocks(self._members.weights, CHUNK_ARCS) if weighted else None
             for sources, targets in self._pairs(file):
                 for ids in (sources, targets):
-                    bad = np.flatnonzero((ids < 0) | (ids >= nodes))
-                    if bad.size:
-                        where = f"arc {first + bad[0]}: node id {ids[bad[0]]}"
-                        raise InputError(f"{self._path}: {where} is outside 0..{nodes - 1}")
+                    check_ids(ids, nodes, self._path, first)
                 values = None if weights is None else next(weights, None)
                 if weights is not None and (values is None or values.shape != sources.shape):
                     raise self._error(self._members.weights, "expected a weight for each edge")
@@ -198,7 +187,6 @@ class _Reader:
                 first += len(sources)
 
     def _pairs(self, file: Npz) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield sources and targets in blocks."""
         keys = self._members.edges
         headers = [file.header(key) for key in keys]
         if any(header.dtype.kind not in "iu" for header in headers):

@@ -38,7 +38,6 @@ class _Files:
         return self.folder / f"{self.prefix}.{part}"
 
     def matrix(self, part: str) -> scipy.sparse.csr_matrix:
-        """Return the feature rows of a part, float32."""
         value = read_pickle(self.path(part))
         if not scipy.sparse.issparse(value):
             raise InputError(f"{self.path(part)}: expected a sparse feature matrix, found {type(value).__name__}")
@@ -52,7 +51,6 @@ class _Files:
         return matrix
 
     def one_hot(self, part: str, rows: int) -> np.ndarray:
-        """Return the labels of a part, int32 [rows, classes] of 0 and 1."""
         value = read_pickle(self.path(part))
         if not isinstance(value, np.ndarray) or value.ndim != 2 or len(value) != rows:
             raise InputError(f"{self.path(part)}: expected {rows} rows of one-hot labels")
@@ -169,7 +167,6 @@ def _features(
 
 
 def _test_nodes(files: _Files, count: int, known: int, nodes: int) -> np.ndarray:
-    """Return the test nodes' ids, int64, in the order of the rows of ``tx``."""
     path = files.path("test.index")
     try:
         lines = path.read_text(encoding="ascii").split()

@@ -75,7 +75,6 @@ def load(path: Path) -> StreamedGraph:
 
 
 def _find(path: Path) -> Path:
-    """Return ``path`` itself, or the only N-Triples file in the folder."""
     if not path.is_dir():
         return path
     found = [file for file in path.rglob("[!.]*") if file.name.lower().endswith(SUFFIXES) and file.is_file()]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.check import check_weights
+from mgg.graph.check import check_ids, check_weights
 from mgg.graph.io.npz import Npz
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream
 
@@ -66,10 +66,7 @@ def _read(path: Path, nodes: int, weighted: bool, reader: Reader) -> Iterator[Ar
     with Npz(path) as file:
         for rows, columns, values in reader(file):
             for ids in (rows, columns):
-                bad = np.flatnonzero((ids < 0) | (ids >= nodes))
-                if bad.size:
-                    where = f"arc {first + bad[0]}: node id {ids[bad[0]]}"
-                    raise InputError(f"{path}: {where} is outside 0..{nodes - 1}")
+                check_ids(ids, nodes, path, first)
             yield Arcs(rows, columns, finite_weights(values, first, path) if weighted else None)
             first += len(rows)
 

@@ -88,6 +88,7 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
     if header.konect and header.nodes:
         fit(8 * header.nodes, f"{file}: line {header.line}: {header.nodes} nodes")
         ids = np.arange(1, header.nodes + 1)
+    places = {column.name: f"column {at}" for at, column in enumerate(header.layout.columns, 1)}
     return StreamedGraph(
         ArcStream(
             partial(_read, file, header),
@@ -98,15 +99,8 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
             stated_in="" if known or header.nodes is None else f"{file}: line {header.line}",
         ),
         ids=ids,
-        columns=what_is_read(
-            edges={**{role: f"column {at}" for role, at in _places(header)}, "ignored": header.ignored}
-        ),
+        columns=what_is_read(edges={**places, "ignored": header.ignored}),
     )
-
-
-def _places(header: _Header) -> Iterator[tuple[str, int]]:
-    for number, column in enumerate(header.layout.columns, 1):
-        yield column.name, number
 
 
 def _read_header(file: Path) -> _Header:
@@ -162,7 +156,6 @@ def _konect(file: Path, number: int, text: str, kind: str, counts: tuple[int | N
 
 
 def _stated(file: Path, line: int, found: re.Match[str]) -> tuple[int, int]:
-    """Return the numbers of nodes and arcs that a header states."""
     longest = max(len(found[1]), len(found[2]))
     if longest > _MOST_DIGITS:  # int() refuses some thousands
         raise InputError(f"{file}: line {line}: a number of {longest} digits counts neither nodes nor edges")

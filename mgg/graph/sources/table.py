@@ -27,19 +27,15 @@ _TYPES: dict[str, Type] = {
     **dict.fromkeys(MASKS, "mask"),
 }  # fmt: skip
 _SPLITS = {
-    "": 0,
-    "none": 0,
-    "0": 0,
-    "train": 1,
-    "1": 1,
-    "validation": 2,
-    "valid": 2,
-    "val": 2,
-    "2": 2,
-    "test": 3,
-    "3": 3,
+    name: split
+    for split, names in enumerate(
+        (("", "none", "0"), ("train", "1"), ("validation", "valid", "val", "2"), ("test", "3"))
+    )
+    for name in names
 }
-_FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+_FLAGS = {"true": 1, "1": 1, "1.0": 1, "false": 0, "0": 0, "0.0": 0}
+#: No value of these.
+_UNKNOWN = 255
 #: Values of the column Type in Gephi's edge tables.
 _DIRECTIONS = ("directed", "undirected")
 
@@ -111,7 +107,6 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
 
 
 def _find(path: Path) -> tuple[Path, Path | None]:
-    """Return the edge table and the node table, if there is one."""
     if not path.is_dir():
         return path, None
     names = {stem: tuple(stem + suffix for suffix in SUFFIXES) for stem in (EDGES, NODES)}
@@ -226,7 +221,6 @@ class _Nodes:
         return node[place]
 
     def source_ids(self) -> np.ndarray | None:
-        """Return the id of each node: int64 [nodes], or None if ids are row numbers."""
         if self.ids is None:
             return None
         known, node = self.ids
@@ -235,7 +229,6 @@ class _Nodes:
         return ids
 
     def features(self) -> FeatureStream | None:
-        """Return the stream of the feature columns, or None if there are none."""
         names = self.placed.by_role.get("feature", [])
         vectors = [name for name in names if self.table.vector_width(name)]
         if not names:
@@ -275,7 +268,6 @@ def _sorted_ids(table: Table, name: str, ids: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _labels(part: Part, column: int) -> np.ndarray:
-    """Return the labels of a part: int32 [rows], -1: unlabeled."""
     labels = np.nan_to_num(part.columns[column], nan=-1, posinf=np.inf, neginf=-np.inf)
     for row, text in part.lost(column).items():
         raise part.error(row, f"{part.name(column)} is {text}; expected a whole number from 0, or nothing")
@@ -287,19 +279,21 @@ def _labels(part: Part, column: int) -> np.ndarray:
     return labels.astype(np.int32)
 
 
-def _splits(part: Part, column: int) -> np.ndarray:
-    """Return the splits of a part: uint8 [rows]."""
+def _coded(part: Part, column: int, codes: dict[str, int], expected: str) -> np.ndarray:
+    """Return the code of each text of a part: uint8 [rows]."""
     values = part.columns[column].dictionary_encode()
     names = values.dictionary.to_pylist()
-    codes = np.array([_SPLITS.get(name.strip().lower(), 255) for name in names] or [0], np.uint8)
-    splits = codes[values.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
-    bad = np.flatnonzero(splits == 255)
+    known = np.array([codes.get(name.strip().lower(), _UNKNOWN) for name in names] or [0], np.uint8)
+    found = known[values.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+    bad = np.flatnonzero(found == _UNKNOWN)
     if bad.size:
         name = part.columns[column][int(bad[0])].as_py()
-        raise part.error(
-            int(bad[0]), f"{part.name(column)} is {name[:40]!r}; expected train, validation, test, nothing, or 0 to 3"
-        )
-    return splits
+        raise part.error(int(bad[0]), f"{part.name(column)} is {name[:40]!r}; expected {expected}")
+    return found
+
+
+def _splits(part: Part, column: int) -> np.ndarray:
+    return _coded(part, column, _SPLITS, "train, validation, test, nothing, or 0 to 3")
 
 
 def _ids(part: Part, column: int) -> np.ndarray:
@@ -307,16 +301,7 @@ def _ids(part: Part, column: int) -> np.ndarray:
 
 
 def _flags(part: Part, column: int) -> np.ndarray:
-    """Return a mask of a part: bool [rows]."""
-    values = part.columns[column].dictionary_encode()
-    names = values.dictionary.to_pylist()
-    known = [_FLAGS.get(name.strip().lower()) for name in names]
-    indices = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    bad = np.flatnonzero(np.array([flag is None for flag in known] or [False])[indices])
-    if bad.size:
-        name = part.columns[column][int(bad[0])].as_py()
-        raise part.error(int(bad[0]), f"{part.name(column)} is {name[:40]!r}; expected true or false, 1 or 0")
-    return np.array(known or [False], bool)[indices]
+    return _coded(part, column, _FLAGS, "true or false, 1 or 0").astype(bool)
 
 
 _COLUMNS = {"id": _ids, "label": _labels, "split": _splits, **dict.fromkeys(MASKS, _flags)}
@@ -334,7 +319,6 @@ def _merged(columns: dict[str, np.ndarray], count: int) -> np.ndarray | None:
 
 
 def _check_apart(part: Part, masks: dict[str, np.ndarray]) -> None:
-    """Raise InputError for the first node that is in two masks."""
     bad = np.flatnonzero(np.sum(list(masks.values()), axis=0) > 1)
     if bad.size:
         both = " and ".join(role for role, mask in masks.items() if mask[bad[0]])

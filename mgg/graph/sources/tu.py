@@ -16,7 +16,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.io.columns import what_is_read
-from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
+from mgg.graph.io.text import Column, Layout, counted, read_rows, width_of
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 
@@ -48,8 +48,6 @@ def load(path: Path) -> StreamedGraph:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of one collection."""
-
     unpacked: Unpacked
     prefix: str
     folder: Path
@@ -80,7 +78,6 @@ class _Files:
         return StreamedGraph(arcs, features, labels, None, classes, columns=self._told(typed=types is not None))
 
     def _told(self, *, typed: bool) -> dict[str, dict[str, Any]]:
-        """Return the names of the files read, by role, and ignored."""
         parts = sorted(
             file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{glob.escape(self.prefix)}_*.txt")
         )
@@ -101,7 +98,7 @@ class _Files:
     def _types(self) -> np.ndarray | None:
         """Return the edge labels that occur, int64 [relations], ascending; None if edges have none or several each."""
         path = self.path("edge_labels")
-        if not path.exists() or _width(path) > 1:
+        if not path.exists() or width_of(path) > 1:
             return None
         found = np.empty(0, np.int64)
         for rows in read_rows(path, _LABEL):
@@ -122,10 +119,10 @@ class _Files:
     def _features(self, nodes: int) -> FeatureStream | None:
         attributes, labels = self.path("node_attributes"), self.path("node_labels")
         if attributes.exists():
-            width = _width(attributes)
+            width = width_of(attributes)
             return FeatureStream(lambda: _attributes(self, width, nodes), width)
         if labels.exists():
-            return one_hot(_numbers(labels, "node label", _width(labels), nodes))
+            return one_hot(_numbers(labels, "node label", width_of(labels), nodes))
         return None
 
 
@@ -164,7 +161,6 @@ class _Labels:
         return np.searchsorted(self._types, taken).astype(np.int32)
 
     def finish(self) -> None:
-        """Raise InputError if labels are left."""
         if len(self._held) or any(len(more) for more in self._rows):
             raise InputError(f"{self._path}: lists more labels than the {self._taken} edges of {self._arcs}")
 
@@ -187,11 +183,3 @@ def _numbers(path: Path, name: str, width: int, count: int | None = None) -> lis
     if not parts:
         raise InputError(f"{path}: is empty")
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-
-def _width(path: Path) -> int:
-    """Return the number of fields of the first line that has any."""
-    first = next((line for _, line in lines(path) if line.strip()), None)
-    if first is None:
-        raise InputError(f"{path}: is empty")
-    return first.count(",") + 1

@@ -241,9 +241,6 @@ def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
 def _arcs(csr: Csr, lo: int, hi: int) -> dict[Kind, np.ndarray]:
     """Return the stored arrays of the arcs of rows lo..hi-1, by kind."""
     arcs = slice(int(csr.indptr[lo]), int(csr.indptr[hi]))
-    values: dict[Kind, np.ndarray] = {"adjacency": csr.indices[arcs].astype(index_dtype(csr.rows), copy=False)}
-    more: dict[Kind, np.ndarray | None] = {"weights": csr.weights, "arc_types": csr.types}
-    stored = {
-        kind: block[arcs].astype(shards.DTYPES[kind], copy=False) for kind, block in more.items() if block is not None
-    }
-    return values | stored
+    dtypes = shards.DTYPES | {"adjacency": index_dtype(csr.rows).name}
+    given: dict[Kind, np.ndarray | None] = {"adjacency": csr.indices, "weights": csr.weights, "arc_types": csr.types}
+    return {kind: block[arcs].astype(dtypes[kind], copy=False) for kind, block in given.items() if block is not None}

@@ -88,7 +88,9 @@ def write_part(
     column, metadata = _column(kind, values)
     table = pa.table([column], schema=pa.schema([pa.field(COLUMNS[kind], column.type, nullable=False)]))
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, **_OPTIONS, column_encoding=_encoding(kind)) as writer:
+    # Ascending offsets compress well as differences; the other numbers do not.
+    encoding = {COLUMNS[kind]: "DELTA_BINARY_PACKED" if kind == "offsets" else "PLAIN"}
+    with pq.ParquetWriter(sink, table.schema, **_OPTIONS, column_encoding=encoding) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
         writer.add_key_value_metadata(metadata)
     data = sink.getbuffer()
@@ -129,11 +131,6 @@ def read_part(path: Path, kind: Kind, shard: Shard, dtype: str, width: int = 0, 
     if len(values) != expected:
         raise InputError(f"{path}: holds {len(values)} values, the manifest says {expected}")
     return values
-
-
-def _encoding(kind: Kind) -> dict[str, str]:
-    """Return the column encoding: ascending offsets compress well as differences; the other numbers do not."""
-    return {COLUMNS[kind]: "DELTA_BINARY_PACKED" if kind == "offsets" else "PLAIN"}
 
 
 def _column(kind: Kind, values: np.ndarray) -> tuple[pa.Array, dict[str, str]]:

@@ -7,8 +7,7 @@ import pymetis
 from scipy import sparse
 
 from mgg.errors import MachineError, memory_error
-from mgg.graph.csr import index_dtype
-from mgg.graph.permutation import inverse
+from mgg.graph.csr import index_dtype, inverse
 from mgg.graph.reorder.structure import adjacency
 from mgg.graph.store import Graph
 from mgg.partition.schemes import Split, equal_nodes
@@ -65,7 +64,6 @@ def _pattern(offsets: np.ndarray, columns: np.ndarray, symmetric: bool) -> spars
 
 
 def _cut(pattern: sparse.csr_array, weights: np.ndarray, pes: int) -> np.ndarray:
-    """Return the PE of each node, int64 [n]."""
     _check_width(pattern.nnz)
     width = pymetis.zero_copy_dtype()
     adjacency = pymetis.CSRAdjacency(pattern.indptr.astype(width), pattern.indices.astype(width))

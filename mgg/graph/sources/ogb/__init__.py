@@ -188,7 +188,6 @@ class _Typed:
             )
 
     def labels(self, folder: Path) -> np.ndarray:
-        """Return the labels, int32 [nodes]."""
         found, tasks = ogb_csv.labels(folder / _LABELS, self.size(folder))
         if found is None or tasks is not None:
             raise InputError(f"{folder}: several label columns; a graph of node types may have one")

@@ -11,7 +11,7 @@ from numba import njit
 
 from mgg.errors import InputError
 from mgg.graph.check import UNKNOWN, split_vector
-from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
+from mgg.graph.io.text import Column, Layout, counted, lines, read_rows, width_of
 from mgg.graph.sources import Arcs, FeatureStream
 
 #: Rows per block of features that are computed or zero.
@@ -68,10 +68,10 @@ def arcs(
         yield Arcs(ends[1], ends[0], types=types)
 
 
-def table(file: Path, expected: int, announced: str, name: str = "feature") -> FeatureStream:
+def table(file: Path, expected: int, announced: str) -> FeatureStream:
     """Stream the finite float32 rows of a file of ``expected`` lines, the number in the file ``announced``."""
-    width = _width(file)
-    layout = Layout(tuple(Column(f"{name} {i}", "float32") for i in range(width)), ",", comments=b"")
+    width = width_of(file)
+    layout = Layout(tuple(Column(f"feature {i}", "float32") for i in range(width)), ",", comments=b"")
 
     def read() -> Iterator[np.ndarray]:
         for rows in counted(read_rows(file, layout), file, expected, announced):
@@ -82,7 +82,7 @@ def table(file: Path, expected: int, announced: str, name: str = "feature") -> F
 
 def labels(file: Path, nodes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Read a ``node-label.csv.gz``: labels int32 [nodes] from one column, or tasks uint8 [nodes, columns]."""
-    width = _width(file)
+    width = width_of(file)
     layout = Layout(tuple(Column(f"label {i}", "float64", empty=True) for i in range(width)), ",", comments=b"")
     convert = classes if width == 1 else tasks
     found = np.empty((nodes, width), np.int32 if width == 1 else np.uint8)
@@ -165,21 +165,12 @@ def _side_by_side(first: Iterator[np.ndarray], second: Iterator[np.ndarray]) -> 
 
 @njit(cache=True, nogil=True)
 def _add(sums: np.ndarray, counts: np.ndarray, pairs: np.ndarray, rows: np.ndarray) -> None:  # pragma: no cover
-    """Add each arc's row to both its nodes."""
     for arc in range(len(pairs)):
         for end in range(2):
             node = pairs[arc, end]
             counts[node] += 1
             for column in range(rows.shape[1]):
                 sums[node, column] += rows[arc, column]
-
-
-def _width(file: Path) -> int:
-    """Return the number of fields of the first line that is not blank."""
-    first = next((line for _, line in lines(file) if line.strip()), None)
-    if first is None:
-        raise InputError(f"{file}: is empty")
-    return first.count(",") + 1
 
 
 def names(file: Path) -> list[tuple[int, list[str]]]:
