@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate import Plan, all_techniques, technique
-from mgg.aggregate.agreement import check_layouts
+from mgg.aggregate import Plan, all_techniques, check_layouts, technique
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import spanning
 from mgg.aggregate.workgroups.cover import Way, with_ways
@@ -29,9 +28,6 @@ class Forecast:
     """The cost model applied to one job.
 
     Attributes:
-        machine: the machine of the job.
-        split: how the graph is split.
-        dtype: type of the embeddings.
         left_out: techniques that cannot run because the PEs are on several hosts.
     """
 

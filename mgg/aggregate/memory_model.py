@@ -57,10 +57,7 @@ class Case:
 
     Args:
         layout: the PE's part of the graph.
-        direction: ``forward`` or ``transpose``.
         dim: largest number of embedding columns.
-        options: options of the technique.
-        dtype: type of the embeddings.
         widths: number of widths that the plan keeps at a time; ``dim`` is the largest.
         padded: whether rows of embeddings are padded, as on GPUs (``Plan.pitched``).
 

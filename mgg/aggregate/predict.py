@@ -68,8 +68,6 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
 
     Args:
         paths: folders of ``mgg graph``, ``mgg partition`` or ``mgg layout``.
-        machine: the machine to predict for.
-        question: what to predict.
 
     Raises:
         InputError: a technique or option is unknown, a folder is of another kind, a graph lacks numbers of PEs,

@@ -80,7 +80,6 @@ class Machine(Fixed):
     """A machine that products run on.
 
     Attributes:
-        name: its name in predictions.
         gpu: whether PEs are GPUs.
         links: the links between PEs.
         rates: rates by operator: ``rows`` (row-wise product), ``partitions`` (neighbor partitions with atomics),
@@ -203,9 +202,7 @@ class Workload:
     """A product of D columns on a split graph.
 
     Attributes:
-        split: the graph's split.
         dim: D.
-        options: options of the technique.
         dtype: type of the embeddings; sums are float32.
         crossing: bytes per row between workgroups; None: as for a row of embeddings.
     """

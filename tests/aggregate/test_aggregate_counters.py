@@ -7,14 +7,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from support.graphs import make_layout, random_csr
+from support.measured import swept
 from support.strict import StrictWorld
 
-from mgg import layout
 from mgg.aggregate import job as jobs
 from mgg.aggregate import parse_options
 from mgg.aggregate.counters import ncu, profiled, profiling
 from mgg.aggregate.counters.page_faults import ON_CPUS
-from mgg.aggregate.measure import Protocol, sweep
+from mgg.aggregate.measure import Protocol
 from mgg.aggregate.techniques.mgg_uvm import MggUvm
 from mgg.backend import simulated
 from mgg.backend.machine import page_faults
@@ -111,14 +111,8 @@ class Cupti:
 
 
 def measured(tmp_path, world_of=StrictWorld, techniques=("mgg_uvm",), **protocol):
-    folder = make_layout(tmp_path, CSR, 2)
-    chosen = [(name, parse_options(name, {})) for name in techniques]
-
-    def program(world):
-        asked = Protocol("forward", 2, 3, True, **{"faults": True} | protocol)
-        return sweep(world_of(world), layout.load(folder, world.rank), chosen, dims=[8], protocol=asked)[0]
-
-    first, second = simulated.run(2, program)
+    how = {"warmup": 2, "iterations": 3, "faults": True} | protocol
+    (first, _), (second, _) = swept(make_layout(tmp_path, CSR, 2), 2, techniques, [8], world_of=world_of, **how)
     for one, other in zip(first, second, strict=True):
         assert one.page_faults == other.page_faults and one.faults_untold == other.faults_untold
     return first
@@ -192,12 +186,9 @@ DENIED = (
 
 def test_means_of_a_page_go_by_time():
     kernels = ncu.parse(HEAD + FIRST + SECOND)
-    assert [(each.name[:4], each.device, each.nanoseconds) for each in kernels] == [
-        ("mgg<", "0", 3e6),
-        ("zero", "1", 1e6),
-    ]
-    found = ncu.means(kernels)
-    assert found == pytest.approx({"occupancy": 0.505, "occupancy_limit": 0.625, "sm_utilization": 0.925})
+    told = [(each.name[:4], each.device, each.nanoseconds) for each in kernels]
+    assert told == [("mgg<", "0", 3e6), ("zero", "1", 1e6)]
+    assert ncu.means(kernels) == pytest.approx({"occupancy": 0.505, "occupancy_limit": 0.625, "sm_utilization": 0.925})
     assert ncu.parse((HEAD + FIRST).replace('"ns"', '"usecond"'))[0].nanoseconds == 3e9
 
 

@@ -390,7 +390,6 @@ class CudaOperators:
             weights: float32 [arcs] or None.
             b: float32 [*, D].
             out: float32 [rows, D].
-            setting: parameters of the kernel.
         """
         out.fill(0)
         columns, counts = out.shape[1], groups.counts

@@ -24,7 +24,6 @@ class ColaKernel:
     """The column-wise product of some columns, ready to launch.
 
     Args:
-        operators: operators of this PE's GPU.
         schedule: the columns in the order of work.
         holders: uint64 [holders] on the device, addresses of the matrices with the rows; 16-byte aligned.
     """

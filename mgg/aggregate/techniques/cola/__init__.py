@@ -13,11 +13,10 @@ from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.techniques.cola.on_cpus import BUFFER_BYTES, FetchedColumns
 from mgg.aggregate.techniques.cola.on_gpus import PulledColumns
-from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, makes_groups, mates_of, members_of
 from mgg.aggregate.workgroups.columns_by_mate import held_by_mates
 from mgg.aggregate.workgroups.memory import Told, room, told
 from mgg.aggregate.workgroups.outbox import Outbox
-from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.cost.product import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
 from mgg.graph.csr import Csr
@@ -129,11 +128,6 @@ class Cola(Plan):
             f"with {given} rows are fetched by address: between hosts fusion and coalesced must be on, and workgroup=G,"
             " where G divides the PEs of every host"
         )
-
-    @classmethod
-    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Check that the PEs form whole workgroups."""
-        check_members(cls.name, members_of(options, layout), world.size)
 
     def _build(self) -> None:
         world, options = self.world, self.options

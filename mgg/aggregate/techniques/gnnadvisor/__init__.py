@@ -71,7 +71,6 @@ class GnnAdvisorOptions(TechniqueOptions):
 
         Args:
             lengths: int64 [rows], arcs of each row.
-            dim: embedding columns.
             gpu: model of the GPU; None: of the models that ``fitted`` knows, the one that needs most memory.
         """
         given = Setting(

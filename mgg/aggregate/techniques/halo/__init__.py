@@ -17,7 +17,7 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.techniques.halo.memory import need_of_halo, told_of_halo
 from mgg.aggregate.techniques.halo.on_cpus import FetchedHalo
 from mgg.aggregate.techniques.halo.on_gpus import PulledHalo
-from mgg.aggregate.workgroups import Workgroups, check_members, mates_of, members_of
+from mgg.aggregate.workgroups import Workgroups, mates_of, members_of
 from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, SumsOfRows, Way, arriving, gains, leaving
 from mgg.aggregate.workgroups.intra_inter_group import Part, far_part, near_part
 from mgg.aggregate.workgroups.mailbox import Mailbox
@@ -25,7 +25,6 @@ from mgg.aggregate.workgroups.memory import Told, told
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
-from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.cost.product import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.kernel.compile import Build, build_of
@@ -127,11 +126,6 @@ class Halo(Plan):
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
         """Return the workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
-
-    @classmethod
-    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Check that the PEs form whole workgroups."""
-        check_members(cls.name, members_of(options, layout), world.size)
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
