@@ -393,18 +393,12 @@ def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[
     if plan.part("compute", dim, world.xp.empty((plan.layout.rows, dim), np.float32)):
         alone = {name: timed(world, plan, dim, protocol, name)[0] for name in ("transfer", "compute")}
         return {name: float(np.median(seconds)) for name, seconds in alone.items()}
-    compute = _without_transfers(world, plan, dim, protocol)
-    return {} if compute is None else {"compute": compute}
-
-
-def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -> float | None:
-    """Return the median seconds of the same launches without transfers; None if some embeddings still moved."""
     plan.world = MutedWorld(world)
     try:
         seconds, moved = timed(world, plan, dim, protocol)
     finally:
         plan.world = world
-    return float(np.median(seconds)) if not any(moved) else None
+    return {} if any(moved) else {"compute": float(np.median(seconds))}
 
 
 def _between(

@@ -75,7 +75,7 @@ class Plan(ABC):
         self.host = layout.product(direction)
         self.layout = layout
         self.max_dim = max_dim
-        self.options = options
+        self.options: Any = options  # of the technique's own class
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}

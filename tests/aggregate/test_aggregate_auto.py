@@ -58,12 +58,6 @@ def test_a_pick_that_was_named_is_measured_once(folder):
     assert next(record for record in records if record.chosen).predicted <= best.predicted
 
 
-def test_training_on_one_pe_takes_local(tmp_path):
-    folder = make_layout(tmp_path, random_csr(300, 3_000), 1)
-    ranked = simulated.run(1, lambda world: auto.for_training(world, layout.load(folder, 0), [16, 4]))[0]
-    assert ranked[0] == "local" and len(ranked) > 5
-
-
 def test_without_auto_nothing_is_foretold(folder):
     [found] = swept(folder, 3, ["halo"], [4], check=False)[0][0]
     assert (found.chosen, found.predicted) == (False, None)

@@ -18,7 +18,7 @@ from mgg.config import LinkConfig
 from mgg.cost import links, machines
 from mgg.cost.links import Link, Links, fit
 from mgg.cost.machines import H200, MACHINES, find, measure
-from mgg.cost.product import Rate, Split, Workload, crowd, relative_errors, slowest
+from mgg.cost.product import Rate, Split, Workload, crowd, slowest
 from mgg.cost.rates import ON_H200
 from mgg.errors import InputError
 from mgg.record import Partition, read_lines
@@ -453,8 +453,3 @@ def test_work_and_bytes_add_up_or_cover_each_other():
 def test_rates_of_a_file_are_in_their_limits(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rate(**wrong)
-
-
-def test_errors_are_ratios():
-    off = relative_errors([2.0, 1.0], [1.0, 2.0])
-    assert off == pytest.approx({"mean": 1.0, "largest": 1.0, "bias": 0.0})

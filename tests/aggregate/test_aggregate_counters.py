@@ -233,6 +233,12 @@ open(log, 'w').write({HEAD!r} + {FIRST!r}.replace('40.5', str(case['dim'])))
 """
 
 
+def without_ncu(tmp_path, monkeypatch):
+    monkeypatch.setattr(ncu, "_USUAL", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+
+
 def records_on_gpus(tmp_path):
     """Records in a file, the last three as if measured on GPUs."""
     records = measured(tmp_path / "made", lambda world: world, faults=False)
@@ -268,9 +274,7 @@ def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypat
     path, _, mine = records_on_gpus(tmp_path)
     held = path.read_bytes()
     if body is None:
-        monkeypatch.setattr(ncu, "_USUAL", ())
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.delenv("CUDA_HOME", raising=False)
+        without_ncu(tmp_path, monkeypatch)
     else:
         stand_in(tmp_path / "bin", monkeypatch, body)
     with pytest.raises(MachineError, match=told) as refused:
@@ -328,9 +332,7 @@ def test_a_job_writes_why_it_has_no_profile(tmp_path, monkeypatch):
 
 
 def test_a_job_on_gpus_looks_for_ncu_before_it_measures(tmp_path, monkeypatch):
-    monkeypatch.setattr(ncu, "_USUAL", ())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_HOME", raising=False)
+    without_ncu(tmp_path, monkeypatch)
     with pytest.raises(MachineError, match="measures occupancy and is not installed"):
         job(tmp_path, monkeypatch, "nvshmem")
     assert not (tmp_path / "records.jsonl").exists()

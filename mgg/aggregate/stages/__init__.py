@@ -8,11 +8,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.backend.api import Array, SymmetricArray
+from mgg.kernel.schedule import PIECES_PER_TASK
 from mgg.layout import PeLayout
 
 
@@ -104,4 +105,7 @@ def staged_need(case: Case, buffers: int) -> Need:
     base = case.base()
     others = np.delete(case.heights, case.rank).max(initial=0)
     columns = base.columns + buffers * case.matrix(others)
-    return Need(base.layout, columns, case.owner_parts(), case.local_cut() + case.owner_cuts())
+    # The remote CSR split by owner: every part has all rows, of which those without arcs have no piece there.
+    parts = case.size * case.pointers(case.rows) + case.arc * case.product.remote.arcs
+    cuts = sum(PIECE * min(case.rows, n) + TASK * n // PIECES_PER_TASK for n in case.remote_by_owner().tolist())
+    return Need(base.layout, columns, parts, case.local_cut() + cuts)

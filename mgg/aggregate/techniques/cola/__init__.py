@@ -55,7 +55,6 @@ class Cola(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """Return the memory of local arcs, remote arcs by column and hub rows; with workgroups, also of the buffers."""
-        assert isinstance(case.options, ColaOptions)
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
         columns = case.base().columns + case.embeddings(hubs)
@@ -82,7 +81,6 @@ class Cola(Plan):
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """Return the time of own rows (row-wise) and mates' rows (column-wise), overlapped with messages (5.1)."""
         options, split = work.options, work.split
-        assert isinstance(options, ColaOptions)
         if options.workgroup not in (None, split.members) or split.pes % split.members:
             return None
         rates, links, moved, summed = machine.rates, machine.links, work.moved, work.summed
@@ -131,7 +129,6 @@ class Cola(Plan):
 
     def _build(self) -> None:
         world, options = self.world, self.options
-        assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]

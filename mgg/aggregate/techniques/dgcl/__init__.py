@@ -87,7 +87,6 @@ class Dgcl(Plan):
 
     def _build(self) -> None:
         world, options = self.world, self.options
-        assert isinstance(options, DgclOptions)
         members = members_of(options, self.layout)
         plan = planned(world, self.layout, self.host, members, options.batch, options.slow)
         self._product = uploaded_csr(world, self._in_place(plan.places))

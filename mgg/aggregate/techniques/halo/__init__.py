@@ -57,7 +57,6 @@ class Halo(Plan):
             return super().need(case)
         sent = cls._leaves(case)
         found = need_of_halo(case, members_of(case.options, case.layout), sent)
-        assert isinstance(case.options, HaloOptions)
         if case.options.boundary == 1:
             return found
         base = case.base()  # the product over the sample also has the arcs in the layout's order
@@ -70,7 +69,6 @@ class Halo(Plan):
     def told(cls, case: Case) -> Told | Sent | None:
         """Return the symmetric memory that this PE needs, if there are several workgroups, sums or samples."""
         members, sent = members_of(case.options, case.layout), cls._leaves(case)
-        assert isinstance(case.options, HaloOptions)
         if sent is None and case.options.boundary < 1:
             return told(case, members)
         return told_of_halo(case, members, sent)
@@ -78,7 +76,6 @@ class Halo(Plan):
     @classmethod
     def _leaves(cls, case: Case) -> Leaving | None:
         """Return the rows and sums that leave the PE, if sums may."""
-        assert isinstance(case.options, HaloOptions)
         way = case.options.way(case.direction)
         if not gains(case.layout, way):
             return None
@@ -94,7 +91,6 @@ class Halo(Plan):
         with one arc, and so is unpacking.
         """
         options, split = work.options, work.split
-        assert isinstance(options, HaloOptions)
         if options.split != "rows" and split.pes > 1:
             if options.split not in split.ways:
                 return None
@@ -118,7 +114,6 @@ class Halo(Plan):
     @classmethod
     def least(cls, case: Case) -> int:
         """Return the least host memory, including the whole halo if its size is known."""
-        assert isinstance(case.options, HaloOptions)
         known = not gains(case.layout, case.options.way(case.direction))
         return super().least(case) + (case.embeddings(case.product.halo) if known else 0)
 
@@ -164,7 +159,6 @@ class Halo(Plan):
 
     @property
     def _way(self) -> Way:
-        assert isinstance(self.options, HaloOptions)
         return self.options.way(self.direction)
 
     def _rows_of_input(self) -> int:
@@ -185,7 +179,6 @@ class Halo(Plan):
         mates = mates_of(self.world.rank, self._members)
         self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
         self._groups: Workgroups | None = None
-        assert isinstance(self.options, HaloOptions)
         if self.options.boundary < 1 and self.world.size > 1:
             self._sample = Sample(
                 self.world, self.layout, self.host, self._sent, self.options.boundary, self._embeddings,
@@ -208,7 +201,6 @@ class Halo(Plan):
             self._form = self._wire.form
             self._letters = self._alone(self._form.floats(mailbox.rows, self.max_dim))
         self._outbox = self._sender(self._alone(self._form.floats(sent, self.max_dim)))
-        assert isinstance(self.options, HaloOptions)
         if self.options.stale:
             self._stale = Stale(self.world, mailbox, sent, self._form, self._sender, self._alone)
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)
