@@ -225,32 +225,46 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
     assert build.cubin(source, "sm_100", {"VALUE": 1}).read_bytes()[:4] == b"\x7fELF"
 
 
+NAMES = ["rows", "narrow_rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "wire", "bags"]
+#: Functions of a source whose names are not spmm_ and its own.
+FUNCTIONS = {
+    "mgg": "mgg",
+    "gather": "gather_rows",
+    "pull": "halo_pull",
+    "bags": "lookup_mgg",
+    "narrow_rows": "spmm_narrow",
+}
+
+
 @needs_nvcc
 @pytest.mark.parametrize(
-    "name", ["rows", "narrow_rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "wire", "bags"]
+    "chosen",
+    [
+        *(build.build_of(name, 32) for name in NAMES),
+        *(build.build_of(name, bits, bf16=True) for name in build.BF16 for bits in (32, 64)),
+        *(
+            pytest.param(build.build_of("mgg", bits, primitive), marks=[needs_nvshmem, pytest.mark.slow])
+            for primitive in ("warp", "thread", "block")
+            for bits in (32, 64)
+        ),
+    ],
+    ids=lambda chosen: "-".join([chosen.source, *map(str, chosen.defines.values())]),
 )
-def test_every_kernel_compiles(name, monkeypatch):
-    assert name in {chosen.source for chosen in build.all_builds()}
-    assert_compiles(build.build_of(name, 32), monkeypatch)
-
-
-@needs_nvcc
-@pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("name", build.BF16)
-def test_kernels_for_bf16_compile(name, bits, monkeypatch):
-    """With 16 bytes a load, eight elements, too."""
-    chosen = build.build_of(name, bits, bf16=True)
+def test_every_kernel_compiles(chosen, monkeypatch):
+    """With 16 bytes a load; of bfloat16 these are eight elements."""
     assert chosen in build.all_builds()
-    assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4, 8))
-
-
-@needs_nvcc
-@needs_nvshmem
-@pytest.mark.slow
-@pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("primitive", ["warp", "thread", "block"])
-def test_the_primitives_of_nvshmem_compile(primitive, bits, monkeypatch):
-    assert_compiles(build.build_of("mgg", bits, primitive), monkeypatch)
+    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
+    code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
+    if chosen.source == "wire":
+        names = [f"wire_{what}_{bits}" for what in ("pack", "unpack") for bits in (2, 4, 8, 16)]
+    else:
+        vectors = (1, 2, 4, 8) if "MGG_BF16" in chosen.defines else (1, 2, 4)
+        kernel, lanes = (
+            FUNCTIONS.get(chosen.source, f"spmm_{chosen.source}"),
+            8 if chosen.source == "narrow_rows" else 32,
+        )
+        names = [f"{kernel}_{each}_{vector}" for each in (4, lanes) for vector in vectors]
+    assert all(name.encode() in code for name in names)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -259,20 +273,6 @@ def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypat
     for folder, able in ((Path("nvshmem"), wanted), (None, wanted[:1])):
         monkeypatch.setattr(build, "nvshmem_folder", lambda folder=folder: folder)
         assert [one for one in wanted if one in build.all_builds()] == able
-
-
-def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
-    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
-    code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
-    if chosen.source == "wire":
-        assert all(f"wire_{what}_{bits}".encode() in code for what in ("pack", "unpack") for bits in (2, 4, 8, 16))
-        return
-    others = {"mgg": "mgg", "gather": "gather_rows", "pull": "halo_pull", "bags": "lookup_mgg"}
-    others["narrow_rows"] = "spmm_narrow"
-    kernel = others.get(chosen.source, f"spmm_{chosen.source}")
-    for lanes in (4, 8 if chosen.source == "narrow_rows" else 32):
-        for vector in vectors:
-            assert f"{kernel}_{lanes}_{vector}".encode() in code
 
 
 #: What each kernel says to the launch before or after it, and what it has done by then.
