@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.cost.links import GIVEN, Link, Links
-from mgg.cost.product import Machine, Rate, Split, Workload, relative_errors
+from mgg.cost.product import Machine, Rate, Split, Workload
 from mgg.record import Partition, read_lines
 
 HERE = Path(__file__).parent
@@ -182,8 +182,10 @@ def _parts(row: dict[str, str]) -> dict[str, str]:
 
 
 def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, float]:
-    """How far predictions are off."""
-    return relative_errors([predicted(each, splits, on) for each in samples], [each.seconds for each in samples])
+    """How far predictions are off: mean and largest of max(p / m, m / p) - 1, and bias, the mean of log(p / m)."""
+    logs = np.log([predicted(each, splits, on) / each.seconds for each in samples])
+    off = np.exp(np.abs(logs)) - 1
+    return {"mean": float(off.mean()), "largest": float(off.max()), "bias": float(logs.mean())}
 
 
 def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine) -> None:

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from mgg.aggregate import memory
-from mgg.aggregate.agreement import check_layouts
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.workgroups import settled
 from mgg.backend import World
+from mgg.backend.api import name_pes
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.registry import Registry, lacking
@@ -28,6 +28,7 @@ __all__ = [
     "TechniqueOptions",
     "accepted",
     "all_techniques",
+    "check_layouts",
     "parse_options",
     "prepare",
     "technique",
@@ -77,6 +78,28 @@ def parse_options(name: str, values: Mapping[str, Any]) -> TechniqueOptions:
     return parsed(options, dict(values), f"technique {name}: option ")
 
 
+def check_layouts(world: World, layout: PeLayout) -> None:
+    """Compare the layouts of all PEs (collective).
+
+    Raises:
+        InputError: PEs hold parts of different layouts, a layout for another number of PEs, or another PE's part.
+    """
+    manifest = layout.manifest
+    facts = f"{manifest.name} (graph {manifest.graph_hash[:12]}, {manifest.pes} PEs, {manifest.scheme})"
+    held = world.gather((manifest.digest(), facts, layout.rank))
+    others = [pe for pe, (theirs, _, _) in enumerate(held) if theirs != held[0][0]]
+    if others:
+        raise InputError(
+            f"{name_pes(others)} got another layout than PE 0: {held[others[0]][1]} instead of {held[0][1]}: give every"
+            " PE the same LAYOUT"
+        ).on_every_pe()
+    if manifest.pes != world.size:
+        raise InputError(f"the layout is for {manifest.pes} PEs and the job has {world.size}").on_every_pe()
+    strays = [pe for pe, (_, _, part) in enumerate(held) if part != pe]
+    if strays:
+        raise InputError(f"{name_pes(strays)} got the part of PE {held[strays[0]][2]}").on_every_pe()
+
+
 def accepted(
     name: str, world: World, layout: PeLayout, options: Mapping[str, Any] | None = None, dtype: str = "fp32"
 ) -> TechniqueOptions:
@@ -102,13 +125,8 @@ def prepare(
     """Prepare a plan (collective).
 
     Args:
-        name: the technique.
-        world: the PEs; as many as the layout has.
-        layout: this PE's part of the graph.
         direction: ``forward`` for A B, ``transpose`` for A^T B.
         max_dim: the largest number of embedding columns that the plan will compute.
-        options: the technique's options.
-        dtype: type of the embeddings, ``fp32`` or ``bf16``.
 
     Raises:
         InputError: the technique or an option is unknown, the technique does not support the dtype or several PEs,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate import Plan, all_techniques, technique
-from mgg.aggregate.agreement import check_layouts
+from mgg.aggregate import Plan, all_techniques, check_layouts, technique
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import spanning
 from mgg.aggregate.workgroups.cover import Way, with_ways
@@ -29,9 +28,6 @@ class Forecast:
     """The cost model applied to one job.
 
     Attributes:
-        machine: the machine of the job.
-        split: how the graph is split.
-        dtype: type of the embeddings.
         left_out: techniques that cannot run because the PEs are on several hosts.
     """
 
@@ -131,17 +127,13 @@ def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None
     check_layouts(world, layout)
     plans = {name: technique(name) for name in sorted(out_of_reach(world, layout))}
     # The model never picks techniques that it does not cover, so these need no warning.
-    able = {name: plan for name, plan in plans.items() if set(dtypes) & set(plan.dtypes) and _modelled(plan)}
+    modelled = {name for name, plan in plans.items() if plan.cost.__func__ is not Plan.cost.__func__}  # type: ignore
+    able = {name: plan for name, plan in plans.items() if name in modelled and set(dtypes) & set(plan.dtypes)}
     named = [name for name, plan in able.items() if plan.members_within(world, layout, plan.Options())]
     if named:
         said = spanning(world, layout)
         if world.rank == 0:
             _log.warning("technique auto: leaves out %s: %s", ", ".join(named), said)
-
-
-def _modelled(plan: type[Plan]) -> bool:
-    """Return whether the technique defines ``cost``."""
-    return any("cost" in vars(base) for base in plan.__mro__ if base is not Plan)
 
 
 def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Way] = ()) -> Split:

@@ -102,11 +102,9 @@ class Sample:
     """The sampled product of one plan (its methods are collective).
 
     Args:
-        world: the PEs.
         layout, product: this PE's part of the graph, and its product over the received rows.
         sent: the sums that leave the PE; None: rows leave.
         share: p.
-        embeddings: memory layout of the rows.
         allocate: allocates symmetric memory for a number of rows.
 
     Attributes:

@@ -17,8 +17,6 @@ def of_products(
     Types that a technique does not support are skipped, as their products are.
 
     Args:
-        chosen: techniques and their options.
-        dtypes: types of the embeddings.
         shmem: kernels may call NVSHMEM, see ``World.shmem``.
 
     Raises:

@@ -40,11 +40,8 @@ class Job:
     """What to measure.
 
     Attributes:
-        layout: folder of the layout.
         backend: kind of PEs, a name of ``config.Backend``.
         dims: embedding columns.
-        dtypes: types of the embeddings.
-        protocol: how products are measured.
         auto: also measure the cost model's picks.
         out: file of the records.
         profile: after all measurements, run each product once more under Nsight Compute.

@@ -15,7 +15,6 @@ from mgg.aggregate import AUTO, accepted, memory, oracle, prepare
 from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import Forecast, forecast, tell_left_out
 from mgg.aggregate.boundary import sampled
-from mgg.aggregate.compute_only_world import MutedWorld
 from mgg.aggregate.counters.page_faults import counted
 from mgg.aggregate.expected_kernels import of_products
 from mgg.aggregate.options import TechniqueOptions
@@ -41,13 +40,37 @@ _FAULTS = ("page_faults", "fault_seconds", "migrated_bytes", "faults_untold")
 _PARTS = ("prepare", "compute", "transfer")
 
 
+class MutedWorld:
+    """``world`` with transfers of embeddings that do nothing, to time the computation alone (MGG arXiv, figure 2).
+
+    Results are wrong but times are right: barriers and launches are the same, on arrays of the same shapes. Fetches
+    inside a technique's kernels, or through an object made earlier, still move data and are counted.
+    """
+
+    def __init__(self, world: World):
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def get_rows(self, *_: Any) -> None:
+        """Fetch nothing."""
+
+    def put_rows(self, *_: Any, **__: Any) -> None:
+        """Write nothing."""
+
+    def broadcast(self, *_: Any, **__: Any) -> None:
+        """Copy nothing."""
+
+    def shift(self, *_: Any) -> None:
+        """Send nothing."""
+
+
 @dataclass
 class Protocol:
     """How products are measured; the same for all techniques of a job.
 
     Attributes:
-        direction: ``forward`` or ``transpose``.
-        dtype: type of the embeddings.
         warmup, iterations: untimed and timed products per launch.
         check: first compare with a float64 product, in the first launch.
         breakdown: also time the product without its transfers.
@@ -370,18 +393,12 @@ def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[
     if plan.part("compute", dim, world.xp.empty((plan.layout.rows, dim), np.float32)):
         alone = {name: timed(world, plan, dim, protocol, name)[0] for name in ("transfer", "compute")}
         return {name: float(np.median(seconds)) for name, seconds in alone.items()}
-    compute = _without_transfers(world, plan, dim, protocol)
-    return {} if compute is None else {"compute": compute}
-
-
-def _without_transfers(world: World, plan: Plan, dim: int, protocol: Protocol) -> float | None:
-    """Return the median seconds of the same launches without transfers; None if some embeddings still moved."""
     plan.world = MutedWorld(world)
     try:
         seconds, moved = timed(world, plan, dim, protocol)
     finally:
         plan.world = world
-    return float(np.median(seconds)) if not any(moved) else None
+    return {} if any(moved) else {"compute": float(np.median(seconds))}
 
 
 def _between(

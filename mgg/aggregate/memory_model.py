@@ -57,10 +57,7 @@ class Case:
 
     Args:
         layout: the PE's part of the graph.
-        direction: ``forward`` or ``transpose``.
         dim: largest number of embedding columns.
-        options: options of the technique.
-        dtype: type of the embeddings.
         widths: number of widths that the plan keeps at a time; ``dim`` is the largest.
         padded: whether rows of embeddings are padded, as on GPUs (``Plan.pitched``).
 
@@ -73,7 +70,8 @@ class Case:
         self, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str = "fp32",
         widths: int = 1, padded: bool = True,
     ):  # fmt: skip
-        self.layout, self.dim, self.options, self.dtype, self.widths = layout, dim, options, dtype, widths
+        self.layout, self.dim, self.dtype, self.widths = layout, dim, dtype, widths
+        self.options: Any = options  # of the technique's own class
         self.told: Sequence[Any] | None = None
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self._pitch = row_pitch(dim, self._element) if padded else dim
@@ -139,15 +137,6 @@ class Case:
     def local_cut(self) -> int:
         """Return the bytes of the cut of the local arcs."""
         return self.row_wise(np.diff(self.product.local.indptr))
-
-    def owner_cuts(self) -> int:
-        """Return the bytes of the cuts of each owner's remote arcs; rows without arcs have no piece there."""
-        arcs = self.remote_by_owner()
-        return int(sum(PIECE * min(self.rows, count) + TASK * count // PIECES_PER_TASK for count in arcs))
-
-    def owner_parts(self) -> int:
-        """Return the bytes of the remote CSR split by owner; every part has all rows."""
-        return self.size * self.pointers(self.rows) + self.arc * self.product.remote.arcs
 
 
 def _partial_sums(lengths: np.ndarray, dim: int) -> int:

@@ -12,7 +12,6 @@ def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
     """Return one CSR per owner, each with all of this PE's rows; this PE's own CSR is empty.
 
     Args:
-        product: one direction of a PE's layout.
         halo_columns: columns count from the owner's first halo row (for packed rows); else they are offsets in the
             owner's rows (if all of its rows arrive).
     """
@@ -38,11 +37,7 @@ def by_owner(product: Product, *, halo_columns: bool) -> list[Csr]:
 
 
 def global_columns(product: Product, layout: PeLayout) -> Csr:
-    """Return all arcs of a PE's rows; columns are nodes of the graph, ascending in each row.
-
-    Args:
-        product: one direction of ``layout``.
-    """
+    """Return all arcs of a PE's rows; columns are nodes of the graph, ascending in each row."""
     local, remote = product.local, product.remote
     owners = np.repeat(layout.bounds[:-1], np.diff(product.halo_ptr))
     halo = product.halo_rows + owners

@@ -12,7 +12,7 @@ import numpy as np
 from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.memory_model import DOUBLE, Case, Need
 from mgg.aggregate.options import TechniqueOptions
-from mgg.aggregate.workgroups import WorkgroupOptions, spanning, within_hosts
+from mgg.aggregate.workgroups import WorkgroupOptions, members_of, spanning, within_hosts
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
@@ -45,7 +45,6 @@ class Plan(ABC):
         least_volume: each needed row crosses once (V_FC, CoLa's equation 7), so no technique moves less.
         pitched: on GPUs, rows of embeddings are padded (``row_pitch``); set it only where no whole blocks are sent.
         sums_apart: on CPUs, the technique sums in ``accumulator`` when rows come from other PEs.
-        direction: ``forward`` or ``transpose``.
         host: the product's arrays in the layout's order, in host memory; plans are derived from them.
         meets: the technique itself waits for other PEs' rows and until those PEs have read this PE's rows.
     """
@@ -76,7 +75,7 @@ class Plan(ABC):
         self.host = layout.product(direction)
         self.layout = layout
         self.max_dim = max_dim
-        self.options = options
+        self.options: Any = options  # of the technique's own class
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}
@@ -345,8 +344,14 @@ class Plan(ABC):
 
     @classmethod
     def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Raise InputError or MachineError on every PE if the technique cannot run (collective)."""
-        return None
+        """Raise InputError or MachineError on every PE if the technique cannot run (collective).
+
+        By default, if workgroups of PEs are not whole.
+        """
+        if isinstance(options, WorkgroupOptions) and world.size % (members := members_of(options, layout)):
+            raise InputError(
+                f"technique {cls.name}: option workgroup: {members} must divide the number of PEs, {world.size}"
+            ).on_every_pe()
 
     def _build(self) -> None:  # noqa: B027
         """Prepare what products need besides the input (collective); ``close`` frees the arrays in ``_symmetric``."""

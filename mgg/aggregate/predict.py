@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,17 +31,8 @@ from mgg.record import PARTITION_FILE, Partition, PredictionRecord, read_partiti
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Known:
-    """A graph and its split."""
-
-    dataset: str
-    graph_hash: str
-    nodes: int
-    arcs: int
-    scheme: str
-    workgroup: int
-    split: Split
+#: Record fields of a graph and how it is split, and the split.
+Known = tuple[dict[str, Any], Split]
 
 
 @dataclass(frozen=True)
@@ -68,8 +59,6 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
 
     Args:
         paths: folders of ``mgg graph``, ``mgg partition`` or ``mgg layout``.
-        machine: the machine to predict for.
-        question: what to predict.
 
     Raises:
         InputError: a technique or option is unknown, a folder is of another kind, a graph lacks numbers of PEs,
@@ -78,7 +67,8 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
     chosen = [
         (name, options) for name in question.techniques for options in expand(name, {}, question.variants.get(name, ()))
     ]
-    if question.pes and not any(_is_graph(path) for path in paths):
+    split = [any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST)) for path in paths]
+    if question.pes and all(split):
         raise InputError("--pes: partitions and layouts are split already; name a graph to split it for other numbers")
     ways: set[Way] = {options.split for _, options in chosen if isinstance(options, HaloOptions)}
     found = [
@@ -108,12 +98,12 @@ def changed(
 def _records(
     known: Known, machine: Machine, question: Question, chosen: Sequence[tuple[str, TechniqueOptions]]
 ) -> Iterator[PredictionRecord]:
-    said = Forecast(machine, known.split, question.dtype)
-    where = origin()
-    if machine.links.links[machine.links.network].source == "emulated" and known.split.groups == 1:
+    facts, split = known
+    said, where = Forecast(machine, split, question.dtype), origin()
+    if machine.links.links[machine.links.network].source == "emulated" and split.groups == 1:
         _log.warning(
             "%s, P=%d: all PEs are one workgroup, so that nothing crosses the emulated network",
-            known.dataset, known.split.pes,
+            facts["dataset"], split.pes,
         )  # fmt: skip
     links = {
         name: link.model_dump(include={"latency", "bandwidth", "message"}) for name, link in machine.links.links.items()
@@ -129,12 +119,11 @@ def _records(
                     what = ", ".join(f"{key}={value}" for key, value in given.items())
                     _log.warning(
                         "%s, P=%d: not predicted: %s: the cost model does not cover it there (docs/costs.md)",
-                        known.dataset, known.split.pes, f"{name} ({what})" if what else name,
+                        facts["dataset"], split.pes, f"{name} ({what})" if what else name,
                     )  # fmt: skip
                 continue
             yield PredictionRecord(
-                dataset=known.dataset, graph_hash=known.graph_hash, nodes=known.nodes, arcs=known.arcs,
-                scheme=known.scheme, technique=name, options=given, pes=known.split.pes, workgroup=known.workgroup,
+                **facts, technique=name, options=given, pes=split.pes,
                 dim=dim, dtype=question.dtype, machine=machine.name, basis=machine.basis,
                 links=links, network=machine.links.network, seconds=cost.seconds,
                 arithmetic=cost.arithmetic, transfer=cost.transfer, fixed=cost.fixed, hidden=cost.hidden,
@@ -142,16 +131,12 @@ def _records(
             )  # fmt: skip
 
 
-def _is_graph(path: Path) -> bool:
-    """Return whether ``path`` is neither a partition nor a layout; ``_known`` identifies other folders."""
-    return not any((path / name).is_file() for name in (PARTITION_FILE, layouts.MANIFEST))
-
-
 def _known(path: Path, question: Question, ways: Collection[Way]) -> Iterator[Known]:
     if (path / PARTITION_FILE).is_file():
         yield _of_partition(read_partition(path))
     elif (path / layouts.MANIFEST).is_file():
-        yield _of_layout(path, ways)
+        manifest = layout.read_manifest(path)
+        yield _facts(manifest, manifest.arcs), split_of_layout(path, manifest, "forward", ways)
     elif path.is_dir():
         if not question.pes:
             raise InputError(f"{path}: is a graph: name numbers of PEs to split it for, for example --pes 8,64,1024")
@@ -163,10 +148,12 @@ def _known(path: Path, question: Question, ways: Collection[Way]) -> Iterator[Kn
 
 
 def _of_partition(record: Partition) -> Known:
-    arcs = sum(record.quality.arcs_per_pe)
-    return Known(
-        record.name, record.graph_hash, record.nodes, arcs, record.scheme, record.workgroup, Split.of(record)
-    )  # fmt: skip
+    return _facts(record, sum(record.quality.arcs_per_pe)), Split.of(record)
+
+
+def _facts(of: Partition | layout.LayoutManifest, arcs: int) -> dict[str, Any]:
+    facts = {name: getattr(of, name) for name in ("graph_hash", "nodes", "scheme", "workgroup")}
+    return {"dataset": of.name, "arcs": arcs, **facts}
 
 
 def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
@@ -178,14 +165,6 @@ def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
             scheme=question.scheme, workgroup=question.workgroup, order=None, bounds=made.bounds.tolist(),
             quality=quality,
         )
-    )  # fmt: skip
-
-
-def _of_layout(path: Path, ways: Collection[Way]) -> Known:
-    manifest = layout.read_manifest(path)
-    return Known(
-        manifest.name, manifest.graph_hash, manifest.nodes, manifest.arcs, manifest.scheme, manifest.workgroup,
-        split_of_layout(path, manifest, "forward", ways),
     )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ class Reordered:
     """Brings weights from the layout's order into another one.
 
     Args:
-        world: the world of the PE.
         order: int64 [arcs], the arc numbers (``numbered``) in the other order.
     """
 

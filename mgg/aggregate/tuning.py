@@ -65,8 +65,6 @@ def tune(
     Every PE decides by the same times, those of the slowest PE.
 
     Args:
-        world, layout: the PEs, and this PE's part of the graph.
-        direction, dim: of the product.
         options: the technique's options, except the tuned ones.
         protocol: warm-up and iterations, where each timed iteration is a sample; type of the embeddings.
         refresh: measure even if the table has an entry.

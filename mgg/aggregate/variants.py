@@ -18,7 +18,6 @@ def expand(technique: str, common: Mapping[str, Any], grids: Iterable[Grid]) -> 
     """Expand ``grids`` to option sets of ``technique``, without duplicates and in order.
 
     Args:
-        technique: its name.
         common: options of every set; a grid's own options replace them.
         grids: option -> a value or a list of values; lists expand to all combinations, and the first option varies
             slowest. Without grids there is one set, ``common``.

@@ -45,20 +45,13 @@ def measure(world: World) -> list[LatencyRecord]:
         taken[link, grain, size] = _taken(world, action)
     probe.close()
     fields = job_fields(world)
-    records = []
-    for (link, grain, size), seconds in taken.items():
-        records.append(
-            LatencyRecord(
-                link=link,
-                grain=grain,
-                bytes=size,
-                row_bytes=4 * COLUMNS,
-                seconds=seconds,
-                median=statistics.median(seconds),
-                **fields,
-            )
+    return [
+        LatencyRecord(
+            link=link, grain=grain, bytes=size, row_bytes=4 * COLUMNS, seconds=seconds,
+            median=statistics.median(seconds), **fields,
         )
-    return records
+        for (link, grain, size), seconds in taken.items()
+    ]  # fmt: skip
 
 
 def _taken(world: World, action: Callable[[], object]) -> list[float]:
@@ -113,8 +106,7 @@ def _near(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Calla
 def _get(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callable[[], object]:
     """Return a transfer by one-sided MPI gets, one per row or one in all; each get is waited for separately."""
     view, out, rows = _views(probe, size)
-    every = np.arange(rows, dtype=np.int32)
-    step = rows if grain == "coarse" else 1
+    every, step = np.arange(rows, dtype=np.int32), rows if grain == "coarse" else 1
 
     def move() -> None:
         for row in range(0, rows, step):
@@ -125,11 +117,8 @@ def _get(world: World, probe: Probe, pe: int, grain: Grain, size: int) -> Callab
 
 def _put(world: World, probe: Probe, grain: Grain, size: int) -> Callable[[], object]:
     """Return a transfer by GPU puts between hosts, one per row or one in all; only a final signal is awaited."""
-    half = world.size // 2
+    half, (view, _, rows) = world.size // 2, _views(probe, size)
     target, source = (world.rank + half) % world.size, (world.rank - half) % world.size
-    whole = max(SIZES) // (4 * COLUMNS)
-    view = probe.array.view(whole, COLUMNS)
-    rows = size // (4 * COLUMNS)
     step = rows if grain == "coarse" else 1
 
     def move() -> None:

@@ -123,7 +123,6 @@ def _of_sheet(name: str, memory: float, nvlink: float) -> Machine:
     """Return an unmeasured GPU of DGX systems, with memory and NVLink in proportion to the data sheets.
 
     Args:
-        name: the machine's name.
         memory, nvlink: bytes per second in its data sheet; H200's are 4.8e12 and 9e11.
     """
     share, links = memory / 4.8e12, H200.links

@@ -7,7 +7,7 @@ section 5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mgg.config import Assigned
 from mgg.cost.links import Fixed, Links
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.record import Partition
@@ -80,7 +79,6 @@ class Machine(Fixed):
     """A machine that products run on.
 
     Attributes:
-        name: its name in predictions.
         gpu: whether PEs are GPUs.
         links: the links between PEs.
         rates: rates by operator: ``rows`` (row-wise product), ``partitions`` (neighbor partitions with atomics),
@@ -203,16 +201,14 @@ class Workload:
     """A product of D columns on a split graph.
 
     Attributes:
-        split: the graph's split.
         dim: D.
-        options: options of the technique.
         dtype: type of the embeddings; sums are float32.
         crossing: bytes per row between workgroups; None: as for a row of embeddings.
     """
 
     split: Split
     dim: int
-    options: Assigned
+    options: Any
     dtype: str = "fp32"
     crossing: int | None = None
 
@@ -357,10 +353,3 @@ def finished(work: Workload, machine: Machine) -> np.ndarray:
     if machine.gpu or work.split.pes == 1:
         return np.zeros(work.split.pes)
     return np.asarray(machine.rates["finish"].seconds(0, work.split.rows, 0, work.summed))
-
-
-def relative_errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, float]:
-    """Return the prediction errors: mean and largest of max(p / m, m / p) - 1, and bias, the mean of log(p / m)."""
-    logs = np.log(np.asarray(predicted, float) / np.asarray(measured, float))
-    off = np.exp(np.abs(logs)) - 1
-    return {"mean": float(off.mean()), "largest": float(off.max()), "bias": float(logs.mean())}

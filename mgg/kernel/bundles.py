@@ -83,7 +83,6 @@ def bundled(
         xp: numpy or cupy.
         indptr: int64 [rows + 1], ascending, an array of ``xp``; the first entry may be above 0.
         groups: number of pieces that a warp sums side by side, a power of two in 1..32.
-        tuning: parameters.
         processors: multiprocessors of the GPU; each gets at least eight blocks if there is enough work.
         empty: rows without arcs are pieces, too, because their sums of 0 must be written.
 

@@ -138,9 +138,7 @@ def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
     tile is no wider than fits the block's shared memory.
 
     Args:
-        dim: embedding columns.
         widest: floats per load that the rows allow: 1, 2 or 4.
-        setting: parameters of the kernel.
     """
     choices = [floats for floats in (1, 2, 4) if floats <= widest]
     floats = min(choices, key=lambda each: -(-dim // (each * setting.dw)))

@@ -27,8 +27,6 @@ class HaloPeers:
         rows: uint64 [P] on the device, addresses of all PEs' matrices.
         flags: uint64 [P] on the device, addresses of all PEs' flags, int32 [2 P], initially zero. None: the caller
             ensures that all rows are written before any launch and stay unchanged until all launches are done.
-        rank: this PE.
-        size: number of PEs.
     """
 
     rows: Any

@@ -19,7 +19,6 @@ def column_tiles(columns: int, vector: int, widest: int = WARP, narrowest: int =
     """Yield launches that cover ``columns``: lanes per row, first column, tiles of columns side by side.
 
     Args:
-        columns: columns of the matrix.
         vector: elements that a lane loads at once.
         widest, narrowest: most and fewest lanes per row, powers of two.
     """
@@ -52,7 +51,6 @@ def mgg_tiles(columns: int, vector: int, ps: int | None, wpb: int, batch: int | 
     """Return the launches of the ``mgg`` kernel that cover ``columns``.
 
     Args:
-        columns: columns of the matrix.
         vector: elements that a lane loads at once.
         ps: most arcs of a neighbor partition; None: whole rows.
         wpb: warps per block.

@@ -25,7 +25,6 @@ def grow(  # type: ignore[no-untyped-def]
         counts: int64 [C], rows of each class.
         chunks: int64 [C + 1], first chunk of each class.
         batch: rows per chunk.
-        members: PEs per workgroup.
         seconds: float64 [2], time of a row on a link of kind ``NEAR`` and ``FAR``.
         parents: int16 [K, P], output: the PE that sends a chunk to each PE; -1: it does not receive the chunk.
         stages: int16 [K, P], output: the stage in which it arrives, from 0 on; -1: at its owner, or never.

@@ -39,7 +39,6 @@ def step_bound(spread: np.ndarray, largest: np.ndarray, bits: int) -> np.ndarray
     Args:
         spread, largest: float64, greatest minus least value of each group, and greatest magnitude. The bound grows with
             both, and for a weighted sum of groups it is at most the weighted sum of the bounds.
-        bits: bits per value.
     """
     if bits == HALF:
         return largest * 2.0**-8

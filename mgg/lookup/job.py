@@ -23,7 +23,6 @@ class Job:
         backend: a name of ``config.Backend``.
         pes: number of PEs; None: the ranks of the job, or one.
         sides: names of ``mgg.lookup.SIDES``.
-        protocol: the measurement protocol.
         out: file of the records, or None.
         replace: replace the records in the file instead of appending.
     """

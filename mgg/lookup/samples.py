@@ -101,8 +101,6 @@ def write(
     """Write the folder ``out``, or replace an existing one.
 
     Args:
-        out: the folder.
-        name: name of the data set.
         tables: rows of each table; None: ``source["tables"]`` holds them after the last of ``parts``.
         parts: int32 [samples, tables] each, in order.
         source: origin of the samples, for the manifest.

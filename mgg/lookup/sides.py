@@ -42,7 +42,6 @@ class Side(ABC):
     """A way to look up batches.
 
     Attributes:
-        name: name on the command line.
         split: assignment of rows to PEs.
         in_place: whether the side addresses the rows of all other PEs.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from mgg.aggregate import oracle
@@ -16,26 +14,12 @@ from mgg.errors import memory_error
 _CHUNK = 1 << 18
 
 
-class Split(Protocol):
-    """The assignment of rows to PEs; row numbers run through all tables, one table after the other.
+class ByRows:
+    """Every table is split by rows: row r is row r div P of PE r mod P, so each table is spread over all PEs.
 
     Attributes:
-        name: ``rows`` or ``tables``.
         height: most rows on a PE.
     """
-
-    name: str
-    height: int
-
-    def rows_of(self, pe: int) -> range:
-        """Return the rows of PE ``pe`` in its storage order."""
-
-    def remote(self, ids: np.ndarray, pe: int) -> int:
-        """Return how many of the rows ``ids`` are not on PE ``pe``."""
-
-
-class ByRows:
-    """Every table is split by rows: row r is row r div P of PE r mod P, so each table is spread over all PEs."""
 
     name = "rows"
 
@@ -44,11 +28,11 @@ class ByRows:
         self.height = -(-self._total // pes)
 
     def rows_of(self, pe: int) -> range:
-        """Return every P-th row."""
+        """Return the rows of PE ``pe`` in its storage order: every P-th one of all tables' rows."""
         return range(pe, self._total, self._pes)
 
     def remote(self, ids: np.ndarray, pe: int) -> int:
-        """Count the rows with another remainder modulo P."""
+        """Return how many of the rows ``ids`` are not on PE ``pe``."""
         return int(np.count_nonzero(ids % self._pes != pe))
 
 
@@ -72,11 +56,11 @@ class ByTables:
         self.height = int(np.diff(self.first).max())
 
     def rows_of(self, pe: int) -> range:
-        """Return the rows of the PE's tables."""
+        """As for ``ByRows``: the rows of the PE's tables."""
         return range(self.first[pe], self.first[pe + 1])
 
     def remote(self, ids: np.ndarray, pe: int) -> int:
-        """Count the rows of other PEs' tables."""
+        """As for ``ByRows``."""
         return int(np.count_nonzero((ids < self.first[pe]) | (ids >= self.first[pe + 1])))
 
 
@@ -86,7 +70,7 @@ class Tables:
     Values depend only on row and column (``mgg.aggregate.oracle``).
     """
 
-    def __init__(self, world: World, split: Split, dim: int):
+    def __init__(self, world: World, split: ByRows | ByTables, dim: int):
         """Allocate and fill (collective).
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.agreement import check_layouts
+from mgg.aggregate import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.backend.compiling import compile_ahead
 from mgg.backend.machine.start_times import start_times

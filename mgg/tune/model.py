@@ -57,8 +57,6 @@ def load(setting: Setting, dim: int, local: int, remote: int, processors: int) -
     """Return the load of a product with ``setting``.
 
     Args:
-        setting: setting of the kernel.
-        dim: embedding columns.
         local, remote: numbers of local and remote neighbor partitions, cut at the setting's ps.
         processors: multiprocessors of the GPU.
     """
@@ -78,9 +76,7 @@ def refusal(setting: Setting, shared: int, limits: Limits) -> str:
     """Return why a GPU cannot run ``setting``; empty if it can.
 
     Args:
-        setting: setting of the kernel.
         shared: bytes of shared memory that the kernel requests per block.
-        limits: limits of the GPU.
     """
     threads = WARP * setting.wpb
     for wanted, has, what in (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.graphs import awkward_graphs, make_layout
-from support.ranks import mpiexec
+from support.ranks import succeeded
 from support.spmm_program import VARIANTS
 
 from mgg.aggregate import all_techniques, parse_options
@@ -38,8 +38,7 @@ def machine(tmp_path):
 
 def mgg(pes, arguments, machine):
     """What the ranks of a job say on standard error."""
-    done = mpiexec(pes, [*PROGRAM, *arguments], **machine)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(pes, [*PROGRAM, *arguments], **machine)
     return done.stderr
 
 

@@ -1,11 +1,9 @@
 """Bytes are counted where they move; here they must equal formulas worked out from the graph alone."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.graphs import make_layout, random_csr
-from support.ranks import mpiexec
 
 from mgg import layout
 from mgg.aggregate import all_techniques, prepare
@@ -28,19 +26,15 @@ SIDE = {
 SEVERAL = [name for name, plan in all_techniques().items() if not plan.single_pe]
 
 
-@pytest.mark.parametrize("name", SEVERAL)
-def test_every_technique_has_a_formula(name):
-    assert name in SIDE, f"technique {name}: add the formula of its bytes to SIDE, and to formulas if it is a new one"
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-def test_every_technique_counts_what_it_moves(tmp_path, name):
+def test_every_technique_counts_what_it_moves(tmp_path):
     folder = make_layout(tmp_path, random_csr(300, 4_000), 4)
-    counted = simulated.run(4, lambda world: moved(world, folder, "forward", 16, [name])[name])
-    assert sum(counted), (
-        f"technique {name}: no bytes are counted: bring embeddings by World's get_rows, put_rows, shift, broadcast or"
-        " teams, or add what the technique reads of other PEs itself by world.counters.add (CONTRIBUTING.md)"
-    )
+    for name in SEVERAL:
+        assert name in SIDE, f"technique {name}: add the formula of its bytes to SIDE, and to formulas if it is new"
+        counted = simulated.run(4, lambda world: moved(world, folder, "forward", 16, [name])[name])  # noqa: B023
+        assert sum(counted), (
+            f"technique {name}: no bytes are counted: bring embeddings by World's get_rows, put_rows, shift, broadcast"
+            " or teams, or add what the technique reads of other PEs itself by world.counters.add (CONTRIBUTING.md)"
+        )
 
 
 def formulas(csr, pes, dim, direction):
@@ -84,33 +78,3 @@ def test_simulated(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
     counted = simulated.run(pes, lambda world: moved(world, folder, direction, dim))
     expected = formulas(csr, pes, dim, direction)
     assert {name: sum(part[name] for part in counted) for name in SIDE} == {n: expected[f] for n, f in SIDE.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    "shared",
-    [pytest.param("1", id="shared memory"), pytest.param("0", marks=pytest.mark.sentinel, id="one-sided")],
-)
-def test_mpi(tmp_path, shared):
-    csr = random_csr(300, 4_000)
-    folder = make_layout(tmp_path, csr, 4)
-    code = (
-        "import sys, json, pathlib\nsys.path.insert(0, sys.argv[1])\nfrom test_aggregate_bytes import moved\n"
-        "from mgg.backend import launch\nfolder = pathlib.Path(sys.argv[2])\n"
-        "def program(world):\n"
-        "    found = world.gather({d: moved(world, folder, d, 16) for d in ('forward', 'transpose')})\n"
-        "    if world.rank == 0: print(json.dumps(found))\n"
-        "launch('mpi', lambda: 4, program)\n"
-    )
-    from pathlib import Path
-
-    done = mpiexec(4, ["-c", code, str(Path(__file__).parent), str(folder)], MGG_MPI_SHARED_MEMORY=shared)
-    assert done.returncode == 0, done.stderr
-    import json
-
-    counted = json.loads(done.stdout)
-    for direction in ("forward", "transpose"):
-        expected = formulas(csr, 4, 16, direction)
-        total = {name: sum(part[direction][name] for part in counted) for name in SIDE}
-        assert total == {name: expected[formula] for name, formula in SIDE.items()}

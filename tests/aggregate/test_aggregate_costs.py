@@ -18,7 +18,7 @@ from mgg.config import LinkConfig
 from mgg.cost import links, machines
 from mgg.cost.links import Link, Links, fit
 from mgg.cost.machines import H200, MACHINES, find, measure
-from mgg.cost.product import Rate, Split, Workload, crowd, relative_errors, slowest
+from mgg.cost.product import Rate, Split, Workload, crowd, slowest
 from mgg.cost.rates import ON_H200
 from mgg.errors import InputError
 from mgg.record import Partition, read_lines
@@ -43,13 +43,17 @@ def even(pes, *, rows=10_000, arcs=200_000, remote=50_000, halo=8_000, members=8
     return Split(*each, min(members, pes), int(outside[0]), int(outside[1]), fused)
 
 
-def seconds(name, split, dim=64, machine=H200, dtype="fp32"):
+def cost(name, split, machine=H200, dim=64, dtype="fp32", **options):
     plan = technique(name)
-    if plan.cost.__func__ is Plan.cost.__func__:
+    return plan.cost(Workload(split, dim, plan.Options(**options), dtype), machine)
+
+
+def seconds(name, split, dim=64, machine=H200):
+    if technique(name).cost.__func__ is Plan.cost.__func__:
         pytest.skip(f"technique {name} has no cost, so auto never picks it: give it one (Plan.cost, docs/costs.md)")
-    cost = plan.cost(Workload(split, dim, plan.Options(), dtype), machine)
-    assert cost is not None and cost.seconds > 0 and 0 <= cost.hidden <= cost.transfer + cost.arithmetic
-    return cost.seconds
+    found = cost(name, split, machine, dim)
+    assert found is not None and found.seconds > 0 and 0 <= found.hidden <= found.transfer + found.arithmetic
+    return found.seconds
 
 
 SEVERAL = [name for name, plan in all_techniques().items() if not plan.single_pe]
@@ -57,7 +61,7 @@ MODELLED = [(name, machine) for machine in (H200, CPUS) for name in SEVERAL if n
 
 
 @pytest.mark.parametrize(("name", "machine"), MODELLED, ids=lambda value: getattr(value, "gpu", value))
-def test_costs_grow_with_columns_arcs_and_rows(name, machine):
+def test_costs_grow_with_columns_arcs_and_rows_and_where_hosts_are_crossed(name, machine):
     split = even(4)
     base = seconds(name, split, machine=machine)
     assert seconds(name, split, 128, machine) > base > seconds(name, split, 16, machine)
@@ -65,38 +69,23 @@ def test_costs_grow_with_columns_arcs_and_rows(name, machine):
     assert seconds(name, even(4, rows=20_000), machine=machine) > base
     busy = replace(split, arcs=np.array([200_000, 200_000, 900_000, 200_000]))
     assert seconds(name, busy, machine=machine) > base  # the slowest PE decides
+    if machine.gpu and name != "zero_copy":
+        assert seconds(name, even(16, members=8)) > seconds(name, even(16, members=16))
 
 
-@pytest.mark.parametrize("name", ["halo", "cola"])
-def test_what_is_fetched_once_costs_by_the_halo(name):
-    assert seconds(name, even(4, halo=50_000)) > seconds(name, even(4, halo=8_000))
-
-
-@pytest.mark.parametrize("name", ["mgg", "direct"])
-def test_a_row_an_arc_costs_by_remote_arcs_alone(name):
-    assert seconds(name, even(4, remote=150_000)) > seconds(name, even(4, remote=50_000))
-    assert seconds(name, even(4, halo=50_000)) == seconds(name, even(4, halo=8_000))
-
-
-def test_blocks_cost_the_same_whatever_is_needed_of_them():
-    parts = [
-        technique("broadcast").cost(Workload(even(4, halo=halo), 64, technique("broadcast").Options()), H200).transfer
-        for halo in (10, 8_000)
-    ]
-    assert parts[0] == parts[1] > 0
-
-
-@pytest.mark.parametrize("name", [name for name, machine in MODELLED if machine.gpu and name != "zero_copy"])
-def test_crossing_hosts_costs_more(name):
-    assert seconds(name, even(16, members=8)) > seconds(name, even(16, members=16))
+def test_what_is_fetched_costs_by_the_halo_by_remote_arcs_or_by_blocks():
+    for name in ("halo", "cola"):
+        assert seconds(name, even(4, halo=50_000)) > seconds(name, even(4, halo=8_000))
+    for name in ("mgg", "direct"):
+        assert seconds(name, even(4, remote=150_000)) > seconds(name, even(4, remote=50_000))
+        assert seconds(name, even(4, halo=50_000)) == seconds(name, even(4, halo=8_000))
+    assert cost("broadcast", even(4, halo=10)).transfer == cost("broadcast", even(4, halo=8_000)).transfer > 0
 
 
 def test_bf16_halves_the_wire():
-    plan = technique("halo")
     split = even(4, halo=10**6, remote=10**6, arcs=2 * 10**6)
-    wide, narrow = (plan.cost(Workload(split, 64, plan.Options(), dtype), H200).transfer for dtype in ("fp32", "bf16"))
-    per_row = H200.links["nvlink"]
-    assert wide - narrow == pytest.approx(10**6 * 128 / per_row.bandwidth)
+    wide, narrow = (cost("halo", split, dtype=dtype).transfer for dtype in ("fp32", "bf16"))
+    assert wide - narrow == pytest.approx(10**6 * 128 / H200.links["nvlink"].bandwidth)
 
 
 #: A graph on which calls count little, on some workgroups of every machine: hosts of 8, of V100 two domains of 4.
@@ -110,19 +99,11 @@ TO_A_PORT = {"h200": 1, "h100": 1, "a100": 1, "a800": 2, "v100": 4}
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 def test_each_ablation_of_cola_costs_more_between_hosts(machine):
-    plan, split = technique("cola"), SPLIT_OVER[machine.name]
-    times = [
-        plan.cost(Workload(split, 32, plan.Options(**options)), machine).seconds
-        for options in ({}, {"pipelined": False}, {"pipelined": False, "coalesced": False}, {"fusion": False})
-    ]
+    steps = {}, {"pipelined": False}, {"pipelined": False, "coalesced": False}, {"fusion": False}
+    times = [cost("cola", SPLIT_OVER[machine.name], machine, 32, **options).seconds for options in steps]
     assert times[0] < times[1] <= times[2] < times[3]  # table 8, from right to left
     # Over QPI a row is no message, so that coalescing saves nothing there.
     assert (times[1] < times[2]) == (machine.links[machine.links.network].message > 0)
-
-
-def transfer(name, split, machine=H200, dim=64, **options):
-    plan = technique(name)
-    return plan.cost(Workload(split, dim, plan.Options(**options)), machine).transfer
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
@@ -132,7 +113,7 @@ def test_without_fusion_a_row_takes_one_link_alone(machine):
     near, far = machine.links[machine.links.rows], machine.links[machine.links.network]
     crossing = far.message + TO_A_PORT[machine.name] * 256 / far.bandwidth
     expected = near.seconds(400_000, 256) + far.latency + 400_000 * crossing
-    assert transfer("cola", split, machine, fusion=False) == pytest.approx(expected)
+    assert cost("cola", split, machine, fusion=False).transfer == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +134,18 @@ def test_messages_of_cola_wait_for_the_phase_before(pipelined):
     """Three of four workgroups send to each; halo sends all of it at once."""
     late = slower(H200, "infiniband-ndr", latency=H200.links["infiniband-ndr"].latency + 1e-3)
     split = even(32)
-    cola = [transfer("cola", split, machine, pipelined=pipelined) for machine in (H200, late)]
-    halo = [transfer("halo", split, machine) for machine in (H200, late)]
+    cola = [cost("cola", split, machine, pipelined=pipelined).transfer for machine in (H200, late)]
+    halo = [cost("halo", split, machine).transfer for machine in (H200, late)]
     assert cola[1] - cola[0] == pytest.approx(3e-3)
     assert halo[1] - halo[0] == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 @pytest.mark.parametrize("name", ["halo", "cola"])
-@pytest.mark.parametrize(("pes", "members"), [(8, 4), (12, 4), (6, 2), (4, 1), (4, 4)])
+@pytest.mark.parametrize(("pes", "members"), [(8, 4), (6, 2), (4, 1), (4, 4)])
 def test_fetched_is_what_the_graph_needs_of_mates(tmp_path, name, machine, pes, members):
     """Rows of counterparts arrive in the PE's own memory; the others are fetched: counted from the graph."""
-    csr = random_csr(1_200, 20_000)
+    csr = random_csr(600, 10_000)
     make_layout(tmp_path, csr, pes)
     split = Split.of(
         partition.build(tmp_path / "graph", tmp_path / "p", pes=pes, scheme="equal_nodes", workgroup=members, dim=16)
@@ -172,33 +153,34 @@ def test_fetched_is_what_the_graph_needs_of_mates(tmp_path, name, machine, pes, 
     assert (split.members, split.groups) == (members, pes // members)
     # Links without latency: what a second a row more costs is the number of rows; latencies count no bytes.
     each = [slower(machine, machine.links.rows, latency=0, message=seconds) for seconds in (0, 1)]
-    rows = np.diff([transfer(name, split, on) for on in each])[0]
+    rows = np.diff([cost(name, split, on).transfer for on in each])[0]
     _, within = crossings(csr, pes, members, "forward")
     assert rows == pytest.approx(within / pes, rel=0.05)
     # Without anything to fetch there is no request either.
     late = [slower(machine, machine.links.rows, latency=seconds) for seconds in (0, 1)]
-    assert (transfer(name, split, late[0]) < transfer(name, split, late[1])) == (members > 1)
+    first, second = (cost(name, split, on).transfer for on in late)
+    assert (first < second) == (members > 1)
 
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 def test_cola_multiplies_by_row_what_it_receives_itself(machine):
     """A phase each for three other workgroups reads and writes the sums of the rows that it touches."""
-    plan, free = technique("cola"), Rate(power=machine.rates["rows"].power)
+    free = Rate(power=machine.rates["rows"].power)
     by_row = machine.model_copy(update={"rates": machine.rates | {"columns": free, "finish": free}})
     rate, split = machine.rates["rows"], even(32)
     received = 50_000 / 2 / 8
     expected = rate.seconds(150_000, 10_000, 256, 256) + rate.seconds(received, received, 256, 512, 3)
-    assert plan.cost(Workload(split, 64, plan.Options()), by_row).arithmetic == pytest.approx(expected)
+    assert cost("cola", split, by_row).arithmetic == pytest.approx(expected)
     free_rows = machine.model_copy(update={"rates": machine.rates | {"rows": free, "finish": free}})
     alone = replace(even(4, members=1), outside_arcs=4 * 50_000, outside_rows=4 * 8_000)
-    assert plan.cost(Workload(alone, 64, plan.Options()), free_rows).arithmetic == 0
+    assert cost("cola", alone, free_rows).arithmetic == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"pipelined": False}, {"coalesced": False}, {"fusion": False}], ids=str)
 @pytest.mark.parametrize("record", [each for each in SPLITS if each.pes > 1], ids=lambda each: f"{each.name}{each.pes}")
 def test_in_one_workgroup_cola_costs_what_its_rates_were_fitted_to(record, options):
-    plan, split = technique("cola"), Split.of(record)
-    found = plan.cost(Workload(split, 64, plan.Options(**options)), H200)
+    split = Split.of(record)
+    found = cost("cola", split, **options)
     rows, columns, link = H200.rates["rows"], H200.rates["columns"], H200.links["nvlink"]
     work = rows.seconds(split.local_arcs, split.rows, 256, 256)
     work = work + columns.seconds(split.remote_arcs, split.halo_rows, 256, 256)
@@ -210,21 +192,14 @@ def test_in_one_workgroup_cola_costs_what_its_rates_were_fitted_to(record, optio
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 @pytest.mark.parametrize("name", ["halo", "cola"])
 def test_workgroups_other_than_the_splits_have_no_cost(name, machine):
-    plan = technique(name)
-
-    def cost(workgroup):
-        return plan.cost(Workload(even(16), 64, plan.Options(workgroup=workgroup)), machine)
-
-    assert cost(4) is None and cost(16) is None
-    assert cost(8) is not None and cost(8) == cost(None)
+    four, sixteen, eight, none = (cost(name, even(16), machine, workgroup=members) for members in (4, 16, 8, None))
+    assert four is None and sixteen is None
+    assert eight is not None and eight == none
 
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 def test_the_far_part_of_halo_takes_calls_and_passes_of_its_own(machine):
-    plan = technique("halo")
-    one, two = (
-        plan.cost(Workload(even(16, members=members), 64, plan.Options()), machine).arithmetic for members in (16, 8)
-    )
+    one, two = (cost("halo", even(16, members=members), machine).arithmetic for members in (16, 8))
     rate = machine.rates["pulled" if machine.gpu else "rows"]
     assert two - one > rate.call > 0
 
@@ -288,11 +263,8 @@ def test_a_layout_and_a_partition_give_one_split(tmp_path):
     for found in simulated.run(12, lambda world: split_of(world, layout.load(folder, world.rank), "forward")):
         for name in ("rows", "arcs", "remote_arcs", "halo_rows", "fused_rows"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-        assert (found.members, found.outside_arcs, found.outside_rows) == (
-            8,
-            expected.outside_arcs,
-            expected.outside_rows,
-        )
+        assert found.members == 8
+        assert (found.outside_arcs, found.outside_rows) == (expected.outside_arcs, expected.outside_rows)
 
 
 def test_links_are_told_apart_by_their_times():
@@ -399,9 +371,8 @@ def test_machines_are_found_by_name_or_file(tmp_path):
     assert find("H100") is find("NVIDIA H100 80GB HBM3") is MACHINES["h100"]
     assert find(" nvidia h200") is H200
     for name in ("h20", "NVIDIA H100 PCIe", "NVIDIA H200 NVL", "somewhere/h200.json"):
-        with pytest.raises(
-            InputError, match=rf"{name}'.* known \(there are a100, a800, h100, h200, v100\): run mgg links"
-        ):
+        said = rf"{name}'.* known \(there are a100, a800, h100, h200, v100\): run mgg links"
+        with pytest.raises(InputError, match=said):
             find(name)
     path = tmp_path / "here.json"
     machines.write(path, H200)
@@ -482,8 +453,3 @@ def test_work_and_bytes_add_up_or_cover_each_other():
 def test_rates_of_a_file_are_in_their_limits(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rate(**wrong)
-
-
-def test_errors_are_ratios():
-    off = relative_errors([2.0, 1.0], [1.0, 2.0])
-    assert off == pytest.approx({"mean": 1.0, "largest": 1.0, "bias": 0.0})

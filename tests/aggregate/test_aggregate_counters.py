@@ -7,14 +7,14 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from support.graphs import make_layout, random_csr
+from support.measured import swept
 from support.strict import StrictWorld
 
-from mgg import layout
 from mgg.aggregate import job as jobs
 from mgg.aggregate import parse_options
 from mgg.aggregate.counters import ncu, profiled, profiling
 from mgg.aggregate.counters.page_faults import ON_CPUS
-from mgg.aggregate.measure import Protocol, sweep
+from mgg.aggregate.measure import Protocol
 from mgg.aggregate.techniques.mgg_uvm import MggUvm
 from mgg.backend import simulated
 from mgg.backend.machine import page_faults
@@ -111,14 +111,8 @@ class Cupti:
 
 
 def measured(tmp_path, world_of=StrictWorld, techniques=("mgg_uvm",), **protocol):
-    folder = make_layout(tmp_path, CSR, 2)
-    chosen = [(name, parse_options(name, {})) for name in techniques]
-
-    def program(world):
-        asked = Protocol("forward", 2, 3, True, **{"faults": True} | protocol)
-        return sweep(world_of(world), layout.load(folder, world.rank), chosen, dims=[8], protocol=asked)[0]
-
-    first, second = simulated.run(2, program)
+    how = {"warmup": 2, "iterations": 3, "faults": True} | protocol
+    (first, _), (second, _) = swept(make_layout(tmp_path, CSR, 2), 2, techniques, [8], world_of=world_of, **how)
     for one, other in zip(first, second, strict=True):
         assert one.page_faults == other.page_faults and one.faults_untold == other.faults_untold
     return first
@@ -192,12 +186,9 @@ DENIED = (
 
 def test_means_of_a_page_go_by_time():
     kernels = ncu.parse(HEAD + FIRST + SECOND)
-    assert [(each.name[:4], each.device, each.nanoseconds) for each in kernels] == [
-        ("mgg<", "0", 3e6),
-        ("zero", "1", 1e6),
-    ]
-    found = ncu.means(kernels)
-    assert found == pytest.approx({"occupancy": 0.505, "occupancy_limit": 0.625, "sm_utilization": 0.925})
+    told = [(each.name[:4], each.device, each.nanoseconds) for each in kernels]
+    assert told == [("mgg<", "0", 3e6), ("zero", "1", 1e6)]
+    assert ncu.means(kernels) == pytest.approx({"occupancy": 0.505, "occupancy_limit": 0.625, "sm_utilization": 0.925})
     assert ncu.parse((HEAD + FIRST).replace('"ns"', '"usecond"'))[0].nanoseconds == 3e9
 
 
@@ -242,6 +233,12 @@ open(log, 'w').write({HEAD!r} + {FIRST!r}.replace('40.5', str(case['dim'])))
 """
 
 
+def without_ncu(tmp_path, monkeypatch):
+    monkeypatch.setattr(ncu, "_USUAL", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+
+
 def records_on_gpus(tmp_path):
     """Records in a file, the last three as if measured on GPUs."""
     records = measured(tmp_path / "made", lambda world: world, faults=False)
@@ -277,9 +274,7 @@ def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypat
     path, _, mine = records_on_gpus(tmp_path)
     held = path.read_bytes()
     if body is None:
-        monkeypatch.setattr(ncu, "_USUAL", ())
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.delenv("CUDA_HOME", raising=False)
+        without_ncu(tmp_path, monkeypatch)
     else:
         stand_in(tmp_path / "bin", monkeypatch, body)
     with pytest.raises(MachineError, match=told) as refused:
@@ -337,9 +332,7 @@ def test_a_job_writes_why_it_has_no_profile(tmp_path, monkeypatch):
 
 
 def test_a_job_on_gpus_looks_for_ncu_before_it_measures(tmp_path, monkeypatch):
-    monkeypatch.setattr(ncu, "_USUAL", ())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CUDA_HOME", raising=False)
+    without_ncu(tmp_path, monkeypatch)
     with pytest.raises(MachineError, match="measures occupancy and is not installed"):
         job(tmp_path, monkeypatch, "nvshmem")
     assert not (tmp_path / "records.jsonl").exists()

@@ -12,7 +12,7 @@ from mgg.aggregate import prepare
 from mgg.backend import simulated
 
 WORLDS = {"host": lambda world: world, "device": StrictWorld}
-SHAPES = [(4, 1), (4, 2), (6, 2), (6, 1)]
+SHAPES = [(4, 1), (4, 2), (6, 2)]
 COLA = [{}, {"pipelined": False}, {"coalesced": False}, {"coalesced": False, "pipelined": False}]
 DIM = 5
 

@@ -12,9 +12,8 @@ from support.spmm_program import inputs
 from support.strict import StrictWorld
 
 from mgg import layout
-from mgg.aggregate import parse_options, prepare, technique
+from mgg.aggregate import prepare, technique
 from mgg.backend import simulated
-from mgg.errors import InputError
 from mgg.kernel.requests import bounds, merged
 
 PES, DIM = 3, 5
@@ -106,7 +105,5 @@ def test_requests_of_blocks(blocks, local, dist, wpb, interleave):
     assert bounds(local, len(remote), dist, wpb, interleave).tolist() == expected
 
 
-def test_merging_takes_loads(tmp_path):
-    with pytest.raises(InputError, match="merge: rows are loaded once a block, primitive warp gets them one an arc"):
-        parse_options("mgg", {"merge": True, "primitive": "warp"})
+def test_unified_memory_has_neither():
     assert technique("mgg_uvm").Options.model_fields.keys() & {"merge", "ps_remote"} == set()

@@ -138,8 +138,3 @@ def test_remote_arcs_have_partitions_of_their_own_size(tmp_path, ps, ps_remote):
                 arcs = sum((lo <= column < hi) == mine for column in columns)
                 expected += [(row - lo, min(size, arcs - k)) for k in range(0, arcs, size)]
             assert lengths == expected
-
-
-def test_whole_rows_have_no_size(tmp_path):
-    with pytest.raises(InputError, match="ps_remote: with neighbor_partition false rows stay whole"):
-        knobs(tmp_path, "mgg", {"neighbor_partition": False, "ps_remote": 4})

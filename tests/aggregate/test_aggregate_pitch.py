@@ -1,7 +1,6 @@
 """On GPUs the rows of embeddings are padded, but where whole blocks of them are sent; on CPUs one follows the other."""
 
 import numpy as np
-import pytest
 from support.graphs import make_layout, random_csr
 from support.strict import StrictWorld
 
@@ -11,28 +10,25 @@ from mgg.backend import simulated
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.kernel.pitch import row_pitch
 
-WORLDS = {"host": lambda world: world, "device": StrictWorld}
 DIM = 41
-CASES = [(name, dtype) for name, plan in all_techniques().items() for dtype in plan.dtypes]
 
 
-@pytest.mark.parametrize("kind", WORLDS)
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_rows_of_inputs(name, dtype, kind, tmp_path):
-    plan, pes = all_techniques()[name], 1 if all_techniques()[name].single_pe else 2
-    folder = make_layout(tmp_path, random_csr(60, 300), pes)
+def test_rows_of_inputs(tmp_path):
+    folders = {pes: make_layout(tmp_path / str(pes), random_csr(60, 300), pes) for pes in (1, 2)}
+    for name, plan in all_techniques().items():
+        pes = 1 if plan.single_pe else 2
 
-    def distance(world):
-        plan = prepare(name, WORLDS[kind](world), layout.load(folder, world.rank), "forward", DIM, dtype=dtype)
-        given = plan.input(DIM)
-        found = given.strides[0] / given.dtype.itemsize
-        plan.close()
-        return found
+        def distance(world, world_of, dtype):
+            made = prepare(name, world_of(world), layout.load(folders[pes], world.rank), "forward", DIM, dtype=dtype)  # noqa: B023
+            given = made.input(DIM)
+            made.close()
+            return given.strides[0] / given.dtype.itemsize
 
-    padded = kind == "device" and plan.pitched
-    expected = row_pitch(DIM, np.dtype(ELEMENTS[dtype]).itemsize) if padded else DIM
-    assert expected == {True: 44 if dtype == "fp32" else 48, False: 41}[padded]
-    assert simulated.run(pes, distance) == [expected] * pes
+        for dtype in plan.dtypes:
+            for world_of, padded in ((lambda world: world, False), (StrictWorld, plan.pitched)):
+                expected = row_pitch(DIM, np.dtype(ELEMENTS[dtype]).itemsize) if padded else DIM
+                assert expected == {True: 44 if dtype == "fp32" else 48, False: 41}[padded]
+                assert simulated.run(pes, lambda world: distance(world, world_of, dtype)) == [expected] * pes, name  # noqa: B023
 
 
 def test_blocks_that_are_sent_are_not_padded():

@@ -48,9 +48,8 @@ def test_records_of_the_same_layout_come_after_those_before(made, out):
 def test_records_of_another_layout_are_replaced_only_when_asked(made, out):
     measure(made[1], out, "halo")
     before = out.read_bytes()
-    with pytest.raises(
-        InputError, match=r"records\.jsonl: holds records of another layout \(test, P = 1, .* --replace"
-    ):
+    said = r"records\.jsonl: holds records of another layout \(test, P = 1, .* --replace"
+    with pytest.raises(InputError, match=said):
         measure(made[2], out, "halo")
     assert out.read_bytes() == before
     measure(made[2], out, "halo", replace=True)
@@ -60,9 +59,8 @@ def test_records_of_another_layout_are_replaced_only_when_asked(made, out):
 def test_damaged_records_are_replaced_only_when_asked_and_other_files_never(made, out):
     measure(made[1], out, "halo")
     out.write_text(out.read_text().replace('"nodes":50', '"nodes":60'))
-    with pytest.raises(
-        InputError, match=r"line 1: altered since .*: run mgg aggregate again \(--replace replaces the file\)"
-    ):
+    said = r"line 1: altered since .*: run mgg aggregate again \(--replace replaces the file\)"
+    with pytest.raises(InputError, match=said):
         measure(made[1], out, "halo")
     measure(made[1], out, "halo", replace=True)
     assert read_lines(out, AggregateRecord)[0].nodes == 50

@@ -2,7 +2,10 @@
 
 import gc
 import re
+import time
 import weakref
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, make_layout, matrix, random_csr
-from support.products import worst
-from support.ranks import mpiexec
-from support.spmm_program import DIMS, FEW_DIMS, inputs, products
+from support.products import check, worst
+from support.ranks import succeeded
+from support.spmm_program import CROSSING, DIMS, VARIANTS, divides, inputs, products, variant
+from support.strict import HostsWorld, StrictWorld
 from support.workflow import ROOT
 
 from mgg import layout
@@ -22,10 +26,11 @@ from mgg.errors import InputError
 from mgg.kernel.halo import CUT_FROM
 
 GRAPHS = awkward_graphs()
+SEVERAL = {name for name, plan in all_techniques().items() if not plan.single_pe}
 PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
 #: Takes ten times as long as any other.
 LONG = pytest.param("row of 10,000 arcs", marks=pytest.mark.slow)
-#: For ranks, whose starts and waits take longest: with weights, without arcs, without rows of some PEs.
+#: With weights, without arcs, without rows of some PEs.
 FEW_GRAPHS = ["weighted", "no arcs", "more PEs than nodes"]
 #: Numbers of PEs; on GPUs these and 3.
 PES = [1, 2, 4]
@@ -53,51 +58,65 @@ def test_the_table_of_techniques_has_all_of_them():
 
 
 @pytest.fixture(scope="module")
-def on_many(tmp_path_factory):
-    """What each PE holds of each graph on several."""
-    cases = [(csr, pes) for csr in GRAPHS.values() for pes in PES[1:]]
-    folders = [(make_layout(tmp_path_factory.mktemp("graph"), csr, pes), pes) for csr, pes in cases]
-    return [layout.load(folder, pe) for folder, pes in folders for pe in range(pes)]
+def layout_of(tmp_path_factory):
+    """``layout_of(name, pes)``: the folder of a graph's layout, made once."""
+    return cache(lambda name, pes: make_layout(tmp_path_factory.mktemp("graph"), GRAPHS[name], pes))
 
 
-@pytest.mark.parametrize(
-    ("direction", "case"),
-    [*(("forward", case) for case in CASES), *(("transpose", case) for case in CASES if "many arcs" not in case)],
-)
-def test_the_graphs_have_every_case(on_many, direction, case):
-    assert any(CASES[case](getattr(part, direction), part.nodes - part.rows) for part in on_many)
+def test_the_graphs_have_every_case(layout_of):
+    parts = [layout.load(layout_of(name, pes), pe) for name in GRAPHS for pes in PES[1:] for pe in range(pes)]
+    for case, found in CASES.items():
+        for direction in ("forward", "transpose"):
+            if direction == "forward" or "many arcs" not in case:
+                assert any(found(part.product(direction), part.nodes - part.rows) for part in parts), (case, direction)
 
 
 @pytest.mark.parametrize("pes", PES)
 @pytest.mark.parametrize("name", [LONG if name == LONG.values[0] else name for name in GRAPHS])
-def test_simulated(tmp_path, name, pes):
-    folder = make_layout(tmp_path, GRAPHS[name], pes)
-    parts = simulated.run(pes, lambda world: products(world, folder, DIMS))
+def test_simulated(layout_of, name, pes):
+    """The products; and the same bits with device arrays that refuse to mix with those of the host."""
+    folder = layout_of(name, pes)
+    parts = simulated.run(pes, lambda world: products(world, folder, DIMS if name == "weighted" else [1, 3, 41]))
     assert worst(GRAPHS[name], parts) <= (1e-6,)
+    strict = simulated.run(pes, lambda world: products(StrictWorld(world), folder, [1, 41]))
+    for expected, found in zip(parts, strict, strict=True):
+        for key, rows in found.items():
+            if key.startswith("seastar"):  # its kernels are generated for GPUs alone, and sum in another order
+                assert np.allclose(expected[key], rows, rtol=1e-5, atol=1e-5), key
+            else:
+                assert np.array_equal(expected[key], rows), key
+
+
+def on_hosts(world, label):
+    """GPUs on hosts as large as the workgroups of a variant, unless it addresses all PEs."""
+    options = variant(label).options
+    alone = options.get("fusion", True) and options.get("coalesced", True)
+    return HostsWorld(world, options.get("workgroup", world.size) if alone else world.size)
+
+
+@pytest.mark.parametrize("label", VARIANTS)
+def test_every_variant(layout_of, label):
+    """On CPU ranks, and on GPUs whose hosts are as large as its workgroups."""
+    technique, options, dtype = variant(label)
+    sizes = [1] if all_techniques()[technique].single_pe else [4]
+    sizes += [6] * ("workgroup" in options) + [8] * ("replication" in options)
+    for name, pes, world_of in product(FEW_GRAPHS, sizes, (lambda world, label: world, on_hosts)):
+        folder = layout_of(name, pes)
+        parts = simulated.run(pes, lambda world: products(world_of(world, label), folder, [1, 41], only=[label]))  # noqa: B023
+        assert len(parts[0]) == 4 and worst(GRAPHS[name], parts, dtype) <= (1e-6,), (name, pes)
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("pes", "shared", "names", "dims"),
-    [
-        (2, "1", [*GRAPHS], DIMS),
-        (2, "0", [*GRAPHS], DIMS),
-        pytest.param(4, "1", FEW_GRAPHS, FEW_DIMS, marks=pytest.mark.sentinel),
-        (4, "1", [*GRAPHS], DIMS),
-        (4, "0", [*GRAPHS], DIMS),
-    ],
-    ids=["2-1", "2-0", "4-1-few", "4-1", "4-0"],
-)
-def test_mpi(tmp_path, pes, shared, names, dims):
-    folders = [make_layout(tmp_path / str(number), GRAPHS[name], pes) for number, name in enumerate(names)]
-    arguments = [str(PROGRAM), "mpi", str(tmp_path), *map(str, folders), *["--few"] * (dims == FEW_DIMS)]
-    done = mpiexec(pes, arguments, MGG_MPI_SHARED_MEMORY=shared)
-    assert done.returncode == 0, done.stderr
-    for number, name in enumerate(names):
-        parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
-        assert len(parts[0]) == sum(not plan.single_pe for plan in all_techniques().values()) * 2 * len(dims)
-        assert worst(GRAPHS[name], parts) <= (1e-6,)
+@pytest.mark.parametrize(("pes", "shared"), [pytest.param(4, "1", marks=pytest.mark.sentinel), (4, "0"), (2, "0")])
+def test_mpi(layout_of, tmp_path, pes, shared):
+    """Ranks that share memory, and such as reach each other's by MPI alone."""
+    folders = {name: layout_of(name, pes) for name in FEW_GRAPHS}
+    arguments = [str(PROGRAM), "mpi", str(tmp_path), "--crossing", *map(str, folders.values())]
+    succeeded(pes, arguments, MGG_MPI_SHARED_MEMORY=shared)
+    labels = SEVERAL | {label for label in CROSSING if divides(variant(label).options, pes)}
+    for number, (name, folder) in enumerate(folders.items()):
+        check(tmp_path, number, GRAPHS[name], folder, pes, labels)
 
 
 @settings(max_examples=15)
@@ -109,41 +128,23 @@ def test_random_graphs(tmp_path_factory, nodes, arcs, pes, seed, weighted):
     assert worst(csr, parts) <= (1e-6,)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"ps": 1, "dist": 1, "wpb": 1},
-        {"ps": 32, "dist": 3, "wpb": 5},
-        {"neighbor_partition": False},
-        {"interleave": False},
-        {"neighbor_partition": False, "interleave": False},
-    ],
-)
-def test_every_option_of_mgg_gives_the_product(tmp_path, options):
-    csr = random_csr(300, 6_000, weighted=True)
-    folder = make_layout(tmp_path, csr, 3)
-    parts = simulated.run(3, lambda world: products(world, folder, [17], {"mgg": options}))
-    assert worst(csr, parts) <= (1e-6,)
+@pytest.mark.parametrize("world_of", [lambda world, label: world, on_hosts], ids=["ranks", "hosts"])
+@pytest.mark.parametrize("label", [*all_techniques(), "broadcast:2", "broadcast:grid", "halo:2", "cola:2", "dgcl:2"])
+def test_the_plan_alone_synchronizes(tmp_path, label, world_of):
+    """Inputs rewritten at once after each product, PEs late by turns: still the right products."""
+    csr, (technique, options, _) = random_csr(200, 3_000), variant(label)
+    folder = make_layout(tmp_path, csr, pes := 1 if all_techniques()[technique].single_pe else 4)
+    expected = matrix(csr) @ inputs(np.arange(200), 8).astype(np.float64)
 
-
-@pytest.mark.parametrize(
-    ("technique", "pes"),
-    [(name, pes) for name, plan in all_techniques().items() for pes in (1, 3) if pes == 1 or not plan.single_pe],
-)
-def test_the_plan_alone_synchronizes(tmp_path, technique, pes):
-    """Inputs rewritten at once after each product, PEs running ahead of each other: still the right products."""
-    csr = random_csr(200, 3_000)
-    folder = make_layout(tmp_path, csr, pes)
-    a = matrix(csr)
-    expected = a @ inputs(np.arange(200), 8).astype(np.float64)
-
-    def program(world):
-        part = layout.load(folder, world.rank)
-        plan = prepare(technique, world, part, "forward", 8)
-        for round_ in range(30):
-            plan.input(8)[:] = inputs(part.node_ids, 8) * (round_ + 1)
-            result = plan(8)
-            assert np.allclose(result, expected[part.lo : part.hi] * (round_ + 1), atol=1e-3 * (round_ + 1))
+    def program(raw):
+        world, part = world_of(raw, label), layout.load(folder, raw.rank)
+        plan = prepare(technique, world, part, "forward", 8, options)
+        for round_ in range(1, 16):
+            plan.write(8, world.upload(inputs(part.node_ids, 8) * round_))
+            time.sleep(2e-3 * (round_ % 5 == raw.rank))
+            result = world.download(plan(8))
+            assert np.allclose(result, expected[part.lo : part.hi] * round_, atol=1e-3 * round_)
+        plan.close()
 
     simulated.run(pes, program)
 
@@ -152,23 +153,24 @@ def test_the_plan_alone_synchronizes(tmp_path, technique, pes):
 def test_deterministic_techniques_give_the_same_bits(tmp_path, technique):
     pes = 1 if all_techniques()[technique].single_pe else 4
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), pes)
-
-    def run():
-        return simulated.run(pes, lambda world: products(world, folder, [33], only=[technique]))
-
-    first, second = run(), run()
+    first, second = (
+        simulated.run(pes, lambda world: products(world, folder, [33], only=[technique])) for _ in range(2)
+    )
     assert all(np.array_equal(a[key], b[key]) for a, b in zip(first, second, strict=True) for key in a)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 33])
-def test_features_have_the_same_bits_on_any_number_of_pes(tmp_path, dim):
+@pytest.mark.parametrize(("label", "sizes"), [("features", (1, 3, 5)), ("dgcl", (3, 4)), ("dgcl:2", (4, 6))])
+def test_the_bits_of_one_pe(tmp_path, label, sizes):
     """Also where some PEs have no columns."""
-    found = []
-    for pes in (1, 3, 5):
-        folder = make_layout(tmp_path / str(pes), random_csr(300, 6_000, weighted=True), pes)
-        parts = simulated.run(pes, lambda world: products(world, folder, [dim], only=["features"]))  # noqa: B023
-        found.append({key: np.concatenate([part[key] for part in parts]) for key in parts[0]})
-    assert all(np.array_equal(found[0][key], other[key]) for other in found[1:] for key in other)
+    csr = random_csr(300, 6_000, weighted=True)
+
+    def found(label, pes):
+        folder = make_layout(tmp_path / f"{label}-{pes}", csr, pes)
+        parts = simulated.run(pes, lambda world: products(world, folder, [1, 2, 33], only=[label]))
+        return {key.partition(" ")[2]: np.concatenate([part[key] for part in parts]).tobytes() for key in parts[0]}
+
+    one = found("local", 1)
+    assert all(found(label, pes) == one for pes in sizes)
 
 
 @pytest.mark.parametrize("technique", all_techniques())
@@ -207,19 +209,37 @@ def test_the_caller_may_give_the_output(tmp_path):
     simulated.run(1, program)
 
 
+REPLICATION = "option replication: the square of {} must divide the number of PEs, {}$"
+GRID = "option grid: the number of PEs must be a square, found {}: take {}$"
+
+
 @pytest.mark.parametrize(
-    ("technique", "options", "said"),
+    ("pes", "technique", "options", "said"),
     [
-        ("hallo", {}, "did you mean halo"),
-        ("mgg", {"pss": 3}, "did you mean ps"),
-        ("mgg", {"ps": 0}, "greater than or equal to 1, found 0"),
-        ("broadcast", {"replication": 0}, "greater than or equal to 1, found 0"),
-        ("mgg", {"wpb": "many"}, "wpb"),
-        ("halo", {"ps": 3}, "ps"),
+        (1, "hallo", {}, "did you mean halo"),
+        (1, "mgg", {"pss": 3}, "did you mean ps"),
+        (1, "mgg", {"ps": 0}, "greater than or equal to 1, found 0"),
+        (1, "mgg", {"wpb": "many"}, "wpb"),
+        (1, "halo", {"ps": 3}, "ps"),
+        (1, "mgg", {"neighbor_partition": False, "ps_remote": 4}, "ps_remote: with neighbor_partition false rows stay"),
+        (1, "mgg", {"merge": True, "primitive": "warp"}, "merge: .* once a block, primitive warp gets them one an arc"),
+        (1, "mgg", {"dtype": "bf16"}, "technique mgg: takes no bf16 embeddings; those that do: halo, local"),
+        (2, "local", {}, "technique local: runs on one PE, the job has 2"),
+        (4, "halo", {"workgroup": 3}, "technique halo: option workgroup: 3 must divide the number of PEs, 4"),
+        (4, "cola", {"workgroup": 3}, "technique cola: option workgroup: 3 must divide the number of PEs, 4"),
+        (1, "broadcast", {"replication": 0}, "greater than or equal to 1, found 0"),
+        *((pes, "broadcast", {"replication": c}, REPLICATION.format(c, pes)) for pes, c in ((3, 2), (4, 3), (6, 2))),
+        *((pes, "broadcast", {"grid": True}, GRID.format(pes, near)) for pes, near in ((2, "1 or 4"), (8, "4 or 9"))),
+        (4, "broadcast", {"grid": True, "replication": 2}, "grid: it has no replicas: leave replication at 1, found 2"),
     ],
 )
-def test_unknown_names_and_options_are_one_line(tmp_path, technique, options, said):
-    folder = make_layout(tmp_path, random_csr(10, 30), 1)
-    with pytest.raises(InputError, match=said) as caught:
-        simulated.run(1, lambda world: prepare(technique, world, layout.load(folder, 0), "forward", 4, options))
-    assert "\n" not in str(caught.value)
+def test_what_cannot_be_is_one_line(tmp_path, pes, technique, options, said):
+    folder, options = make_layout(tmp_path, random_csr(20, 60), pes), dict(options)
+    dtype = options.pop("dtype", "fp32")
+
+    def program(world):
+        with pytest.raises(InputError, match=said) as caught:
+            prepare(technique, world, layout.load(folder, world.rank), "forward", 4, options, dtype)
+        assert "\n" not in str(caught.value) and (pes == 1 or caught.value.everywhere or "replicas" in said)
+
+    simulated.run(pes, program)

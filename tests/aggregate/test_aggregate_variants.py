@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.graphs import make_layout, random_csr
-from support.measured import measure
+from support.measured import record, swept
 from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
-from mgg.aggregate.measure import Protocol, sweep
 from mgg.aggregate.oracle import embeddings
 from mgg.aggregate.techniques.halo import Halo
 from mgg.aggregate.variants import expand, parse, spell
@@ -18,19 +17,12 @@ from mgg.backend import simulated
 from mgg.errors import InputError, PeError
 
 
-def knobs(found):
-    return [(options.ps, options.dist) for options in found]
-
-
 def test_lists_stand_for_all_combinations_in_order():
     found = expand("mgg", {"wpb": 2}, [{"ps": [2, 4], "dist": [1, 8]}, {"ps": 4, "dist": 8}, {"dist": 3}])
     usual = parse_options("mgg", {}).ps
-    assert knobs(found) == [(2, 1), (2, 8), (4, 1), (4, 8), (usual, 3)], "each set once"
-    assert {options.wpb for options in found} == {2}
-
-
-def test_without_grids_there_is_one_set():
-    assert expand("mgg", {"ps": 3}, []) == [parse_options("mgg", {"ps": 3})]
+    assert [(each.ps, each.dist) for each in found] == [(2, 1), (2, 8), (4, 1), (4, 8), (usual, 3)], "each set once"
+    assert {each.wpb for each in found} == {2}
+    assert expand("mgg", {"ps": 3}, []) == [parse_options("mgg", {"ps": 3})], "without grids one set"
 
 
 @pytest.mark.parametrize(
@@ -66,16 +58,6 @@ def folder(tmp_path):
     return make_layout(tmp_path, random_csr(200, 2_000), 2)
 
 
-def run(folder, chosen, dims):
-    protocol = {"direction": "forward", "warmup": 0, "iterations": 1, "check": True}
-    options = [(name, parse_options(name, values)) for name, values in chosen]
-
-    def program(world):
-        return sweep(world, layout.load(folder, world.rank), options, dims=dims, protocol=Protocol(**protocol))
-
-    return simulated.run(2, program)[0]
-
-
 def narrow(monkeypatch, error):
     """Let halo refuse plans of more than 8 columns."""
     made = Halo.__init__
@@ -90,17 +72,13 @@ def narrow(monkeypatch, error):
 
 def test_what_cannot_run_is_left_out_and_named(folder, monkeypatch):
     narrow(monkeypatch, InputError("too wide").on_every_pe())
-    records, refused = run(folder, [("halo", {}), ("mgg", {"ps": 2})], [16, 4, 8])
-    assert [(record.technique, record.dim) for record in records] == [
+    records, refused = swept(folder, 2, ["halo", ("mgg", {"ps": 2})], [16, 4, 8])[0]
+    assert [(each.technique, each.dim) for each in records] == [
         ("halo", 4), ("halo", 8), ("mgg", 4), ("mgg", 8), ("mgg", 16),
     ]  # fmt: skip
     assert [str(error) for error in refused] == ["halo, D = 16: too wide"]
-
-
-def test_nothing_left_is_an_error(folder, monkeypatch):
-    narrow(monkeypatch, InputError("too wide").on_every_pe())
     with pytest.raises(InputError, match="halo, D = 32: too wide") as caught:
-        run(folder, [("halo", {})], [16, 32])
+        swept(folder, 2, ["halo"], [16, 32])
     assert caught.value.everywhere
 
 
@@ -108,23 +86,7 @@ def test_nothing_left_is_an_error(folder, monkeypatch):
 def test_other_failures_end_the_sweep(folder, monkeypatch, error):
     narrow(monkeypatch, error)
     with pytest.raises(type(error), match=str(error)):
-        run(folder, [("mgg", {}), ("halo", {})], [16])
-
-
-def breakdown(folder, technique, world_of=lambda world: world, options=None):
-    arguments = {
-        "dims": [4],
-        "options": options or {},
-        "direction": "forward",
-        "warmup": 0,
-        "iterations": 3,
-        "check": True,
-    }
-
-    def program(world):
-        return measure(world_of(world), layout.load(folder, world.rank), technique, breakdown=True, **arguments)
-
-    return simulated.run(2, program)[0][0]
+        swept(folder, 2, ["mgg", "halo"], [16])
 
 
 @pytest.mark.parametrize(
@@ -136,8 +98,8 @@ def breakdown(folder, technique, world_of=lambda world: world, options=None):
     ],
 )
 def test_a_product_without_its_transfers_is_timed(folder, technique, options):
-    record = breakdown(folder, technique, options=options)
-    assert record.compute > 0 and record.bytes_wire > 0 and record.error <= record.tolerance
+    found = record(folder, 2, technique, 4, options=options, breakdown=True)
+    assert found.compute > 0 and found.bytes_wire > 0 and found.error <= found.tolerance
 
 
 def test_transfers_that_cannot_be_left_out_are_noticed(folder, monkeypatch):
@@ -149,17 +111,15 @@ def test_transfers_that_cannot_be_left_out_are_noticed(folder, monkeypatch):
         self.world.counters.add("get", 64)
 
     monkeypatch.setattr(Halo, "_aggregate", counting)
-    assert breakdown(folder, "halo").compute is None
+    assert record(folder, 2, "halo", 4, breakdown=True).compute is None
 
 
-def test_transfer_and_arithmetic_of_one_launch_are_timed_alone(folder):
+def test_transfer_and_arithmetic_of_one_launch_alone(folder):
     """The halo's kernel, as it is called on GPUs: its parts alone move what a product moves, and nothing."""
-    record = breakdown(folder, "halo", StrictWorld)
-    assert record.transfer > 0 and record.compute > 0 and record.error <= record.tolerance
-    assert record.bytes_wire == record.v_fc, "the parts do not count"
+    found = record(folder, 2, "halo", 4, world_of=StrictWorld, breakdown=True)
+    assert found.transfer > 0 and found.compute > 0 and found.error <= found.tolerance
+    assert found.bytes_wire == found.v_fc, "the parts do not count"
 
-
-def test_a_part_alone_moves_or_computes(folder):
     def program(world):
         world = StrictWorld(world)
         part = layout.load(folder, world.rank)
@@ -170,7 +130,6 @@ def test_a_part_alone_moves_or_computes(folder):
         plan.part("compute", 4, out)
         computed, after = world.download(out), world.counters.embeddings()
         plan.part("transfer", 4, out)
-        return whole.tolist(), computed.tolist(), after - before, world.counters.embeddings() - after
+        assert np.array_equal(computed, whole) and before == after < world.counters.embeddings()
 
-    for whole, computed, none, some in simulated.run(2, program):
-        assert computed == whole and none == 0 and some > 0
+    simulated.run(2, program)

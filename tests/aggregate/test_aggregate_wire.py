@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from support.crossings import crossings
 from support.graphs import expected_product, make_layout, matrix, random_csr, scaled_error
-from support.measured import measure
-from support.ranks import mpiexec
+from support.measured import record
+from support.ranks import succeeded
 from support.spmm_program import inputs
 from support.strict import HostsWorld
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.auto import Forecast, split_of
-from mgg.aggregate.measure import Protocol, sweep
 from mgg.backend import simulated
 from mgg.cost.machines import H200
 from mgg.errors import CheckError, InputError
@@ -85,12 +84,11 @@ def test_only_rows_of_other_workgroups_are_packed(folder, direction, members, wo
 @pytest.mark.parametrize("split", ["rows", "cover", "columns"])
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
 def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split, direction, monkeypatch):
-    def record(world, kind):
+    def told(kind):
         options = {"workgroup": 2, "split": split, "wire": kind}
-        protocol = {"direction": direction, "warmup": 0, "iterations": 1, "check": True}
-        return measure(world, layout.load(folder, world.rank), "halo", dims=[64], options=options, **protocol)[0]
+        return record(folder, 4, "halo", 64, options=options, direction=direction)
 
-    exact, *packed = (simulated.run(4, lambda world: record(world, kind))[0] for kind in (None, *BITS))  # noqa: B023
+    exact, *packed = (told(kind) for kind in (None, *BITS))
     assert exact.tolerance == 1e-6 and exact.options["wire"] is None
     for kind, found in zip(BITS, packed, strict=True):
         assert 1e-6 < found.error <= found.tolerance < 1.2 and found.options["wire"] == kind
@@ -105,7 +103,7 @@ def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split
 
     monkeypatch.setattr(cpu, "unpack_rows", off)
     with pytest.raises(CheckError, match="differs from the float64 product"):
-        simulated.run(4, lambda world: record(world, "int8"))
+        told("int8")
 
 
 def test_the_bound_of_a_sum_is_at_most_the_sum_of_bounds():
@@ -141,12 +139,7 @@ def test_what_would_be_wider_is_refused_and_one_workgroup_told(folder, caplog):
     with pytest.raises(InputError, match=r"option wire: .*'fp32', 'bf16', 'int8', 'int4' or 'int2'"):
         parse_options("halo", {"wire": "int3"})
 
-    def alone(world):
-        chosen = [("halo", parse_options("halo", {"workgroup": 4, "wire": "int8"}))]
-        protocol = Protocol("forward", warmup=0, iterations=1, check=True)
-        return sweep(world, layout.load(folder, world.rank), chosen, dims=[4], protocol=protocol)[0]
-
-    assert simulated.run(4, alone)[0][0].tolerance == 1e-6
+    assert record(folder, 4, "halo", 4, options={"workgroup": 4, "wire": "int8"}).tolerance == 1e-6
     told = [each.getMessage() for each in caplog.records if "wire" in each.getMessage()]
     assert told == ["technique halo: option wire changes nothing: all PEs are one workgroup"]
 
@@ -180,8 +173,7 @@ def test_ranks_and_gpus_round_alike(folder, tmp_path, backend):
     """A code that were another one would be off by a step: products agree to their own rounding."""
     fake = [FAKE] if backend == "nvshmem" else []
     hosts = {"FAKE_PES_A_HOST": "2", "FAKE_GPUS": "2"} if backend == "nvshmem" else {"MGG_MPI_SHARED_MEMORY": "0"}
-    done = mpiexec(4, [*fake, "-c", ON_RANKS, backend, str(folder), str(tmp_path)], **hosts)
-    assert done.returncode == 0, done.stderr
+    succeeded(4, [*fake, "-c", ON_RANKS, backend, str(folder), str(tmp_path)], **hosts)
     for direction in ("forward", "transpose"):
         a = matrix(CSR) if direction == "forward" else matrix(CSR).T.tocsr()
         expected = simulated.run(

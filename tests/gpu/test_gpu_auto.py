@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support.graphs import make_layout, random_csr
-from support.ranks import mpiexec
+from support.ranks import succeeded
 
 from mgg.aggregate.auto import EQUAL
 from mgg.record import AggregateRecord, read_lines
@@ -15,8 +15,7 @@ TECHNIQUES = "auto,mgg,broadcast,broadcast_pipelined,ring,cola,halo"
 
 
 def mgg(pes, *arguments, **environment):
-    done = mpiexec(pes, ["-m", "mgg.cli", *map(str, arguments), "--backend", "nvshmem"], **environment)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(pes, ["-m", "mgg.cli", *map(str, arguments), "--backend", "nvshmem"], **environment)
     return done.stdout
 
 

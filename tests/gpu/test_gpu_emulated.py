@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
-from support.ranks import mpiexec
+from support.ranks import succeeded
 from support.train_graphs import directed
 from support.train_program import run
 
@@ -58,8 +58,7 @@ print("losses:", *(epoch.loss for epoch in launch("nvshmem", job_size, program)[
 
 def test_products_are_right_and_no_faster_than_the_network(tmp_path):
     folder = make_layout(tmp_path, random_csr(400, 6000), 2)
-    done = mpiexec(2, ["-c", HELD, str(folder)])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(2, ["-c", HELD, str(folder)])
     assert done.stdout.count("right, too fast: (True, False)") == 2, done.stdout
 
 
@@ -72,8 +71,7 @@ def test_losses_of_late_and_sampled_rows_are_those_of_cpu_ranks(tmp_path, chosen
         "settings": {"hidden": 8, "learning_rate": 0.05},
     }  # fmt: skip
     expected = [epoch.loss for epoch in run("simulated", folder, 2, **options)[0].epochs]
-    done = mpiexec(2, ["-c", LATE, str(folder), json.dumps(options)])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(2, ["-c", LATE, str(folder), json.dumps(options)])
     for line in done.stdout.splitlines():
         if line.startswith("losses:"):
             np.testing.assert_allclose([float(each) for each in line.split()[1:]], expected, rtol=1e-4)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.ranks import mpiexec
+from support.ranks import succeeded
 from support.train_graphs import layouts_below
 from support.train_program import SMALL, graphs_for
 
@@ -26,8 +26,7 @@ def layouts(tmp_path_factory):
 
 
 def answers(pes, cases):
-    done = mpiexec(pes, [PROGRAM, json.dumps(cases, default=str)])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(pes, [PROGRAM, json.dumps(cases, default=str)])
     return json.loads(done.stdout)
 
 

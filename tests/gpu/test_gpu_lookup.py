@@ -5,7 +5,7 @@ import json
 import pytest
 from support import lookup_program
 from support.lookup_checks import check
-from support.ranks import mpiexec
+from support.ranks import succeeded
 
 pytestmark = pytest.mark.gpu
 
@@ -13,6 +13,5 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_every_side(tmp_path, pes):
     out = tmp_path / "found.json"
-    done = mpiexec(pes, [lookup_program.__file__, "nvshmem", str(out)])
-    assert done.returncode == 0, done.stderr
+    succeeded(pes, [lookup_program.__file__, "nvshmem", str(out)])
     check(json.loads(out.read_text()))

@@ -128,16 +128,13 @@ def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     pieces = neighbor_partitions(csr.indptr, ps)
-    acc = cp.zeros((csr.rows, dim), cp.float32)
-    operators.spmm_partitions(
-        cp.asarray(pieces.rows), cp.asarray(pieces.starts), cp.asarray(pieces.stops), cp.asarray(csr.indices),
-        optional(csr.weights), cp.asarray(b), acc,
-    )  # fmt: skip
-    plain = cp.zeros((csr.rows, dim), cp.float32)
-    operators.spmm_partitions(
-        cp.asarray(pieces.rows), cp.asarray(pieces.starts), cp.asarray(pieces.stops), cp.asarray(csr.indices),
-        optional(csr.weights), padded(b), plain,
-    )  # fmt: skip
+    acc, plain = cp.zeros((2, csr.rows, dim), cp.float32)
+    given = (
+        *(cp.asarray(each) for each in (pieces.rows, pieces.starts, pieces.stops, csr.indices)),
+        optional(csr.weights),
+    )
+    for rows, out in ((cp.asarray(b), acc), (padded(b), plain)):
+        operators.spmm_partitions(*given, rows, out)
     # One atomic sum an arc rounds more often than a tree does.
     longest = int(np.diff(csr.indptr).max(initial=1))
     loose = TOLERANCE * max(1.0, longest / 1000)

@@ -1,6 +1,5 @@
 """Every technique on GPUs: products against float64, bytes against the counters of the simulated backend."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,8 +7,8 @@ import numpy as np
 import pytest
 from support.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.products import simulated_bytes, worst, wrong_bytes
-from support.ranks import mpiexec
+from support.products import check, check_same_bits
+from support.ranks import succeeded
 from support.spmm_program import VARIANTS, divides, variant
 
 from mgg.aggregate import all_techniques, technique
@@ -47,42 +46,31 @@ def labels(pes: int, threads: bool) -> set[str]:
     return {label for label in [*all_techniques(), *VARIANTS] if runs(label)}
 
 
-def check_products(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: Iterable[str]) -> None:
+def run(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: Iterable[str]) -> None:
     wanted = labels(pes, threads=backend != "nvshmem")
     folders = {name: make_layout(tmp_path / str(number), GRAPHS[name], pes) for number, name in enumerate(graphs)}
-    done = mpiexec(ranks, [str(PROGRAM), backend, str(tmp_path), "--variants", *map(str, folders.values())])
-    assert done.returncode == 0, done.stderr
+    succeeded(ranks, [str(PROGRAM), backend, str(tmp_path), "--variants", *map(str, folders.values())])
     for number, (name, folder) in enumerate(folders.items()):
-        parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(pes)]
-        assert {key.split(" ")[0] for key in parts[0]} == wanted
-        assert worst(GRAPHS[name], parts) <= (1e-6,), name
-        assert worst(GRAPHS[name], parts, "bf16") <= (1e-5,), name  # in fp32, and not in a tree
-        found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
-        assert not wrong_bytes(simulated_bytes(folder, pes, wanted), found), name
+        check(tmp_path, number, GRAPHS[name], folder, pes, wanted)
 
 
 @pytest.mark.parametrize("pes", [1, 2, 3, 4, 8])
 def test_products_and_bytes(tmp_path, pes):
-    check_products(tmp_path, "nvshmem", pes, pes, GRAPHS)
+    run(tmp_path, "nvshmem", pes, pes, GRAPHS)
 
 
 @pytest.mark.parametrize("threads", [3])
 def test_products_and_bytes_of_threads(tmp_path, threads):
     """A GPU a thread; on hosts with fewer GPUs several PEs share one (test_gpu_threads.py: all share one)."""
     some = ["weighted", "no arcs", "row of 10,000 arcs", "more PEs than nodes"]
-    check_products(tmp_path, f"threads:{threads}", threads, 1, some)
+    run(tmp_path, f"threads:{threads}", threads, 1, some)
 
 
 @pytest.mark.parametrize("pes", [2, 4])
 def test_deterministic_techniques_give_the_same_bits(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), pes)
-    done = mpiexec(pes, [str(PROGRAM), "nvshmem", str(tmp_path), str(folder), str(folder)])
-    assert done.returncode == 0, done.stderr
-    steady = [name for name, plan in all_techniques().items() if plan.deterministic]
-    for pe in range(pes):
-        first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
-        keys = [key for key in first if key.split(" ")[0] in steady]
-        assert keys and all(np.array_equal(first[key], second[key]) for key in keys)
+    succeeded(pes, [str(PROGRAM), "nvshmem", str(tmp_path), str(folder), str(folder)])
+    check_same_bits(tmp_path, pes)
 
 
 @pytest.mark.parametrize("pes", [1, 4])
@@ -92,8 +80,7 @@ def test_the_command_records_gpus_and_seconds(tmp_path, pes):
     names = [name for name, plan in all_techniques().items() if pes == 1 or not plan.single_pe]
     out = tmp_path / "records.jsonl"
     arguments = ["aggregate", str(folder), "--technique", ",".join(names), "--dim", "16,41", "--backend", "nvshmem"]
-    done = mpiexec(pes, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
-    assert done.returncode == 0, done.stderr
+    succeeded(pes, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
     records = read_lines(out, AggregateRecord)
     assert sorted((record.technique, record.dim) for record in records) == [
         (name, dim) for name in names for dim in (16, 41)

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.products import simulated_bytes, worst, wrong_bytes
-from support.ranks import mpiexec
+from support.products import check, check_same_bits
+from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques
 from mgg.record import AggregateRecord, read_lines
@@ -27,8 +26,7 @@ def on_one_gpu(heaps: int, code: str) -> str:
         f"try:\n    print(threads.run({heaps}, program, [0], timeout=60))\n"
         "except MggError as error:\n    print(f'{type(error).__name__} {error};', flush=True)\n"
     )
-    done = mpiexec(1, ["-c", program])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(1, ["-c", program])
     return done.stdout.splitlines()[0]  # Open MPI ends what it passes on with an escape sequence
 
 
@@ -42,27 +40,16 @@ def test_the_world_keeps_its_promises(heaps):
 def test_products_and_bytes_of_heaps_on_one_gpu(tmp_path, heaps):
     folders = [make_layout(tmp_path / str(number), csr, heaps) for number, csr in enumerate(GRAPHS.values())]
     arguments = [str(PROGRAM), f"threads:{heaps}", str(tmp_path), *map(str, folders)]
-    done = mpiexec(1, arguments, CUDA_VISIBLE_DEVICES="0")
-    assert done.returncode == 0, done.stderr
+    succeeded(1, arguments, CUDA_VISIBLE_DEVICES="0")
     wanted = {name for name, plan in all_techniques().items() if heaps == 1 or not plan.single_pe}
-    for number, (name, csr) in enumerate(GRAPHS.items()):
-        parts = [dict(np.load(tmp_path / f"{number}-{pe}.npz")) for pe in range(heaps)]
-        assert {key.split(" ")[0] for key in parts[0]} == wanted
-        assert worst(csr, parts) <= (1e-6,), name
-        found = [json.loads((tmp_path / f"{number}-{pe}.json").read_text()) for pe in range(heaps)]
-        assert not wrong_bytes(simulated_bytes(folders[number], heaps), found), name
+    for number, (csr, folder) in enumerate(zip(GRAPHS.values(), folders, strict=True)):
+        check(tmp_path, number, csr, folder, heaps, wanted)
 
 
 def test_deterministic_techniques_give_the_same_bits(tmp_path):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
-    done = mpiexec(1, [str(PROGRAM), "threads:4", str(tmp_path), str(folder), str(folder)])
-    assert done.returncode == 0, done.stderr
-    steady = [name for name, plan in all_techniques().items() if plan.deterministic and not plan.single_pe]
-    for pe in range(4):
-        first, second = (dict(np.load(tmp_path / f"{number}-{pe}.npz")) for number in (0, 1))
-        for name in steady:
-            keys = [key for key in first if key.startswith(f"{name} ")]
-            assert keys and all(np.array_equal(first[key], second[key]) for key in keys), name
+    succeeded(1, [str(PROGRAM), "threads:4", str(tmp_path), str(folder), str(folder)])
+    check_same_bits(tmp_path, 4)
 
 
 @pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
@@ -105,8 +92,7 @@ def test_unified_memory_beyond_the_gpu_is_refused():
 def test_one_job_measures_ranks_and_threads(tmp_path):
     folder, out = make_layout(tmp_path, random_csr(2_000, 30_000), 2), tmp_path / "records.jsonl"
     arguments = ["aggregate", str(folder), "--technique", "mgg_uvm,mgg,zero_copy", "--dim", "16,41"]
-    done = mpiexec(2, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
-    assert done.returncode == 0, done.stderr
+    succeeded(2, ["-m", "mgg.cli", *arguments, "--iterations", "3", "--out", str(out)])
     records = read_lines(out, AggregateRecord)
     ran = [(record.technique, record.backend) for record in records[::2]]
     assert ran == [("mgg", "nvshmem"), ("zero_copy", "nvshmem"), ("mgg_uvm", "simulated")]

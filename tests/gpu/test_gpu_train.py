@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.gpus import taken
 from support.models import programmed
-from support.ranks import mpiexec
+from support.ranks import succeeded
 from support.train_graphs import layouts_below
 from support.train_program import (
     FETCHING,
@@ -44,8 +44,7 @@ def trainable(pes):
 
 
 def test_every_operation_of_the_table():
-    done = mpiexec(1, [str(Path(__file__).parents[1] / "support" / "arrays_program.py")])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(1, [str(Path(__file__).parents[1] / "support" / "arrays_program.py")])
     assert done.stdout == "ok\n"
 
 
@@ -200,8 +199,7 @@ def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
         sys.path.remove(str(BENCHMARKS))
     folder = make_layout("digits", tmp_path, pes)
     command = ["train", str(folder), "--model", "gcn", "--backend", "nvshmem", "--epochs", "200"]
-    done = mpiexec(pes, ["-m", "mgg.cli", *command, "--out", str(tmp_path / "run")])
-    assert done.returncode == 0, done.stderr
+    succeeded(pes, ["-m", "mgg.cli", *command, "--out", str(tmp_path / "run")])
     record, epochs = read_run(tmp_path / "run")
     assert (record.backend, record.pes, len(epochs)) == ("nvshmem", pes, 200)
     assert len(record.machine.gpus) == taken(pes)

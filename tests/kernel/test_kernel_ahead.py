@@ -23,16 +23,37 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """Names of the sources that were compiled, in the order in which that began."""
-    names = []
+def compiling(monkeypatch):
+    """``compiling(act)``: a compiler of each source calls ``act`` with its name; the names, as that began."""
 
-    def compile_one(nvcc, source, path, flags, libraries):
-        names.append(source.stem)
-        path.write_text("")
+    def by(act):
+        names = []
 
-    monkeypatch.setattr(kernels, "_compile", compile_one)
-    return names
+        def compile_one(nvcc, source, path, flags, libraries):
+            names.append(source.stem)
+            act(source.stem)
+            path.write_text("")
+
+        monkeypatch.setattr(kernels, "_compile", compile_one)
+        return names
+
+    return by
+
+
+@pytest.fixture
+def compiled(compiling):
+    return compiling(lambda name: None)
+
+
+def started(*several, ranks=None):
+    """What was begun for each of ``several`` lists of kernels, one after the other."""
+    ahead = Ahead()
+    if ranks:
+        ahead.share(*ranks)
+    for builds in several:
+        ahead.expect(builds)
+        ahead.start("sm_90")
+    return ahead
 
 
 def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
@@ -46,44 +67,28 @@ def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
     assert said[0] == "compiling 4 kernels for sm_90, 4 at a time"
     assert said[-1] == "compiling 4 kernels for sm_90, 4 at a time: 4 done"
     ahead.start("sm_90")
-    ahead.finish(BUILDS, "sm_90", must=True)
-    again = Ahead()
-    again.expect(BUILDS)
-    again.start("sm_90")
-    again.finish(BUILDS, "sm_90", must=True)
+    for each in (ahead, started(BUILDS)):
+        each.finish(BUILDS, "sm_90", must=True)
     assert len(compiled) == 4 and capsys.readouterr().err == ""
 
 
-def test_compilers_work_side_by_side(monkeypatch):
+def test_compilers_work_side_by_side(compiling):
     together = threading.Barrier(4, timeout=60)
-
-    def compile_one(nvcc, source, path, flags, libraries):
-        together.wait()
-        path.write_text("")
-
-    monkeypatch.setattr(kernels, "_compile", compile_one)
-    ahead = Ahead()
-    ahead.expect(BUILDS)
-    ahead.start("sm_90")
-    ahead.finish(BUILDS, "sm_90", must=True)
+    compiling(lambda name: together.wait())
+    started(BUILDS).finish(BUILDS, "sm_90", must=True)
 
 
 def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, capsys, monkeypatch):
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
-    first, second = Ahead(), Ahead()
     held = kernels.cubin_path(BUILDS[2], "sm_90").with_suffix(".lock")
     held.parent.mkdir(parents=True)
     with held.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another rank is at it, and is passed over
-        first.expect(BUILDS)
-        first.share(1, 2, 2)
-        first.start("sm_90")
+        first = started(BUILDS, ranks=(1, 2, 2))
         for made in first._futures:
             made.result()
     assert compiled == ["pull", "gather", "rows"]
-    second.expect(BUILDS)
-    second.share(0, 2, 2)
-    second.start("sm_90")
+    second = started(BUILDS, ranks=(0, 2, 2))
     for each in (second, first):
         each.finish(BUILDS, "sm_90", must=True)
     assert compiled == ["pull", "gather", "rows", "halo"]
@@ -92,35 +97,20 @@ def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, cap
 
 @pytest.mark.parametrize(("ranks", "cores", "at_once"), [(1, 0, 4), (2, 8, 4), (2, 3, 2), (4, 2, 4)])
 def test_ranks_of_a_host_share_its_cores(compiled, capsys, ranks, cores, at_once):
-    ahead = Ahead()
-    ahead.expect(BUILDS)
-    ahead.share(ranks - 1, ranks, cores)
-    ahead.start("sm_90")
-    ahead.finish(BUILDS, "sm_90", must=True)
+    started(BUILDS, ranks=(ranks - 1, ranks, cores)).finish(BUILDS, "sm_90", must=True)
     assert f"compiling 4 kernels for sm_90, {at_once} at a time: 4 done\n" in capsys.readouterr().err
 
 
-def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypatch, capsys):
+def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypatch, compiling, capsys):
     free = threading.Event()
     monkeypatch.setattr(module, "EVERY", 1e9)
-
-    def compile_one(nvcc, source, path, flags, libraries):
-        assert free.wait(60)
-        path.write_text("")
-
-    monkeypatch.setattr(kernels, "_compile", compile_one)
-    ahead = Ahead()
-    for some in (BUILDS[:3], BUILDS):
-        ahead.expect(some)
-        ahead.start("sm_90")
+    compiling(lambda name: free.wait(60))
+    ahead = started(BUILDS[:3], BUILDS)
     free.set()
     ahead.finish(BUILDS, "sm_90", must=True)
     begun = "compiling 4 kernels for sm_90, 4 at a time"
-    assert capsys.readouterr().err.splitlines() == [
-        "compiling 3 kernels for sm_90, 3 at a time",
-        begun,
-        f"{begun}: 4 done",
-    ]
+    said = ["compiling 3 kernels for sm_90, 3 at a time", begun, f"{begun}: 4 done"]
+    assert capsys.readouterr().err.splitlines() == said
 
 
 def test_what_another_rank_has_ended_is_counted_no_more(monkeypatch, capsys):
@@ -141,11 +131,8 @@ def test_what_another_rank_has_ended_is_counted_no_more(monkeypatch, capsys):
 
 def test_what_lacks_nvshmem_is_left_to_whoever_asks_for_it(compiled, monkeypatch):
     monkeypatch.setattr(kernels, "nvshmem_folder", lambda: None)
-    ahead = Ahead()
     builds = [build_of("mgg", 32, "warp"), BUILDS[0]]
-    ahead.expect(builds)
-    ahead.start("sm_90")
-    ahead.finish(builds, "sm_90", must=False)
+    started(builds).finish(builds, "sm_90", must=False)
     assert compiled == ["gather"]
 
 
@@ -164,33 +151,23 @@ def test_pes_that_are_threads_compile_once(compiled):
     assert sorted(compiled) == sorted(build.source for build in BUILDS)
 
 
-def test_what_does_not_compile_is_told_where_it_is_waited_for(monkeypatch):
-    def compile_one(nvcc, source, path, flags, libraries):
-        raise MachineError(f"{source}: does not compile")
+def test_what_does_not_compile_is_told_where_it_is_waited_for(compiling):
+    def fail(name):
+        raise MachineError(f"{name}.cu: does not compile")
 
-    monkeypatch.setattr(kernels, "_compile", compile_one)
-    ahead = Ahead()
-    ahead.expect(BUILDS[:1])
-    ahead.start("sm_90")
+    compiling(fail)
+    ahead = started(BUILDS[:1])
     ahead.finish(BUILDS[:1], "sm_90", must=False)  # it may be one technique of many
     ahead.finish([], "sm_90", must=True)
     with pytest.raises(MachineError, match=r"gather\.cu: does not compile"):
         ahead.finish(BUILDS[:1], "sm_90", must=True)
 
 
-def test_a_job_that_ends_begins_no_more_compilers(monkeypatch):
-    begun, free = [], threading.Event()
-
-    def compile_one(nvcc, source, path, flags, libraries):
-        begun.append(source.stem)
-        assert free.wait(60)
-        path.write_text("")
-
-    monkeypatch.setattr(kernels, "_compile", compile_one)
+def test_a_job_that_ends_begins_no_more_compilers(monkeypatch, compiling):
+    free = threading.Event()
+    begun = compiling(lambda name: free.wait(60))
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
-    ahead = Ahead()
-    ahead.expect(BUILDS)
-    ahead.start("sm_90")
+    ahead = started(BUILDS)
     ahead.cancel()
     free.set()
     assert len(begun) <= 1 and sum(made.cancelled() for made in ahead._futures) >= 3

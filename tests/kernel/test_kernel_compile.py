@@ -225,32 +225,46 @@ def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
     assert build.cubin(source, "sm_100", {"VALUE": 1}).read_bytes()[:4] == b"\x7fELF"
 
 
+NAMES = ["rows", "narrow_rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "wire", "bags"]
+#: Functions of a source whose names are not spmm_ and its own.
+FUNCTIONS = {
+    "mgg": "mgg",
+    "gather": "gather_rows",
+    "pull": "halo_pull",
+    "bags": "lookup_mgg",
+    "narrow_rows": "spmm_narrow",
+}
+
+
 @needs_nvcc
 @pytest.mark.parametrize(
-    "name", ["rows", "narrow_rows", "gather", "columns", "partitions", "cola", "mgg", "pull", "wire", "bags"]
+    "chosen",
+    [
+        *(build.build_of(name, 32) for name in NAMES),
+        *(build.build_of(name, bits, bf16=True) for name in build.BF16 for bits in (32, 64)),
+        *(
+            pytest.param(build.build_of("mgg", bits, primitive), marks=[needs_nvshmem, pytest.mark.slow])
+            for primitive in ("warp", "thread", "block")
+            for bits in (32, 64)
+        ),
+    ],
+    ids=lambda chosen: "-".join([chosen.source, *map(str, chosen.defines.values())]),
 )
-def test_every_kernel_compiles(name, monkeypatch):
-    assert name in {chosen.source for chosen in build.all_builds()}
-    assert_compiles(build.build_of(name, 32), monkeypatch)
-
-
-@needs_nvcc
-@pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("name", build.BF16)
-def test_kernels_for_bf16_compile(name, bits, monkeypatch):
-    """With 16 bytes a load, eight elements, too."""
-    chosen = build.build_of(name, bits, bf16=True)
+def test_every_kernel_compiles(chosen, monkeypatch):
+    """With 16 bytes a load; of bfloat16 these are eight elements."""
     assert chosen in build.all_builds()
-    assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4, 8))
-
-
-@needs_nvcc
-@needs_nvshmem
-@pytest.mark.slow
-@pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("primitive", ["warp", "thread", "block"])
-def test_the_primitives_of_nvshmem_compile(primitive, bits, monkeypatch):
-    assert_compiles(build.build_of("mgg", bits, primitive), monkeypatch)
+    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
+    code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
+    if chosen.source == "wire":
+        names = [f"wire_{what}_{bits}" for what in ("pack", "unpack") for bits in (2, 4, 8, 16)]
+    else:
+        vectors = (1, 2, 4, 8) if "MGG_BF16" in chosen.defines else (1, 2, 4)
+        kernel, lanes = (
+            FUNCTIONS.get(chosen.source, f"spmm_{chosen.source}"),
+            8 if chosen.source == "narrow_rows" else 32,
+        )
+        names = [f"{kernel}_{each}_{vector}" for each in (4, lanes) for vector in vectors]
+    assert all(name.encode() in code for name in names)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -261,25 +275,6 @@ def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypat
         assert [one for one in wanted if one in build.all_builds()] == able
 
 
-def assert_compiles(chosen, monkeypatch, vectors=(1, 2, 4)):
-    monkeypatch.setattr(build, "cache_folder", lambda: USERS_CACHE)
-    code = build.cubin(chosen.path, "sm_90", chosen.defines, chosen.nvshmem).read_bytes()
-    if chosen.source == "wire":
-        assert all(f"wire_{what}_{bits}".encode() in code for what in ("pack", "unpack") for bits in (2, 4, 8, 16))
-        return
-    others = {
-        "mgg": "mgg",
-        "gather": "gather_rows",
-        "pull": "halo_pull",
-        "bags": "lookup_mgg",
-        "narrow_rows": "spmm_narrow",
-    }
-    kernel = others.get(chosen.source, f"spmm_{chosen.source}")
-    for lanes in (4, 8 if chosen.source == "narrow_rows" else 32):
-        for vector in vectors:
-            assert f"{kernel}_{lanes}_{vector}".encode() in code
-
-
 #: What each kernel says to the launch before or after it, and what it has done by then.
 DEPENDENTS = {
     "pull": ("launch_dependents", r"st\.release\.gpu\.global\.u32.*(membar|fence).*bar\.sync"),
@@ -288,8 +283,7 @@ DEPENDENTS = {
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", DEPENDENTS)
+@pytest.mark.parametrize(("name", "arch"), [("pull", "sm_80"), ("pull", "sm_90"), ("halo", "sm_90")])
 def test_launches_depend_on_each_other_where_the_gpu_can(name, arch, tmp_path):
     """Every kernel says so once, on its way: kernels/include/mgg/dependents.cuh."""
     said, before = DEPENDENTS[name]
@@ -340,36 +334,17 @@ def test_the_schedule_covers_every_row_once(name, task, empty):
     assert np.isnan(np.delete(found, written, axis=0)).all()
 
 
-def repeated_csr(lengths, columns=500, seed=5):
-    """Rows of the given lengths whose arcs are in no order and repeat; weighted."""
-    rng = np.random.default_rng(seed)
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    weights = rng.standard_normal(indptr[-1]).astype(np.float32)
-    return Csr(indptr, rng.integers(0, columns, indptr[-1]).astype(np.int32), weights, columns)
-
-
-@pytest.mark.parametrize("width", [np.int32, np.int64])
-def test_long_rows_and_repeated_arcs_against_the_oracle_of_the_gpu_tests(width):
-    """As tests/gpu checks spmm_rows: without weights, then with them, on the same arrays, which must not change."""
-    csr = repeated_csr([0, 1, 15_000, 0, 31, 32, 33, 511, 512, 513, 1025, 5_000, 2, 0])
-    csr = Csr(csr.indptr.astype(width), csr.indices, csr.weights, csr.columns)
-    before = [array.copy() for array in (csr.indptr, csr.indices, csr.weights)]
-    schedule = row_schedule(csr.indptr)
-    b = np.random.default_rng(1).uniform(-1, 1, (csr.columns, 3)).astype(np.float32)
-    for weights in (None, csr.weights):
-        a = matrix(Csr(csr.indptr, csr.indices, weights, csr.columns))
-        found = reference(schedule, before[1], None if weights is None else before[2], b.astype(np.float64), csr.rows)
-        for _ in range(2):
-            assert relative_error(found.astype(np.float32), a, b) <= 1e-7
-    assert all(map(np.array_equal, before, (csr.indptr, csr.indices, csr.weights)))
-
-
 def test_the_oracle_of_the_gpu_tests_sees_what_is_wrong():
-    csr = repeated_csr([700, 0, 3])
-    a, b = matrix(csr), np.ones((csr.columns, 2), np.float32)
-    exact = a @ b.astype(np.float64)
+    """Of arcs that repeat, in rows of which one has none."""
+    rng, indptr = np.random.default_rng(5), np.array([0, 700, 700, 703])
+    a = matrix(
+        Csr(indptr, rng.integers(0, 500, 703).astype(np.int32), rng.standard_normal(703).astype(np.float32), 500)
+    )
+    b = np.ones((500, 2), np.float32)
+    exact = (a @ b.astype(np.float64)).astype(np.float32)
+    assert relative_error(exact, a, b) <= 1e-7
     for row, wrong in ((0, exact[0, 0] + 1e-2), (1, 1e-30), (2, np.nan)):
-        found = exact.astype(np.float32)
+        found = exact.copy()
         found[row, 0] = wrong
         assert relative_error(found, a, b) > 1e-6
 

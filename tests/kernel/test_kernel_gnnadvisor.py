@@ -35,8 +35,8 @@ def odd_csr(weighted):
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("gnnadvisor"), "gnnadvisor", COUNTING)
+def kernel():
+    return build("gnnadvisor", COUNTING)
 
 
 def product(kernel, csr, setting, dim, widest):
@@ -106,10 +106,3 @@ def test_counts_are_those_of_the_groups(setting):
     counts = count(np.diff(csr.indptr), setting)
     assert counts == groups.counts == Counts(len(walked), len(writes), sum(several.values()), len(several))
     assert dict(zip(groups.split_rows.tolist(), np.diff(groups.split_first).tolist(), strict=True)) == several
-
-
-def test_a_leader_halves_the_atomics_where_rows_are_long():
-    """A mean row of 490 arcs, as reddit-like has, in groups of 16: 31 a row, of which a block of 4 warps joins 4."""
-    lengths = np.full(1_000, 490)
-    alone, joined = (count(lengths, Setting(16, 32, 128, leader=leader, ordered=False)) for leader in (False, True))
-    assert alone.writes == 31_000 and joined.writes <= alone.writes / 2

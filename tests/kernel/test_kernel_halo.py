@@ -1,23 +1,17 @@
 """The order of work of technique halo's kernel: every arc once, early work without the halo, late work in its order."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.graphs import awkward_graphs, products, random_csr
-from support.ranks import changed_environment
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.kernel.halo import CUT_FROM, MOST_PULLED, halo_schedule
 from mgg.kernel.schedule import PIECES_PER_TASK
 
-SUPPORT = Path(__file__).parents[1] / "support"
-GRAPHS = awkward_graphs() | {"cut rows": random_csr(600, 200_000, weighted=True)}
+GRAPHS = awkward_graphs() | {"cut rows": random_csr(600, 100_000, weighted=True)}
 
 
 def worked_off(schedule, halo_first, matrix, rows):
@@ -61,12 +55,11 @@ def check(csr, pes, task, empty=True):
         assert np.allclose(np.nan_to_num(found), expected[bounds[pe] : bounds[pe + 1]], rtol=1e-10)
 
 
-@pytest.mark.parametrize("empty", [True, False])
-@pytest.mark.parametrize("task", [None, 32])
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_schedule_gives_the_product(name, pes, task, empty):
-    check(GRAPHS[name], pes, task, empty)
+def test_the_schedule_gives_the_product(name, pes):
+    for task, empty in ((None, True), (32, True), (32, False)):
+        check(GRAPHS[name], pes, task, empty)
 
 
 @settings(max_examples=30)
@@ -114,12 +107,3 @@ def test_halos_beyond_int32_are_refused():
     assert MOST_PULLED + MOST_PULLED // 32 + 2**20 < 2**31
     with pytest.raises(InputError, match=f"one PE needs {MOST_PULLED + 1} rows of others; {MOST_PULLED} are possible"):
         halo_schedule(bare([1]), bare([0], MOST_PULLED + 1), 1)
-
-
-@pytest.mark.parametrize("sums", ["beside", "in turn"])
-def test_launches_pass_what_the_kernels_take(sums):
-    """On stand-ins for CuPy: parameters in their order and types, what is launched when, and what that computes."""
-    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "halo_launches.py"), sums]
-    environment = changed_environment({})
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -26,18 +26,8 @@ BOTH = pytest.mark.parametrize("weighted", [False, True])
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("rows"), "rows", FEW)
-
-
-@pytest.fixture(scope="module")
-def columns(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("columns"), "columns", FEW)
-
-
-@pytest.fixture(scope="module")
-def mgg(tmp_path_factory):
-    library = build(tmp_path_factory.mktemp("mgg"), "mgg", "#define MGG_MERGE 1\n" + SHARED)
+def mgg():
+    library = build("mgg", "#define MGG_MERGE 1\n" + SHARED)
     library.host_shared.restype = ctypes.POINTER(ctypes.c_float)
     return library
 
@@ -64,7 +54,7 @@ def shape_of(lanes, vector):
 @BOTH
 @pytest.mark.parametrize("accumulate", [0, 1])
 @pytest.mark.parametrize(("lanes", "vector"), SHAPES)
-def test_rows(rows, lanes, vector, accumulate, weighted):
+def test_rows(lanes, vector, accumulate, weighted):
     """Rows of every length around a window's, one far longer than a task; the first arc is not number 0."""
     rng = np.random.default_rng(0)
     lengths = np.append(rng.choice([0, 1, 5, 31, 32, 33, 63, 64, 65, 129, 700], 150), 3_000)
@@ -76,6 +66,7 @@ def test_rows(rows, lanes, vector, accumulate, weighted):
     b, c, partial = (matrix(height, width, stride, n) for n, height in enumerate((90, len(lengths), schedule.slots)))
     before = c[:, :width].astype(np.float64) * accumulate
     blocks = schedule.blocks(-(-len(schedule.tasks) // 2))
+    rows = build("rows", FEW)
     launch(
         rows, f"spmm_rows_{lanes}_{vector}" + "_weighted" * weighted, (len(blocks) - 1, tiles), 384,
         schedule.tasks, blocks, schedule.begin, schedule.target, indices, weights, b, np.int32(stride), c,
@@ -94,7 +85,7 @@ def test_rows(rows, lanes, vector, accumulate, weighted):
 
 @BOTH
 @pytest.mark.parametrize(("lanes", "vector"), SHAPES)
-def test_columns(columns, lanes, vector, weighted):
+def test_columns(lanes, vector, weighted):
     """More columns than 32 times 32, so that the search for a warp's first one takes several steps; part of a CSC."""
     whole = transposed(random_csr(3_000, 4_000)).csr
     first, last = 500, 2_900
@@ -103,6 +94,7 @@ def test_columns(columns, lanes, vector, weighted):
     weights = weights_of(len(targets), weighted)
     width, stride, tiles = shape_of(lanes, vector)
     b, acc = matrix(last - first, width, stride), np.zeros((3_000, stride), np.float32)
+    columns = build("columns", FEW)
     launch(
         columns, f"spmm_columns_{lanes}_{vector}" + "_weighted" * weighted, (-(-len(targets) // (128 * 8)), tiles), 256,
         pointer, np.int64(last - first), targets, weights, b, np.int32(stride), acc, np.int32(stride), np.int32(0),
@@ -144,7 +136,6 @@ class Share:
         np.add.at(scale, self.targets, np.abs(terms))
 
 
-@BOTH
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("interleave", [False, True])
@@ -152,9 +143,9 @@ class Share:
     ("local", "remote", "dist", "wpb"),
     [(300, 37, 16, 4), (5, 200, 3, 2), (0, 40, 7, 1), (40, 0, 16, 4), (33, 32, 32, 1)],
 )
-def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleave, asynchronous, merge, weighted):
+def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleave, asynchronous, merge):
     """By the warp that it falls to: with both kinds in equal shares, and with the local ones first."""
-    height = 50
+    height, weighted = 50, (merge + asynchronous + interleave) % 2
     shares = [Share(count, height, weighted, seed) for seed, count in enumerate((local, remote))]
     needs = [-(-count // dist) for count in (local, remote)]
     warps = -(-max(local, remote) // dist) if interleave else sum(needs)

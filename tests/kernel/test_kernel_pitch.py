@@ -1,15 +1,8 @@
-"""How rows of embeddings are padded, and how columns are dealt to lanes."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""How rows of embeddings are padded."""
 
 import pytest
-from support.ranks import changed_environment
 
 from mgg.kernel.pitch import row_pitch
-
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
@@ -35,11 +28,3 @@ def test_rows_are_aligned_and_never_shrink(itemsize):
 )  # fmt: skip
 def test_pitches(columns, itemsize, pitch):
     assert row_pitch(columns, itemsize) == pitch
-
-
-def test_tiles_of_columns():
-    """In a process with stand-ins for CuPy."""
-    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "tiles_program.py")]
-    environment = changed_environment({})
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -9,12 +9,8 @@ from support.on_host import build, launch
 pytestmark = pytest.mark.slow  # a compiler works for most of it
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("port"), "port", "")
-
-
-def test_messages_share_a_port(kernels):
+def test_messages_share_a_port():
+    kernels = build("port")
     now = ctypes.c_ulonglong.in_dll(kernels, "host_time")
     state = np.zeros(3, np.uint64)
 

@@ -16,10 +16,10 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module", params=TYPES)
-def built(request, tmp_path_factory):
+def built(request):
     """The type of embeddings and the library of kernels for it."""
     define = "#define MGG_BF16 1" if request.param == "bf16" else ""
-    library = build(tmp_path_factory.mktemp("pull"), "pull", define)
+    library = build("pull", define)
     library.host_copied.restype = ctypes.c_long
     return request.param, library
 

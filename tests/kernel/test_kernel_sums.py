@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from support.graphs import random_csr
+from support.graphs import matrix, random_csr, relative_error
 
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.threads import deal, threads_of_pe, threads_per_pe
+from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.split import transposed
 
 #: Arcs of each row: none, fewer than a step of the loop takes, and steps with each rest.
 LENGTHS = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 0, 37])
@@ -23,38 +25,45 @@ def drawn(columns):
     return ends, rng.normal(size=len(ends)).astype(np.float32), x
 
 
-def one_by_one(ends, weights, x):
-    """float64 [rows, columns]: the sums of weights times rows."""
-    found = np.zeros((len(LENGTHS), x.shape[1]))
+def one_by_one(ends, weights, x, start=0.0):
+    """float64 [rows, columns]: ``start`` and the sums of weights times rows."""
+    found = np.full((len(LENGTHS), x.shape[1]), start)
     for row in range(len(LENGTHS)):
         for k in range(POINTERS[row], POINTERS[row + 1]):
             found[row] += np.float64(weights[k]) * x[ends[k]]
     return found
 
 
-@pytest.mark.parametrize("columns", [1, 3, 16, 41])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_products_by_row(columns, weighted):
-    ends, weights, x = drawn(columns)
-    out = np.empty((len(LENGTHS), columns))
-    cpu.spmm_rows(POINTERS, ends, weights if weighted else None, x, out, False)
-    np.testing.assert_array_equal(out, one_by_one(ends, weights if weighted else np.ones_like(weights), x))
-
-
-@pytest.mark.parametrize("columns", [1, 7, 8, 41, 64, 100, 128, 300])
+@pytest.mark.parametrize("columns", [1, 3, 7, 8, 16, 41, 64, 100, 128, 300])
 @pytest.mark.parametrize("start", ["new", "float32", "float64"])
-def test_any_width_writes_its_own_columns_alone(columns, start):
+@pytest.mark.parametrize("weighted", [True, False])
+def test_any_width_writes_its_own_columns_alone(columns, start, weighted):
     ends, weights, x = drawn(columns)
     held = np.full((len(LENGTHS), columns + 9), 0.5, np.float64 if start == "float64" else np.float32)
     wide = np.full((NODES, columns + 5), np.nan, np.float32)
     wide[:, :columns] = x
-    cpu.spmm_rows(POINTERS, ends, weights, wide[:, :columns], held[:, :columns], start != "new")
-    expected = np.zeros((len(LENGTHS), columns)) if start == "new" else np.full((len(LENGTHS), columns), 0.5)
-    for row in range(len(LENGTHS)):
-        for k in range(POINTERS[row], POINTERS[row + 1]):
-            expected[row] += np.float64(weights[k]) * x[ends[k]]
+    given = weights if weighted else None
+    cpu.spmm_rows(POINTERS, ends, given, wide[:, :columns], held[:, :columns], start != "new")
+    expected = one_by_one(ends, weights if weighted else np.ones_like(weights), x, 0.0 if start == "new" else 0.5)
     np.testing.assert_array_equal(held[:, :columns], expected.astype(held.dtype))
     assert (held[:, columns:] == 0.5).all()
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_products_by_partition_and_by_column(weighted):
+    """To float64; columns in pieces, as cola has them."""
+    csr = random_csr(300, 5_000, weighted=weighted)
+    for dim in (1, 3, 41):
+        b, (acc, other) = np.random.default_rng(0).random((300, dim), np.float32), np.zeros((2, 300, dim))
+        pieces = neighbor_partitions(csr.indptr, 7)
+        cpu.spmm_partitions(pieces.rows, pieces.starts, pieces.stops, csr.indices, csr.weights, b, acc)
+        columns = transposed(csr).csr
+        for start in range(0, 300, 77):
+            stop = min(start + 77, 300)
+            arcs = slice(columns.indptr[start], columns.indptr[stop])
+            weights = None if columns.weights is None else columns.weights[arcs]
+            cpu.spmm_columns(columns.indptr[start : stop + 1], columns.indices[arcs], weights, b[start:stop], other)
+        assert relative_error(acc, matrix(csr), b) < 1e-14 and relative_error(other, matrix(csr), b) < 1e-14
 
 
 @pytest.mark.parametrize("columns", [3, 41])

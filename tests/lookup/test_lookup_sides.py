@@ -9,7 +9,7 @@ import pytest
 from support import lookup_program
 from support.lookup_checks import check
 from support.lookup_program import SIZES, owners
-from support.ranks import mpiexec
+from support.ranks import succeeded
 
 from mgg.backend import launch
 from mgg.lookup import SIDES
@@ -28,8 +28,7 @@ def test_threads(pes):
 def test_ranks(tmp_path, shared):
     """Ranks that share memory, and such as reach each other's by MPI alone: the side that reads it is refused."""
     out = tmp_path / "found.json"
-    done = mpiexec(3, [str(PROGRAM), "mpi", str(out)], MGG_MPI_SHARED_MEMORY=shared)
-    assert done.returncode == 0, done.stderr
+    succeeded(3, [str(PROGRAM), "mpi", str(out)], MGG_MPI_SHARED_MEMORY=shared)
     everywhere = json.loads(out.read_text())
     if shared == "1":
         check(everywhere)
@@ -59,6 +58,5 @@ def test_stand_ins_for_gpus(tmp_path, pes):
     """The kernels themselves, compiled for the host, on rows that are padded as on GPUs."""
     out = tmp_path / "found.json"
     run = PROGRAM.parent / "fake_gpu" / "run.py"
-    done = mpiexec(pes, [str(run), str(PROGRAM), "nvshmem", str(out)])
-    assert done.returncode == 0, done.stderr
+    succeeded(pes, [str(run), str(PROGRAM), "nvshmem", str(out)])
     check(json.loads(out.read_text()))

@@ -1,11 +1,10 @@
-"""Launches of technique halo's kernels on stand-ins: ``python fake_gpu/run.py halo_launches.py beside|"in turn"``.
+"""Launches of technique halo's kernels on stand-ins for CuPy.
 
 What mgg/kernel/cuda/halo.py passes is held against the parameters in pull.cu, halo.cu and rows.cu, then carried out as
 the kernels do, from addresses alone. The pull comes as late as it may: a chunk at a time, when a sum waits for it.
 """
 
 import re
-import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -294,19 +293,21 @@ def with_others(launches, others):
 
 
 def cut_rows(weighted):
-    """3,000 nodes, with rows that are cut because both kinds of their arcs are many."""
-    rng, hubs = np.random.default_rng(3), np.repeat([1000, 1900], 3000)
+    """1,500 nodes, with rows that are cut because both kinds of their arcs are many."""
+    rng, hubs = np.random.default_rng(3), np.repeat([500, 950], 1500)
     rows, columns = (
-        np.append(hubs, rng.integers(0, 3000, 20_000)),
-        np.append(np.tile(np.arange(3000), 2), rng.integers(0, 3000, 20_000)),
+        np.append(hubs, rng.integers(0, 1500, 8_000)),
+        np.append(np.tile(np.arange(1500), 2), rng.integers(0, 1500, 8_000)),
     )
     weights = rng.standard_normal(len(rows)).astype(np.float32) if weighted else None
-    return from_arcs(rows, columns, n=3000, weights=weights), np.array([0, 900, 2100, 3000])
+    return from_arcs(rows, columns, n=1500, weights=weights), np.array([0, 450, 1050, 1500])
 
 
-def main(how):
-    """Cut rows; no halo, with and without others to meet; late rows alone; no arcs, with rows to write and without."""
-    dependents = how == "beside"
+def main(dependents):
+    """Sums beside the pull, or those that wait after it.
+
+    Cut rows; no halo, with and without others to meet; late rows alone; no arcs, with rows to write and without.
+    """
     whole = ["pull", "halo early", "rows"] if dependents else ["pull aside", "halo meanwhile", "halo", "rows"]
     once, bounds = whole[:2], np.array([0, 100, 300, 400])
     near, none = awkward_graphs()["no remote arcs"], from_arcs(np.zeros(0, np.int64), np.zeros(0, np.int64), n=400)
@@ -319,8 +320,3 @@ def main(how):
     check(dependents, Job(far, bounds, np.uint16, meets=True, accumulate=True), late)
     check(dependents, Job(none, bounds, np.float32, meets=True, accumulate=False), once)
     check(dependents, Job(none, bounds, np.float32, meets=True, accumulate=True), whole[:1])
-    print("ok", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

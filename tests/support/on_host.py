@@ -1,8 +1,13 @@
-"""Kernels of one source on the host: compiled by g++ as fake_gpu/cuda_on_host.h says, launched by name."""
+"""Kernels on the host: compiled by g++ as fake_gpu/cuda_on_host.h says, once a source, and launched by name."""
 
 import ctypes
+import fcntl
+import hashlib
+import os
 import re
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +15,57 @@ import numpy as np
 from mgg.kernel.compile import source_folder
 
 HERE = Path(__file__).parent / "fake_gpu"
+_HEADER = HERE / "cuda_on_host.h"
+_FOLDER = Path(tempfile.gettempdir()) / f"fake-kernels-{os.getuid()}"
 
 
-def build(folder, name, before):
-    """The library, in ``folder``, of the kernels of NAME.cu; ``before``: C++ text before its source."""
+def compiled(source, *flags, whole=lambda source: source):
+    """The library of C++ text, made once; ranks and threads that want the same at the same time wait for the first.
+
+    What is compiled is ``whole(source)``, which depends on ``source`` alone.
+    """
+    _FOLDER.mkdir(exist_ok=True)
+    # No fused multiply-add and no shortcuts: results are those of the operations as they are written. Of variables that
+    # are inline each library has its own.
+    command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fno-gnu-unique"]
+    command += ["-shared", "-fPIC", *flags]
+    key = hashlib.sha256("\0".join([*command, source]).encode()).hexdigest()[:24]
+    library = _FOLDER / f"{key}.so"
+    if library.exists():
+        return library
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            made = library.with_suffix(".part")
+            subprocess.run([*command, "-o", str(made), "-"], input=whole(source), text=True, check=True)
+            made.replace(library)
+    return library
+
+
+@cache
+def kernels(path, before):
+    """The library of the kernels of a .cu file, with a way to launch each; ``before``: C++ text before its source."""
+    folders = [HERE / "on_host", source_folder() / "include"]
+    includes = [f"-I{folder}" for folder in folders]
+    files = [_HEADER, path, *sorted(each for folder in folders for each in folder.rglob("*.cuh"))]
+    contents = "".join(f"// {line}\n" for each in files for line in each.read_text(encoding="utf-8").splitlines())
+    text = f'#include "{_HEADER}"\n{before}\n#include "{path}"\n'
+
+    def whole(source):
+        plain = subprocess.run(
+            ["g++", "-E", "-P", "-x", "c++", "-std=c++17", *includes, "-"],
+            input=text, text=True, check=True, capture_output=True,
+        ).stdout  # fmt: skip
+        names = re.findall(r'extern "C"\s+void\s+(\w+)\(', plain[plain.index("namespace mgg") :])
+        return source + "".join(f"HOST_KERNEL({name})\n" for name in names if not name.startswith("host_"))
+
+    return ctypes.CDLL(str(compiled(contents + text, *includes, whole=whole)))
+
+
+def build(name, before=""):
+    """The same of NAME.cu."""
     (source,) = source_folder().glob(f"*/{name}.cu")
-    text = f'#include "{HERE / "cuda_on_host.h"}"\n{before}\n#include "{source}"\n'
-    # Of variables that are inline each library has its own.
-    flags = ["-std=c++17", "-O1", "-fno-gnu-unique", f"-I{HERE / 'on_host'}", f"-I{source_folder() / 'include'}"]
-    plain = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", *flags, "-"], input=text, text=True, check=True, capture_output=True
-    ).stdout
-    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', plain[plain.index("namespace mgg") :])
-    text += "".join(f"HOST_KERNEL({kernel})\n" for kernel in names if not kernel.startswith("host_"))
-    path = folder / f"{name}.so"
-    command = ["g++", "-x", "c++", *flags, "-shared", "-fPIC", "-o", str(path), "-"]
-    subprocess.run(command, input=text, text=True, check=True)
-    return ctypes.CDLL(str(path))
+    return kernels(source, before)
 
 
 def generated(folder, build):
@@ -38,7 +77,7 @@ def generated(folder, build):
     path = Path(folder) / f"{build.path.stem}.so"
     command = ["g++", "-x", "c++", "-std=c++17", "-O0", "-fno-gnu-unique", f"-I{HERE / 'on_host'}"]
     command += [f"-I{source_folder() / 'include'}", "-shared", "-fPIC", "-o", str(path), "-"]
-    source = f'#include "{HERE / "cuda_on_host.h"}"\n{macros}{text}{wrappers}'
+    source = f'#include "{_HEADER}"\n{macros}{text}{wrappers}'
     subprocess.run(command, input=source, text=True, check=True)
     return ctypes.CDLL(str(path))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,6 +44,37 @@ def worst(csr: Csr, parts: list[dict[str, np.ndarray]], dtype: str = "fp32") -> 
                 assert whole.shape == (csr.rows, int(dim)) and whole.dtype == np.float32
                 errors.append((scaled_error(whole, *expected), technique, direction, dim))
     return max(errors)
+
+
+def check(out: Path, number: int, csr: Csr, folder: Path, pes: int, labels: set[str]) -> None:
+    """Check what ``spmm_program.py`` wrote into ``out``: the products of ``labels``, and the bytes that they moved.
+
+    Args:
+        out, number: the folder, and which of the program's layouts it is.
+        csr, folder: the graph and its layout.
+        pes: number of PEs.
+        labels: techniques and variants that must have run.
+    """
+    parts = arrays(out, number, pes)
+    assert {key.split(" ")[0] for key in parts[0]} == labels
+    assert worst(csr, parts) <= (1e-6,), number
+    if any(variant(label).dtype == "bf16" for label in labels):
+        assert worst(csr, parts, "bf16") <= (1e-5,), number  # in fp32, and not in a tree
+    found = [json.loads((out / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
+    assert not wrong_bytes(simulated_bytes(folder, pes, labels), found), number
+
+
+def arrays(out: Path, number: int, pes: int) -> list[dict[str, np.ndarray]]:
+    """Each PE's rows of the products that ``spmm_program.py`` wrote."""
+    return [dict(np.load(out / f"{number}-{pe}.npz")) for pe in range(pes)]
+
+
+def check_same_bits(out: Path, pes: int) -> None:
+    """Of two layouts of one graph, which come first: techniques that promise it give the same bits."""
+    steady = [name for name, plan in all_techniques().items() if plan.deterministic]
+    for first, second in zip(arrays(out, 0, pes), arrays(out, 1, pes), strict=True):
+        keys = [key for key in first if key.split(" ")[0] in steady]
+        assert keys and all(np.array_equal(first[key], second[key]) for key in keys)
 
 
 def simulated_bytes(folder: Path, pes: int, labels: Iterable[str] | None = None) -> list[dict[str, int]]:

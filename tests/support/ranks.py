@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 def mpiexec(
@@ -41,6 +42,13 @@ def mpiexec(
         stdin=subprocess.DEVNULL,
     )
     done.stdout = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    return done
+
+
+def succeeded(ranks: int, arguments: list[str], **given: Any) -> subprocess.CompletedProcess:
+    """As ``mpiexec``, for ranks that end with exit code 0."""
+    done = mpiexec(ranks, arguments, **given)
+    assert done.returncode == 0, done.stderr
     return done
 
 

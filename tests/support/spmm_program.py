@@ -1,7 +1,7 @@
 """Products of every technique on layouts; ``python spmm_program.py BACKEND OUT LAYOUT...`` runs it on MPI ranks.
 
-With ``--few`` they are of FEW_DIMS, with ``--variants`` the variants of options follow. BACKEND may be ``threads:P``:
-P threads with GPUs.
+With ``--variants`` the variants of options follow; with ``--crossing`` those whose transfers differ, and all are of
+FEW_DIMS. BACKEND may be ``threads:P``: P threads with GPUs.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ VARIANTS: dict[str, Variant] = {
     "seastar:atomic": Variant("seastar", {"arcs": "sequence", "blocks": "atomic", "rows": "sorted"}),
     "seastar:warp": Variant("seastar", {"groups": "warp", "blocks": "static", "rows": "sorted"}),
 }
+#: Those whose transfers differ, or the order of them.
+CROSSING = [label for label in VARIANTS if label.startswith(("broadcast:", "halo:", "cola:", "dgcl:"))] + ["mgg:merged"]
 
 
 def widths(label: str) -> tuple[int, ...]:
@@ -158,10 +160,10 @@ def products(
 
 
 def all_products(world: World, folder: Path, options: set[str], moved: dict[str, int]) -> dict[str, np.ndarray]:
-    """The products of all techniques, and of all variants where they are asked for."""
-    wide = "--few" not in options and layout.load(folder, world.rank).nodes <= WIDE_NODES
+    """The products of all techniques, and of the variants that are asked for."""
+    wide = "--crossing" not in options and layout.load(folder, world.rank).nodes <= WIDE_NODES
     found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
-    for label in VARIANTS if "--variants" in options else ():
+    for label in VARIANTS if "--variants" in options else CROSSING if "--crossing" in options else ():
         found |= products(world, folder, widths(label), only=[label], moved=moved)
     return found
 
@@ -183,6 +185,6 @@ def _main(backend: str, out: Path, folders: list[Path], options: set[str]) -> No
 
 
 if __name__ == "__main__":
-    chosen = {"--few", "--variants"} & {*sys.argv}
+    chosen = {"--crossing", "--variants"} & {*sys.argv}
     arguments = [text for text in sys.argv[1:] if text not in chosen]
     _main(arguments[0], Path(arguments[1]), [Path(name) for name in arguments[2:]], chosen)

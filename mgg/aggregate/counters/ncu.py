@@ -37,7 +37,6 @@ class Kernel(NamedTuple):
     """A profiled launch.
 
     Attributes:
-        name: name of the kernel.
         device: its GPU, as ncu names it.
         nanoseconds: run time.
         shares: values by record field, 0 to 1.

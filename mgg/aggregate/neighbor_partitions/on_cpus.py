@@ -47,9 +47,6 @@ class Blocks:
     """The neighbor partitions of a product, dealt out to blocks in the order of MGG's kernel (section 5.1).
 
     Args:
-        world: the PEs.
-        product: this PE's rows.
-        max_dim: most embedding columns.
         ps, remote: arcs of a neighbor partition of local and of remote arcs; None: whole rows.
         share: pairs of a local and a remote partition that a block owns: dist * wpb.
         interleave: a block owns pairs; else local partitions have blocks of their own, and so do remote ones.

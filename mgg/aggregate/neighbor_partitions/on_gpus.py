@@ -22,10 +22,7 @@ class Fused:
     """The kernel of kernels/aggregate/mgg.cu, prepared for one product.
 
     Args:
-        world: the PEs, on GPUs.
-        host: this PE's rows in host memory.
         schedule: assignment of the work to warps and blocks.
-        max_dim: largest number of embedding columns.
 
     Attributes:
         weights: of local and of remote arcs, in the order of ``host``; each product reads them. None: all are 1.

@@ -24,7 +24,6 @@ from mgg.tune.table import Entry, Key
 
 #: The technique that is tuned.
 TECHNIQUE = "mgg"
-DIRECTIONS = ("forward", "transpose")
 #: Options that are not part of a key: the tuned ones, and the one that selects the tuner.
 _TUNED = (*NAMES, "tune")
 

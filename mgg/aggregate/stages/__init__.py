@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.backend.api import Array, SymmetricArray
+from mgg.kernel.schedule import PIECES_PER_TASK
+from mgg.layout import PeLayout
 
 
 class Stages:
     """The remote arcs of a plan, split by owner, and buffers for the rows of one or two owners.
 
     Args:
-        plan: the plan that computes the product.
         buffers: number of owners whose rows are in memory at a time.
     """
 
@@ -73,9 +75,37 @@ class Stages:
         self._operators.finish(sums, out)
 
 
+class Staged(Plan):
+    """Base of techniques in stages, with ``buffers`` blocks of other PEs' rows in memory at a time."""
+
+    buffers: ClassVar[int] = 2
+    reads_inputs = False  # each PE sends only what it wrote or received itself
+    pitched = False
+
+    @classmethod
+    def need(cls, case: Case) -> Need:
+        """Return the memory of ``Stages``."""
+        return staged_need(case, cls.buffers)
+
+    @classmethod
+    def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
+        """Return True: the stages know how they reorder the arcs."""
+        return True
+
+    def reweigh(self, local: Array, remote: Array) -> None:
+        """See ``Plan``."""
+        self._stages.reweigh(local, remote)
+
+    def _build(self) -> None:
+        self._stages = Stages(self, self.buffers)
+
+
 def staged_need(case: Case, buffers: int) -> Need:
     """Return the GPU memory of a plan with ``Stages``, including its product."""
     base = case.base()
     others = np.delete(case.heights, case.rank).max(initial=0)
     columns = base.columns + buffers * case.matrix(others)
-    return Need(base.layout, columns, case.owner_parts(), case.local_cut() + case.owner_cuts())
+    # The remote CSR split by owner: every part has all rows, of which those without arcs have no piece there.
+    parts = case.size * case.pointers(case.rows) + case.arc * case.product.remote.arcs
+    cuts = sum(PIECE * min(case.rows, n) + TASK * n // PIECES_PER_TASK for n in case.remote_by_owner().tolist())
+    return Need(base.layout, columns, parts, case.local_cut() + cuts)

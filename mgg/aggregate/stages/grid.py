@@ -34,11 +34,7 @@ class Told(NamedTuple):
 
 
 class Grid:
-    """One PE's part in the algorithm (collective).
-
-    Args:
-        plan: the plan that computes the product; its number of PEs is a square.
-    """
+    """One PE's part in the algorithm (collective)."""
 
     def __init__(self, plan: Plan):
         world = plan.world

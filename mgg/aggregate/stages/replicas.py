@@ -23,7 +23,6 @@ class Replicas:
     """One PE's part in the algorithm (collective).
 
     Args:
-        plan: the plan that computes the product.
         copies: c; its square divides the number of PEs.
     """
 

@@ -49,7 +49,6 @@ class Broadcast(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """Return the memory of ``Stages``; with replication, that of the group's matrices and arcs."""
-        assert isinstance(case.options, BroadcastOptions)
         copies = case.options.replication
         if case.options.grid:
             return grid.need(case)
@@ -75,13 +74,11 @@ class Broadcast(Plan):
     @classmethod
     def told(cls, case: Case) -> object:
         """Return the rows of this PE's product; on a grid also its arcs."""
-        assert isinstance(case.options, BroadcastOptions)
         return grid.told(case) if case.options.grid else case.rows
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """Return the time of the stages plus that of V_CG, without overlap; None with replication."""
-        assert isinstance(work.options, BroadcastOptions)
         if work.options.replication > 1:
             return None
         if work.options.grid:
@@ -112,7 +109,6 @@ class Broadcast(Plan):
         self._stages.reweigh(local, remote)
 
     def _build(self) -> None:
-        assert isinstance(self.options, BroadcastOptions)
         copies = self.options.replication
         self._replicas = Replicas(self, copies) if copies > 1 else None
         self._grid = grid.Grid(self) if self.options.grid else None

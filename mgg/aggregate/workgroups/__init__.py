@@ -13,7 +13,6 @@ from pydantic import Field
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
 from mgg.backend.machine.topology import domain
-from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
 AUTO = "auto"
@@ -98,14 +97,6 @@ def spanning(world: World, layout: PeLayout) -> str:
     return f"workgroup {layout.manifest.workgroup} spans {hosts}: {remedy}"
 
 
-def check_members(technique: str, members: int, size: int) -> None:
-    """Raise InputError on every PE if ``members`` does not divide ``size``."""
-    if size % members:
-        raise InputError(
-            f"technique {technique}: option workgroup: {members} must divide the number of PEs, {size}"
-        ).on_every_pe()
-
-
 class Workgroups:
     """P = W G PEs in workgroups of G consecutive ones, seen from one PE (collective).
 
@@ -113,12 +104,9 @@ class Workgroups:
     the PE with its own local rank in that workgroup: all rows that any PE of the receiving workgroup needs.
 
     Args:
-        world: the PEs.
-        product: this PE's rows, in host memory.
         members: G, which divides P.
 
     Attributes:
-        rank: this PE.
         count: W.
         wanted: counterpart -> offsets in its rows of the rows that this workgroup needs, int [k], ascending.
         asked: PE whose counterpart is this PE -> offsets in this PE's rows that its workgroup needs.

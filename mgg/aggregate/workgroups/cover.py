@@ -200,12 +200,6 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
     """Return this PE's product over the rows and sums of the other PEs (collective).
 
     It has no send lists, which no plan needs: PEs request what they need.
-
-    Args:
-        world: the PEs.
-        layout: this PE's part of the graph.
-        direction: ``forward`` or ``transpose``.
-        sent: what this PE sends.
     """
     product, size = layout.product(direction), layout.size
     told = world.exchange(
@@ -286,9 +280,7 @@ class SumsOfRows:
     """Computes a PE's sums and stores them behind its rows, where other PEs read them.
 
     Args:
-        world: the PEs.
         sums: as in ``Leaving``, in host memory.
-        max_dim: largest number of embedding columns.
         element: type of an embedding, to which sums are rounded.
     """
 

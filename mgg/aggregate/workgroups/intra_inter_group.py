@@ -56,7 +56,6 @@ def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], ro
     """Return the arcs to rows of other workgroups, which lie in the mates' mailboxes.
 
     Args:
-        product: this PE's rows, in host memory.
         groups: maps halo rows to mates and positions.
         firsts: PE of another workgroup -> where its rows begin in the mailbox of the mate with its local rank.
         rows: number of rows of a mailbox.

@@ -10,10 +10,6 @@ class Mailbox:
     """The order of rows in one PE's mailbox, filled by its counterparts, and the offsets in other mailboxes
     (collective).
 
-    Args:
-        world: the PEs.
-        groups: which rows the workgroups need.
-
     Attributes:
         rows: rows of the largest mailbox, because symmetric memory has the same size on every PE.
         filled: rows of this PE's mailbox.

@@ -15,7 +15,6 @@ class Outbox:
     """Messages that are sent together without waiting for each other; or a single message.
 
     Args:
-        world: the PEs.
         lists: PE -> offsets in this PE's rows of the rows that it receives.
         memory: room for the rows of all lists; symmetric, because NVSHMEM sends from there over any network.
         form: memory layout of the packed rows.

@@ -56,7 +56,6 @@ class Stale:
     """State that one plan keeps from one training pass to the next (its methods are collective).
 
     Args:
-        world: the PEs.
         mailbox: the order of arriving rows.
         sent: rows sent by the PE that sends most.
         form: memory layout of rows as they cross.

@@ -58,9 +58,6 @@ def rounding_bound(
     Args:
         layout, direction: select the product.
         halo: float32 [halo, D], the rows of other PEs.
-        members: PEs per workgroup.
-        bits: bits per value.
-        dtype: type of the embeddings.
     """
     product, dim = layout.product(direction), halo.shape[1]
     values = halo.astype(np.float64)
@@ -99,10 +96,6 @@ class Wire:
     the graph's source, and the column. All products outside of training, including evaluations, use those of epoch 0.
 
     Args:
-        world: the PEs.
-        layout: this PE's part of the graph.
-        direction: direction of the plan.
-        bits: bits per value.
         sums: number of sums that this PE stores behind its rows.
     """
 

@@ -92,15 +92,10 @@ class CudaOperators:
     # --- the operator interface
 
     def gather_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
-        """Copy ``source[rows]`` into ``out`` [len(rows), columns]; ``source`` may be a peer's memory.
-
-        Args:
-            source: float32 or bfloat16 (uint16) [*, columns].
-            rows: integers; int32 and int64 need no conversion.
-            out: of the type of ``source``.
+        """See the interface; ``source`` may be a peer's memory, and ``rows`` integers of any type.
 
         Raises:
-            ValueError: ``out`` has another type.
+            ValueError: ``out`` has another type than ``source``.
         """
         count, columns = out.shape
         if source.dtype != out.dtype:
@@ -124,14 +119,7 @@ class CudaOperators:
     def pack_rows(
         self, source: cp.ndarray, rows: cp.ndarray, ids: cp.ndarray, draws: Draws, bits: int, out: cp.ndarray
     ) -> None:
-        """Pack ``source[rows]`` into ``out`` uint32 [k, words] (``mgg.kernel.wire``), with the same bits as on hosts.
-
-        Args:
-            source, rows, bits: as in the interface; integers as in ``gather_rows``.
-            ids: int64 [k].
-            draws: its epoch is read from device memory, so the same launch may find another epoch later.
-            out: with contiguous rows.
-        """
+        """See the interface; the epoch is read at each launch, so the same launch may find another one later."""
         if rows.dtype not in (np.int32, np.int64):
             rows = rows.astype(np.int64)
         arguments = (
@@ -142,7 +130,7 @@ class CudaOperators:
         self._wire(f"wire_pack_{bits}", source, index_bits(rows), len(out), arguments)
 
     def unpack_rows(self, packed: cp.ndarray, bits: int, out: cp.ndarray) -> None:
-        """Unpack ``packed`` rows, which are contiguous, into ``out`` [k, D], float32 or bfloat16."""
+        """See the interface; the ``packed`` rows are contiguous."""
         arguments = (
             packed, np.int64(len(out)), np.int32(out.shape[1]), np.int32(packed.shape[1]), out, row_stride(out),
             np.int32(vector_width(out) >= _TOGETHER),
@@ -258,39 +246,32 @@ class CudaOperators:
         weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray,
     ) -> None:  # fmt: skip
         """Add each neighbor partition's sum (int64 rows, starts, stops) to ``acc`` with atomics, one warp each."""
-        count, columns = len(rows), acc.shape[1]
-        if not count or not columns:
-            return
-        vector = vector_width(b)
-        for lanes, first, tiles in column_tiles(columns, vector):
-            kernel = self.kernel(
-                build_of("partitions", index_bits(indices)), kernel_name("spmm_partitions", lanes, vector, weights)
+        if len(rows):
+            self._add(
+                "partitions", -(-len(rows) // 8), (rows, starts, stops, np.int64(len(rows))), indices, weights, b, acc
             )
-            kernel(
-                (-(-count // 8), tiles), (256,),
-                (
-                    rows, starts, stops, np.int64(count), indices, pointer_to(weights), b, row_stride(b),
-                    acc, row_stride(acc), np.int32(first), np.int32(columns),
-                ),
-            )  # fmt: skip
 
     def spmm_columns(
         self, colptr: cp.ndarray, rows: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, acc: cp.ndarray
     ) -> None:
         """Column-wise SpMM with atomics: ``acc[rows[k]] += weights[k] * b[j]``; ``rows[0]`` is arc ``colptr[0]``."""
-        arcs, columns = len(rows), acc.shape[1]
-        if not arcs or not columns:
-            return
-        vector = vector_width(b)
+        if len(rows):
+            blocks = -(-len(rows) // (8 * _SEGMENT))
+            self._add("columns", blocks, (colptr, np.int64(len(colptr) - 1)), rows, weights, b, acc)
+
+    def _add(
+        self, name: str, blocks: int, cut: tuple[Any, ...], ids: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray,
+        acc: cp.ndarray,
+    ) -> None:  # fmt: skip
+        """Launch ``spmm_NAME``, which adds to ``acc`` with atomics; ``cut``: how the arcs are dealt to warps."""
+        columns, vector, build = acc.shape[1], vector_width(b), build_of(name, index_bits(ids))
         for lanes, first, tiles in column_tiles(columns, vector):
-            kernel = self.kernel(
-                build_of("columns", index_bits(rows)), kernel_name("spmm_columns", lanes, vector, weights)
-            )
+            kernel = self.kernel(build, kernel_name(f"spmm_{name}", lanes, vector, weights))
             kernel(
-                (-(-arcs // (8 * _SEGMENT)), tiles), (256,),
+                (blocks, tiles), (256,),
                 (
-                    colptr, np.int64(len(colptr) - 1), rows, pointer_to(weights), b, row_stride(b),
-                    acc, row_stride(acc), np.int32(first), np.int32(columns),
+                    *cut, ids, pointer_to(weights), b, row_stride(b), acc, row_stride(acc), np.int32(first),
+                    np.int32(columns),
                 ),
             )  # fmt: skip
 
@@ -390,7 +371,6 @@ class CudaOperators:
             weights: float32 [arcs] or None.
             b: float32 [*, D].
             out: float32 [rows, D].
-            setting: parameters of the kernel.
         """
         out.fill(0)
         columns, counts = out.shape[1], groups.counts

@@ -24,7 +24,6 @@ class ColaKernel:
     """The column-wise product of some columns, ready to launch.
 
     Args:
-        operators: operators of this PE's GPU.
         schedule: the columns in the order of work.
         holders: uint64 [holders] on the device, addresses of the matrices with the rows; 16-byte aligned.
     """
@@ -55,7 +54,9 @@ class ColaKernel:
         for kernel, grid, block, arguments in launches:
             kernel(grid, block, arguments)
         if self._hub_count:
-            self._spread_hubs(self._room(acc.shape[1]), acc)
+            arcs, hubs = self._hub_arcs, self._room(acc.shape[1])
+            weights = None if self._weights is None else self._weights[arcs]
+            self._operators.spmm_columns(self._begin[self._light :], self._rows[arcs], weights, hubs, acc)
 
     def _prepare(self, held: cp.ndarray, acc: cp.ndarray, hubs: cp.ndarray) -> list[Launch]:
         """Return the launches of a product; they contain only addresses of ``held`` and ``acc``, not the arrays."""
@@ -77,12 +78,6 @@ class ColaKernel:
             blocks = hub_blocks + -(-len(self._tasks) // WARPS)
             found.append((kernel, (blocks, tiles), (32 * WARPS,), arguments))
         return found
-
-    def _spread_hubs(self, hubs: cp.ndarray, acc: cp.ndarray) -> None:
-        """Add the copied hub rows to every row of C that needs them."""
-        arcs = self._hub_arcs
-        weights = None if self._weights is None else self._weights[arcs]
-        self._operators.spmm_columns(self._begin[self._light :], self._rows[arcs], weights, hubs, acc)
 
     def _room(self, columns: int) -> cp.ndarray:
         """Return float32 [hubs, D] with padded rows, in the same memory for all widths."""

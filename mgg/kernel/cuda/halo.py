@@ -60,12 +60,10 @@ class HaloKernel:
     this pull needs.
 
     Args:
-        operators: operators of this PE's GPU.
         schedule: the order of work.
         sources: uint64 [halo], PE << 48 | row there of each halo row, in the schedule's order.
         halo_first: row of the matrix where the halo begins.
         rows: rows of C.
-        peers: the other PEs.
 
     Attributes:
         weights: float32 [arcs] in the order of the schedule, read by each product; None: all are 1.

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cupy as cp
-import numpy as np
 
 from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
-from mgg.kernel.schedule import RowSchedule, row_schedule
+from mgg.kernel.schedule import row_schedule
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,6 @@ class DeviceSchedule:
 
     Attributes:
         blocks: int32, first task of each thread block.
-        slot_rows: int32 [slots], the row of each partial sum.
-        mean_row: mean arcs per row of the matrix.
     """
 
     begin: cp.ndarray
@@ -60,8 +57,6 @@ class DeviceSchedule:
     split_rows: cp.ndarray
     split_first: cp.ndarray
     slots: int
-    slot_rows: cp.ndarray
-    mean_row: float
 
 
 class DeviceSchedules:
@@ -99,7 +94,11 @@ class DeviceSchedules:
             cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
             # At least four rounds of blocks, if there is enough work.
             most = min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8)))
-            matrix.made[name] = _upload(cut, most, matrix.mean_row)
+            up = cp.asarray
+            matrix.made[name] = DeviceSchedule(
+                up(cut.begin), up(cut.target), up(cut.tasks), up(cut.blocks(most)), up(cut.split_rows),
+                up(cut.split_first), cut.slots,
+            )  # fmt: skip
         return tuning, matrix.made[name]
 
     def bundles(self, indptr: cp.ndarray, groups: int, accumulate: bool, tuning: BundleTuning = TUNING) -> Bundles:
@@ -126,12 +125,3 @@ class _Matrix:
     mean_row: float | None = None
     made: dict[tuple[int | None, int, bool], DeviceSchedule] = field(default_factory=dict)
     bundles: dict[tuple[int, bool, BundleTuning], Bundles] = field(default_factory=dict)
-
-
-def _upload(schedule: RowSchedule, most: int, mean_row: float) -> DeviceSchedule:
-    slot_rows = np.repeat(schedule.split_rows, np.diff(schedule.split_first))
-    return DeviceSchedule(
-        cp.asarray(schedule.begin), cp.asarray(schedule.target), cp.asarray(schedule.tasks),
-        cp.asarray(schedule.blocks(most)), cp.asarray(schedule.split_rows), cp.asarray(schedule.split_first),
-        schedule.slots, cp.asarray(slot_rows), mean_row,
-    )  # fmt: skip

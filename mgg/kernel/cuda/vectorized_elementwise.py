@@ -32,7 +32,6 @@ class ByFours:
     padded (a plan's input) or a matrix does not begin at a multiple of 16 bytes, a thread's entries are from one row.
 
     Args:
-        name: name of the kernel.
         read: names of the input matrices; the result may overwrite one of them.
         others: declarations of the other inputs.
         expression: value of an entry, from entries of the matrices, ``row``, ``column`` and the other inputs.

@@ -5,21 +5,15 @@ Arguments are held against the kernel's parameters, one by one: their number, th
 
 import ctypes
 import re
-import subprocess
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
-from mgg.kernel.compile import source_folder
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.schedule import DeviceSchedules
 from support.device import submit
+from support.on_host import kernels
 from support.strict import StrictArray, StrictOperators, unwrap
-
-from cupy.kernels import _library  # isort: skip - the stand-in's
-
-_HEADER = Path(__file__).parent / "cuda_on_host.h"
 
 
 class LaunchingOperators(StrictOperators):
@@ -51,7 +45,9 @@ class LaunchingOperators(StrictOperators):
         return self._schedules.of(indptr, columns, accumulate)
 
     def kernel(self, build, name):
-        library = _compiled(build.path, tuple(sorted(build.defines.items())))
+        library = kernels(
+            build.path, "".join(f"#define {name} {value}\n" for name, value in sorted(build.defines.items()))
+        )
         launch, sizes = getattr(library, f"host_{name}"), (ctypes.c_int * 512)()
         wanted = sizes[: getattr(library, f"host_sizes_{name}")(sizes)]
         launched = partial(_launch, name, launch, wanted)
@@ -93,24 +89,3 @@ def _launch(name, launch, wanted, grid, block, given, shared_mem=0):
     # Numbers are those of now. A graph keeps no array of the device from giving its memory back.
     held = values, [unwrap(one) for one in given if isinstance(one, StrictArray)]
     submit(lambda: launch(pointers, shape, ctypes.c_uint(block[0])) and held)
-
-
-@cache
-def _compiled(path, defines):
-    """The library of a source, with a way to launch each of its kernels."""
-    folders = [_HEADER.parent / "on_host", source_folder() / "include"]
-    includes = [f"-I{folder}" for folder in folders]
-    macros = "".join(f"#define {name} {value}\n" for name, value in defines)
-    plain = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", "-std=c++17", *includes, "-"],
-        input=f'{macros}#include "{_HEADER}"\n#include "{path}"\n', text=True, check=True, capture_output=True,
-    ).stdout  # fmt: skip
-    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', plain[plain.index("namespace mgg") :])
-    wrappers = "".join(f"HOST_KERNEL({name})\n" for name in names)
-    texts = [
-        each.read_text(encoding="utf-8")
-        for each in [_HEADER, path, *sorted(each for folder in folders for each in folder.rglob("*.cuh"))]
-    ]
-    inlined = f'{macros}#include "{_HEADER}"\n#include "{path}"\n{wrappers}'
-    digest = "".join(f"// {line}\n" for text in texts for line in text.splitlines())
-    return ctypes.CDLL(str(_library(inlined + digest, *includes)))

@@ -13,11 +13,10 @@ from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.techniques.cola.on_cpus import BUFFER_BYTES, FetchedColumns
 from mgg.aggregate.techniques.cola.on_gpus import PulledColumns
-from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, check_members, makes_groups, mates_of, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, makes_groups, mates_of, members_of
 from mgg.aggregate.workgroups.columns_by_mate import held_by_mates
 from mgg.aggregate.workgroups.memory import Told, room, told
 from mgg.aggregate.workgroups.outbox import Outbox
-from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.cost.product import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
 from mgg.graph.csr import Csr
@@ -56,7 +55,6 @@ class Cola(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """Return the memory of local arcs, remote arcs by column and hub rows; with workgroups, also of the buffers."""
-        assert isinstance(case.options, ColaOptions)
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
         columns = case.base().columns + case.embeddings(hubs)
@@ -83,7 +81,6 @@ class Cola(Plan):
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
         """Return the time of own rows (row-wise) and mates' rows (column-wise), overlapped with messages (5.1)."""
         options, split = work.options, work.split
-        assert isinstance(options, ColaOptions)
         if options.workgroup not in (None, split.members) or split.pes % split.members:
             return None
         rates, links, moved, summed = machine.rates, machine.links, work.moved, work.summed
@@ -130,14 +127,8 @@ class Cola(Plan):
             " where G divides the PEs of every host"
         )
 
-    @classmethod
-    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Check that the PEs form whole workgroups."""
-        check_members(cls.name, members_of(options, layout), world.size)
-
     def _build(self) -> None:
         world, options = self.world, self.options
-        assert isinstance(options, ColaOptions)
         self._coalesced, self._pipelined = options.coalesced, options.pipelined
         self._groups = Workgroups(world, self.host, fused_members(options, self.layout))
         self._own = [uploaded_csr(world, self.host.local), *map(self._own_part, range(1, self._groups.count))]

@@ -20,7 +20,6 @@ class FetchedColumns:
     """The columns of one phase.
 
     Args:
-        world: the PEs.
         columns: transpose of the PE's remote arcs, in host memory.
         parts: the ranges of these columns by the PE that has their rows.
     """

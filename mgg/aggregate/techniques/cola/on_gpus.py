@@ -19,7 +19,6 @@ class PulledColumns:
     """The columns of one phase.
 
     Args:
-        world: the PEs.
         columns: transpose of the PE's remote arcs, in host memory.
         parts: the ranges of these columns by the PE that has their rows.
         matrix: the symmetric array of the rows; views of any width start at its beginning.

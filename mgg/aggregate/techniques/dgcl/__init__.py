@@ -13,10 +13,9 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import global_columns
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.techniques.dgcl.trees import planned
-from mgg.aggregate.workgroups import WorkgroupOptions, check_members, makes_groups, mates_of, members_of
+from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, mates_of, members_of
 from mgg.aggregate.workgroups.memory import Told, room, told
 from mgg.aggregate.workgroups.outbox import Outbox
-from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr, index_dtype
 from mgg.layout import PeLayout
@@ -81,11 +80,6 @@ class Dgcl(Plan):
         """Return the workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
 
-    @classmethod
-    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Check that the PEs form whole workgroups."""
-        check_members(cls.name, members_of(options, layout), world.size)
-
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """Allocate room for the halo behind the rows, so that both are one matrix."""
         self._max_rows = max(self.world.gather(self.layout.rows + self.host.halo))
@@ -93,7 +87,6 @@ class Dgcl(Plan):
 
     def _build(self) -> None:
         world, options = self.world, self.options
-        assert isinstance(options, DgclOptions)
         members = members_of(options, self.layout)
         plan = planned(world, self.layout, self.host, members, options.batch, options.slow)
         self._product = uploaded_csr(world, self._in_place(plan.places))

@@ -53,10 +53,6 @@ def planned(world: World, layout: PeLayout, product: Product, members: int, batc
     """Plan the trees of all rows, the same on every PE; return this PE's part of them (collective).
 
     Args:
-        world: the PEs.
-        layout: this PE's part of the graph.
-        product: one direction of it, in host memory.
-        members: PEs per workgroup.
         batch: rows that share one tree.
         slow: time of a row between workgroups, relative to the time between mates.
     """
@@ -117,7 +113,6 @@ class _Classes:
     Classes needed by the fewest PEs come first: they leave no choice, so the others can use the remaining links.
 
     Args:
-        world: the PEs.
         product: lists which rows this PE sends to which PEs.
         rows: number of rows that this PE owns.
 

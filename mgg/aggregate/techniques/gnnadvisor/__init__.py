@@ -71,7 +71,6 @@ class GnnAdvisorOptions(TechniqueOptions):
 
         Args:
             lengths: int64 [rows], arcs of each row.
-            dim: embedding columns.
             gpu: model of the GPU; None: of the models that ``fitted`` knows, the one that needs most memory.
         """
         given = Setting(
@@ -114,7 +113,6 @@ class GnnAdvisor(Plan):
     @classmethod
     def need(cls, case: Case) -> Need:
         """Return the memory of arcs without row pointers, of groups, and of the partial sums of split rows."""
-        assert isinstance(case.options, GnnAdvisorOptions)
         lengths = np.diff(case.product.local.indptr)
         setting = case.options.settings(lengths, case.dim, None)
         found = count(lengths, setting)
@@ -145,12 +143,10 @@ class GnnAdvisor(Plan):
     @property
     def repeats(self) -> bool:
         """Whether results repeat bit by bit, which atomics prevent."""
-        assert isinstance(self.options, GnnAdvisorOptions)
         return self.options.sums == "ordered"
 
     def setting(self, dim: int) -> Setting:
         """Return the launch parameters for ``dim`` columns."""
-        assert isinstance(self.options, GnnAdvisorOptions)
         if dim not in self._settings:
             self._settings[dim] = self.options.settings(self._lengths, dim, self.world.gpu)
         return self._settings[dim]

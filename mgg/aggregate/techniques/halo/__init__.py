@@ -17,7 +17,7 @@ from mgg.aggregate.plan import Plan
 from mgg.aggregate.techniques.halo.memory import need_of_halo, told_of_halo
 from mgg.aggregate.techniques.halo.on_cpus import FetchedHalo
 from mgg.aggregate.techniques.halo.on_gpus import PulledHalo
-from mgg.aggregate.workgroups import Workgroups, check_members, mates_of, members_of
+from mgg.aggregate.workgroups import Workgroups, mates_of, members_of
 from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, SumsOfRows, Way, arriving, gains, leaving
 from mgg.aggregate.workgroups.intra_inter_group import Part, far_part, near_part
 from mgg.aggregate.workgroups.mailbox import Mailbox
@@ -25,7 +25,6 @@ from mgg.aggregate.workgroups.memory import Told, told
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
-from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray, Work
 from mgg.cost.product import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.kernel.compile import Build, build_of
@@ -58,7 +57,6 @@ class Halo(Plan):
             return super().need(case)
         sent = cls._leaves(case)
         found = need_of_halo(case, members_of(case.options, case.layout), sent)
-        assert isinstance(case.options, HaloOptions)
         if case.options.boundary == 1:
             return found
         base = case.base()  # the product over the sample also has the arcs in the layout's order
@@ -71,7 +69,6 @@ class Halo(Plan):
     def told(cls, case: Case) -> Told | Sent | None:
         """Return the symmetric memory that this PE needs, if there are several workgroups, sums or samples."""
         members, sent = members_of(case.options, case.layout), cls._leaves(case)
-        assert isinstance(case.options, HaloOptions)
         if sent is None and case.options.boundary < 1:
             return told(case, members)
         return told_of_halo(case, members, sent)
@@ -79,7 +76,6 @@ class Halo(Plan):
     @classmethod
     def _leaves(cls, case: Case) -> Leaving | None:
         """Return the rows and sums that leave the PE, if sums may."""
-        assert isinstance(case.options, HaloOptions)
         way = case.options.way(case.direction)
         if not gains(case.layout, way):
             return None
@@ -95,7 +91,6 @@ class Halo(Plan):
         with one arc, and so is unpacking.
         """
         options, split = work.options, work.split
-        assert isinstance(options, HaloOptions)
         if options.split != "rows" and split.pes > 1:
             if options.split not in split.ways:
                 return None
@@ -119,7 +114,6 @@ class Halo(Plan):
     @classmethod
     def least(cls, case: Case) -> int:
         """Return the least host memory, including the whole halo if its size is known."""
-        assert isinstance(case.options, HaloOptions)
         known = not gains(case.layout, case.options.way(case.direction))
         return super().least(case) + (case.embeddings(case.product.halo) if known else 0)
 
@@ -127,11 +121,6 @@ class Halo(Plan):
     def reach(cls, layout: PeLayout, options: TechniqueOptions) -> Sequence[int]:
         """Return the workgroup."""
         return mates_of(layout.rank, members_of(options, layout))
-
-    @classmethod
-    def check(cls, world: World, layout: PeLayout, options: TechniqueOptions) -> None:
-        """Check that the PEs form whole workgroups."""
-        check_members(cls.name, members_of(options, layout), world.size)
 
     @classmethod
     def reweighs(cls, layout: PeLayout, options: TechniqueOptions) -> bool:
@@ -170,7 +159,6 @@ class Halo(Plan):
 
     @property
     def _way(self) -> Way:
-        assert isinstance(self.options, HaloOptions)
         return self.options.way(self.direction)
 
     def _rows_of_input(self) -> int:
@@ -191,7 +179,6 @@ class Halo(Plan):
         mates = mates_of(self.world.rank, self._members)
         self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
         self._groups: Workgroups | None = None
-        assert isinstance(self.options, HaloOptions)
         if self.options.boundary < 1 and self.world.size > 1:
             self._sample = Sample(
                 self.world, self.layout, self.host, self._sent, self.options.boundary, self._embeddings,
@@ -214,7 +201,6 @@ class Halo(Plan):
             self._form = self._wire.form
             self._letters = self._alone(self._form.floats(mailbox.rows, self.max_dim))
         self._outbox = self._sender(self._alone(self._form.floats(sent, self.max_dim)))
-        assert isinstance(self.options, HaloOptions)
         if self.options.stale:
             self._stale = Stale(self.world, mailbox, sent, self._form, self._sender, self._alone)
         self._far = self._work(part, self._mail, mailbox.rows, accumulate=True)

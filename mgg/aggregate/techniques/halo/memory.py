@@ -9,7 +9,7 @@ import numpy as np
 
 from mgg.aggregate.memory_model import POINTER, Case, Need
 from mgg.aggregate.workgroups import makes_groups, mates_of
-from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, sums_that_arrive
+from mgg.aggregate.workgroups.cover import Leaving, Sent, sums_that_arrive
 from mgg.aggregate.workgroups.memory import Room, Told, known, room, told
 from mgg.aggregate.workgroups.wire import crossing_bytes
 
@@ -39,8 +39,7 @@ def need_of_halo(case: Case, members: int, sent: Leaving | None) -> Need:
         remote_arcs += sum(int(each.sums[case.rank] - each.arcs[case.rank]) for each in everyone)
     elif sent is not None:
         height = max(height, case.rows + sent.sums.rows)
-        options = cast(HaloOptions, case.options)
-        remote_arcs = sums_that_arrive(case.product) if options.way(case.direction) == "columns" else remote_arcs
+        remote_arcs = sums_that_arrive(case.product) if case.options.way(case.direction) == "columns" else remote_arcs
     arcs = case.arc * (product.local.arcs + remote_arcs) + POINTER * halo
     packed, held, lengths = 0, height + near, [np.diff(csr.indptr) for csr in (product.local, product.remote)]
     if groups and most is not None:

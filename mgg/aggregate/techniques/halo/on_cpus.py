@@ -13,12 +13,8 @@ class FetchedHalo:
     """One part of one PE's product; callers ensure that all rows are written before and stay valid until the end.
 
     Args:
-        world: the PEs.
-        part: the part's arcs, in host memory.
         matrix: the symmetric matrix of the rows to multiply.
         rows: height of that matrix.
-        embeddings: memory layout of its rows.
-        max_dim: largest number of embedding columns.
         accumulate: add to the output.
     """
 

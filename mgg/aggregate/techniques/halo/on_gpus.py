@@ -19,11 +19,8 @@ class PulledHalo:
     """One PE's product, or a part of it that is added to another (collective).
 
     Args:
-        world: the PEs.
-        part: the part's arcs, in host memory.
         matrix: the symmetric matrix of the rows to multiply, with room for the halo from row ``halo_first`` on.
         halo_first: rows of that matrix before the halo.
-        embeddings: memory layout of its rows.
         flags: symmetric zeros, 2 floats per PE of the part, in which these PEs signal that rows are written and have
             been read. None: the callers synchronize.
         accumulate: add to the output.

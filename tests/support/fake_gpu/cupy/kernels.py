@@ -4,20 +4,14 @@ What CuPy refuses is refused here: host arrays, other types than the kernel name
 """
 
 import ctypes
-import fcntl
-import hashlib
-import os
-import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from support.device import capturing, submit
+from support.on_host import compiled
 from support.strict import empty, made, unwrap
 
-_FOLDER = Path(tempfile.gettempdir()) / f"fake-kernels-{os.getuid()}"
 _PREAMBLE = """
 #include <cmath>
 #include <cstring>
@@ -125,7 +119,7 @@ class ElementwiseKernel:
 
     def _function(self, types):
         if types not in self._compiled:
-            self._compiled[types] = getattr(ctypes.CDLL(str(_library(self._source(dict(types))))), self.name)
+            self._compiled[types] = getattr(ctypes.CDLL(str(compiled(self._source(dict(types))))), self.name)
         return self._compiled[types]
 
     def _source(self, types):
@@ -141,26 +135,6 @@ class ElementwiseKernel:
         head = f'extern "C" void {self.name}(long long _size, {", ".join(arguments)})'
         loop = f"for (long long i = 0; i < _size; ++i) {{\n{loop}\n}}"
         return f"{_PREAMBLE}{self.preamble}\n{head} {{\n{loop}\n}}\n"
-
-
-def _library(source, *flags):
-    """Compiled once a source; ranks and threads that want the same at the same time wait for the first."""
-    _FOLDER.mkdir(exist_ok=True)
-    # No fused multiply-add and no shortcuts: results are those of the operations as they are written. Of variables that
-    # are inline each library has its own.
-    command = ["g++", "-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fno-gnu-unique"]
-    command += ["-shared", "-fPIC", *flags]
-    key = hashlib.sha256("\0".join([*command, source]).encode()).hexdigest()[:24]
-    library = _FOLDER / f"{key}.so"
-    if library.exists():
-        return library
-    with library.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
-            made = library.with_suffix(".part")
-            subprocess.run([*command, "-o", str(made), "-"], input=source, text=True, check=True)
-            made.replace(library)
-    return library
 
 
 def _plain(arg):
