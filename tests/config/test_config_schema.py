@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.workflow import ROOT
 
@@ -101,6 +101,7 @@ trees = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from([*config.Config.model_fields, "other"]), trees, max_size=4))
 def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
     try:
