@@ -43,8 +43,6 @@ EMULATE = click.option(
     help="limit traffic between workgroups to this bandwidth per PE and this latency, for example 20GB/s,5us"
     " (docs/emulation.md)",
 )  # fmt: skip
-
-
 SECONDS = Number(0, config.MAX_SECONDS, min_open=True)
 
 

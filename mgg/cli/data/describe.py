@@ -64,11 +64,7 @@ def describe(
 def _layers(
     facts: Any, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """The layers of the model on the graph, none without a model.
-
-    Raises:
-        InputError: options that need --model, or a graph without classes and no --classes.
-    """
+    """The layers of the model on the graph, none without a model."""
     from mgg.model import build, find, settings_of
     from mgg.model.extract import layers_of
     from mgg.naming import model_name

@@ -70,11 +70,7 @@ def memory_of(budget: str, workers: int | None) -> Any:
 def _how_to_read(
     columns: str | None, column: Iterable[str], budget: str, workers: int | None, **others: Any
 ) -> dict[str, Any]:
-    """What ``mgg.graph.build`` takes for the values of the options of ``_READS`` and ``BUDGET``.
-
-    Raises:
-        InputError: ``budget`` is not a size, or a column has no role.
-    """
+    """What ``mgg.graph.build`` takes for the values of the options of ``_READS`` and ``BUDGET``."""
     from mgg.graph.io.columns import Columns
 
     return {"memory": memory_of(budget, workers), "columns": Columns.parsed(columns, column), **others}

@@ -36,11 +36,7 @@ _AUTO = "auto"
 
 
 def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
-    """Each technique of --technique with each of its sets of options from --set and --variant.
-
-    Raises:
-        InputError: --set with technique auto alone, or an unknown technique or option.
-    """
+    """Each technique of --technique with each of its sets of options from --set and --variant."""
     from mgg.aggregate.variants import expand
 
     techniques = [name for name in techniques if name != _AUTO]

@@ -22,11 +22,7 @@ _PREDICT = config.PredictConfig()
 
 
 def _links(pairs: Iterable[str]) -> dict[str, Any]:
-    """Parse ``class.field=number`` pairs into link settings.
-
-    Raises:
-        InputError: a pair that cannot be parsed.
-    """
+    """Parse ``class.field=number`` pairs into link settings."""
     values: dict[str, dict[str, Any]] = {}
     for key, value in assignments_of(pairs).items():
         name, dot, field = key.partition(".")
@@ -116,11 +112,7 @@ _OF_PRODUCTS = ("techniques", "variants", "dims", "dtype", "pes", "scheme", "wor
 def _predict_model(
     paths: Iterable[Path], name: str, assignments: tuple[str, ...], machine: Machine, as_json: bool
 ) -> None:  # fmt: skip
-    """Predict the passes of a model's vertex programs and print them, per layer and PE.
-
-    Raises:
-        InputError: options that apply to products alone, a path that is not a layout, a model without vertex programs.
-    """
+    """Predict the passes of a model's vertex programs and print them, per layer and PE."""
     from mgg.aggregate.predict import split_of_layout
     from mgg.layout import read_manifest
     from mgg.model import build, find, settings_of

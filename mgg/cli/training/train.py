@@ -29,9 +29,7 @@ def one(context: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Training(click.Command):
-    """Says of an unknown option whether it is a setting of a model."""
-
+class _Training(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; explain an unknown option that is a setting of a model."""
         try:
@@ -58,12 +56,7 @@ DTYPE = click.option(
 
 
 def _library(side: Side) -> Any:
-    """The trainer class of a library's side, with the side filled in; None for MGG's own sides.
-
-    Raises:
-        InputError: --technique was given, which has no effect on a library's side.
-        MachineError: the library is not installed.
-    """
+    """The trainer class of a library's side, with the side filled in; None for MGG's own sides."""
     if side == "mgg" or side == "unfused":  # noqa: PLR1714 - mypy narrows the type by it
         return None
     if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
@@ -76,7 +69,7 @@ def _library(side: Side) -> Any:
     return partial(SampledTrainer if side == "pyg_sampled" else LibraryTrainer, side=side)
 
 
-@click.command(cls=Training)
+@click.command(cls=_Training)
 @click.argument("layout", type=FOLDER)
 @click.option(
     "--model", required=True, callback=one, shell_complete=completes("models", files=True),
