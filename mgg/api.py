@@ -345,11 +345,7 @@ def _check(section: type[config.Section], **values: Any) -> None:
 
 
 def _network(text: str | None) -> Network | None:
-    """Parse ``text``; None without it.
-
-    Raises:
-        InputError: ``text`` is not a network.
-    """
+    """Parse ``text``; None without it."""
     from mgg.network import Network
 
     try:
@@ -364,11 +360,7 @@ def _several(values: Any) -> list[Any]:
 
 
 def _layout(source: _Path, pes: int | None, kept: bool) -> Path:
-    """The layout of ``source``, which is made unless the source is one.
-
-    Raises:
-        InputError: the layout has another number of PEs, or each rank of a launcher would make its own layout.
-    """
+    """The layout of ``source``, which is made unless the source is one."""
     from mgg import layout as layouts
     from mgg import partition
     from mgg.backend import job_size

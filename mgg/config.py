@@ -11,14 +11,7 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from mgg.errors import InputError
 from mgg.network import NetworkText
@@ -247,8 +240,7 @@ class AggregateConfig(Section):
         " stands for each of them, several lists for all combinations: {mgg: [{}, {ps: [2, 4], dist: [1, 8]}]}",
     )
     breakdown: bool = Field(
-        False,
-        description="also time each product with its transfers left out, for techniques where that can be done",
+        False, description="also time each product with its transfers left out, for techniques where that can be done"
     )
     faults: bool = Field(
         False,

@@ -1,7 +1,6 @@
 """What holds for every test."""
 
 import signal
-import sys
 
 import pytest
 from hypothesis import settings
@@ -18,16 +17,8 @@ pytest_plugins = ["support.tiers"]
 
 
 @pytest.fixture
-def ends(monkeypatch):
+def ends():
     """Runs ``mgg`` with arguments; its exit code."""
-    from mgg.cli import group
+    from support.commands import ended
 
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mgg", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            group.run()
-        return ended.value.code
-
-    return run
+    return ended

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from support.commands import mgg as commands
 from support.ranks import mpiexec
 
 import mgg
 from mgg import api, record
-from mgg.cli.group import cli
 from mgg.errors import InputError
 
 
@@ -19,19 +19,15 @@ from mgg.errors import InputError
 def layout(tmp_path_factory):
     """digits on two PEs, each a workgroup, by the command line."""
     folder = tmp_path_factory.mktemp("api")
-    for words in (
-        ["graph", "digits", "--out", f"{folder}/graph"],
-        ["partition", f"{folder}/graph", "--pes", "2", "--workgroup", "1", "--out", f"{folder}/part"],
-        ["layout", f"{folder}/graph", f"{folder}/part", "--out", f"{folder}/layout"],
-    ):
-        cli(words, standalone_mode=False)
+    commands("graph", "digits", "--out", "graph", cwd=folder)
+    commands("partition", "graph", "--pes", 2, "--workgroup", 1, "--out", "part", cwd=folder)
+    commands("layout", "graph", "part", "--out", "layout", cwd=folder)
     return folder / "layout"
 
 
 def test_importing_it_loads_nothing_else():
-    code = (
-        "import sys, mgg; print(*(name for name in sys.modules if name.partition('.')[0] in ('numpy', 'click', 'mgg')))"
-    )
+    loaded = "name for name in sys.modules if name.partition('.')[0] in ('numpy', 'click', 'mgg')"
+    code = f"import sys, mgg; print(*({loaded}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["mgg"]
 
@@ -47,8 +43,8 @@ def test_subpackages_are_functions_and_stay_packages():
 
 
 def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
-    words = ["--model", "gcn", "--epochs", "4", "--seed", "3", "--set", "hidden=8", "--backend", "simulated"]
-    cli(["train", str(layout), *words, "--out", str(tmp_path / "cli")], standalone_mode=False)
+    words = ("--model", "gcn", "--epochs", 4, "--seed", 3, "--set", "hidden=8", "--backend", "simulated")
+    commands("train", layout, *words, "--out", "cli", cwd=tmp_path)
     run = mgg.train(layout, model="gcn", epochs=4, seed=3, settings={"hidden": 8}, backend="simulated")
     theirs, epochs = record.read_run(tmp_path / "cli")
     assert run.metrics["loss"].tolist() == [epoch.loss for epoch in epochs]
@@ -94,16 +90,6 @@ def test_an_argument_out_of_range_is_refused_by_its_name(call, options, told):
         call("nowhere", **options)
 
 
-@pytest.mark.parametrize(("words", "told"), [
-    (["train", "x", "--model", "gcn", "--memory-per-pe", "much", "--out", "y"], "--memory-per-pe: 'much' is not"),
-    (["train", "x", "--model", "gcn", "--memory-per-pe", "", "--out", "y"], "--memory-per-pe: '' is not"),
-    (["graph", "cora", "--memory", "much", "--out", "y"], "--memory: 'much' is not"),
-])  # fmt: skip
-def test_an_amount_of_memory_is_refused_by_its_option(words, told):
-    with pytest.raises(InputError, match=told):
-        cli(words, standalone_mode=False)
-
-
 def test_a_graph_of_a_file_and_its_product(tmp_path):
     """Against SciPy's count of the arcs; the product itself is checked where it is timed."""
     rng = np.random.default_rng(0)
@@ -129,9 +115,13 @@ def test_a_graph_of_a_file_and_its_product(tmp_path):
         report.table("trainings")
 
 
-def test_another_number_of_pes_than_the_layouts_is_refused(layout):
+def test_what_layouts_and_ranks_do_not_take_is_refused(layout, monkeypatch):
     with pytest.raises(InputError, match="a layout of 2 PEs, and pes=4"):
         mgg.train(layout, model="gcn", pes=4)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    for source, words in (("digits", {"out": "run"}), (layout, {})):
+        with pytest.raises(InputError, match=f"{source}: 2 ranks need one layout folder"):
+            mgg.train(source, model="gcn", **words)
 
 
 @pytest.mark.slow
@@ -148,6 +138,3 @@ def test_ranks_are_pes(layout, tmp_path):
     (tmp_path / "script.py").write_text(code)
     done = mpiexec(2, ["script.py"], cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.split() == ["2", "2"], done.stderr
-    (tmp_path / "script.py").write_text("import mgg; mgg.train('digits', model='gcn')")
-    done = mpiexec(2, ["script.py"], cwd=tmp_path)
-    assert done.returncode != 0 and "digits: 2 ranks need one layout folder" in done.stderr

@@ -3,41 +3,31 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
+
+import pytest
 
 BEATS = """
 import sys, time
 from mgg import heartbeat
-heartbeat.PERIOD = 0.05
-file = open(sys.argv[1], "r+")
-over = heartbeat.beat(file, "process 1 on here")
-if sys.argv[2:]:
+heartbeat.PERIOD = 0.02
+over = heartbeat.beat(open(sys.argv[1], "r+"), "process 1 on here")
+if sys.argv[2] == "stops":
     over.set()
 print("beats", flush=True)
-time.sleep(float(sys.argv[2]) if sys.argv[2:] else 60)
+time.sleep(0.2 if sys.argv[2] == "stops" else 60)
 """
+TAKEN = "error: this run gave no sign for 180 s, and process 2 on there has taken its folder over\n"
 
 
-def _beats(lock: Path, *seconds: str) -> subprocess.Popen[str]:
+@pytest.mark.parametrize(("goes", "code", "told"), [("on", 3, TAKEN), ("stops", 0, "")])
+def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path, goes, code, told):
+    """As long as it beats."""
+    lock = tmp_path / "lock"
     lock.write_text("process 1 on here\n")
-    command = [sys.executable, "-c", BEATS, str(lock), *seconds]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert run.stdout is not None and run.stdout.readline() == "beats\n"
-    return run
-
-
-def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path: Path):
-    run = _beats(tmp_path / "lock")
-    time.sleep(0.5)
-    assert run.poll() is None
-    (tmp_path / "lock").write_text("process 2 on there\nSlurm run 7\n")
-    _, told = run.communicate(timeout=30)
-    assert run.returncode == 3
-    assert told == "error: this run gave no sign for 180 s, and process 2 on there has taken its folder over\n"
-
-
-def test_who_has_stopped_beating_looks_no_more(tmp_path: Path):
-    run = _beats(tmp_path / "lock", "0.5")
-    (tmp_path / "lock").write_text("")
-    _, told = run.communicate(timeout=30)
-    assert (run.returncode, told) == (0, "")
+    command = [sys.executable, "-c", BEATS, str(lock), goes]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout.readline() == "beats\n"
+        time.sleep(0.1)
+        assert run.poll() is None
+        lock.write_text("process 2 on there\nSlurm run 7\n")
+        assert (run.communicate(timeout=30)[1], run.returncode) == (told, code)

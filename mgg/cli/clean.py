@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mgg.cli.options import FOLDER, common, show
+from mgg.cli.options import FOLDER, common, say, show
 from mgg.errors import InputError
 
 
@@ -31,11 +31,11 @@ def clean(results: Path, removes: bool, as_json: bool) -> None:
     beside = [each for each in found if each.beside]
     for each in found:
         if not each.beside:
-            click.echo(f"{each.size / 1e6:10.1f} MB  {each.path}")
+            say(f"{each.size / 1e6:10.1f} MB  {each.path}")
     if beside:
-        click.echo(f"{sum(each.size for each in beside) / 1e6:10.1f} MB  logs and benchmarks")
+        say(f"{sum(each.size for each in beside) / 1e6:10.1f} MB  logs and benchmarks")
     for config in gone:
-        click.echo(f"{config} is gone, so what it named does not count")
+        say(f"{config} is gone, so what it named does not count")
     total = sum(each.size for each in found) / 1e6
     after = "removed" if removes else "--remove removes it" if found else "nothing to remove"
-    click.echo(f"{total:10.1f} MB that no config names: {after}")
+    say(f"{total:10.1f} MB that no config names: {after}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mgg.cli.names import REGISTRIES, registry
 from mgg.cli.options import common, show
 from mgg.errors import InputError, MachineError
 
@@ -38,13 +39,6 @@ def doctor(slurm: bool, partition: str | None, account: str | None, qos: str | N
 
 def _broken() -> dict[str, str]:
     """The errors of model, technique and other plug-in files that cannot be read."""
-    from mgg.aggregate import TECHNIQUES
-    from mgg.graph.generators import GENERATORS
-    from mgg.graph.reorder import ORDERS
-    from mgg.graph.sources import LOADERS
-    from mgg.model import MODELS
-    from mgg.partition.schemes import SCHEMES
-
-    registries = (MODELS, TECHNIQUES, ORDERS, LOADERS, GENERATORS, SCHEMES)
-    found = dict.fromkeys(str(error) for each in registries for error in each.broken.values())
+    broken = (registry(kind).broken.values() for kind in REGISTRIES)
+    found = dict.fromkeys(str(error) for errors in broken for error in errors)
     return {"cannot be read": "; ".join(found)} if found else {}

@@ -11,15 +11,10 @@ import click
 from mgg import __version__
 from mgg.cli import stop
 from mgg.cli.clean import clean
-from mgg.cli.compare import compare
-from mgg.cli.data.criteo import criteo
 from mgg.cli.data.describe import describe
-from mgg.cli.data.generate import generate
-from mgg.cli.data.graph import graph
-from mgg.cli.data.graph_external import graph_gather, graph_scatter, graph_shard
-from mgg.cli.data.layout import layout
-from mgg.cli.data.partition import partition
-from mgg.cli.data.retrieve import retrieve
+from mgg.cli.data.generate import criteo, generate
+from mgg.cli.data.graph import graph, graph_gather, graph_scatter, graph_shard, retrieve
+from mgg.cli.data.partition import layout, partition
 from mgg.cli.demo import demo
 from mgg.cli.doctor import doctor
 from mgg.cli.init import init
@@ -29,9 +24,8 @@ from mgg.cli.products.links import links
 from mgg.cli.products.lookup import lookup
 from mgg.cli.products.predict import predict
 from mgg.cli.products.tune import tune
-from mgg.cli.report import report
-from mgg.cli.training.evaluate import evaluate
-from mgg.cli.training.infer import infer
+from mgg.cli.report import compare, report
+from mgg.cli.training.infer import evaluate, infer
 from mgg.cli.training.train import train
 from mgg.cli.training.vertex import vertex
 from mgg.errors import MachineError, MggError, gpu_memory_error, memory_error
@@ -116,13 +110,11 @@ def run() -> None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """The line for a wrong option or argument."""
     command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "mgg"
     return f"{error.format_message()} (see {command} --help)"
 
 
 def _memory(error: MemoryError) -> str:
-    """The line for a GPU or host that ran out of memory."""
     limit = lack_behind(error)
     told = str(error) or "the operating system gave no more"
     return str(gpu_memory_error(error) or memory_error(str(limit) if limit else told))
@@ -138,11 +130,7 @@ def _interrupted() -> int:
 def _fail(message: str, code: int, everywhere: bool, speaks: bool = False) -> int:
     """Print one line and return ``code``; if this rank failed alone, end the other ranks, too.
 
-    Args:
-        message: what happened.
-        code: the exit code.
-        everywhere: every rank fails alike, so rank 0 alone prints.
-        speaks: this rank prints in any case.
+    ``everywhere``: every rank fails alike, so rank 0 alone prints. ``speaks``: this rank prints in any case.
     """
     if stop.interrupted.is_set():
         return _interrupted()

@@ -16,7 +16,7 @@ from mgg import config
 from mgg.backend.machine.slurm import Partition, cluster
 from mgg.cli.demo import workflow_files
 from mgg.cli.names import completes
-from mgg.cli.options import FOLDER, CommaList, common, show
+from mgg.cli.options import FOLDER, CommaList, common, show, usual
 from mgg.errors import InputError, MachineError
 from mgg.files import check_file_output, write_text
 
@@ -74,9 +74,7 @@ _OWN = """
 @click.option("--loader", shell_complete=completes("loaders"), help="reader of the files (mgg list loaders)")
 @click.option("--labels", is_flag=True, help="the nodes have labels: train models")
 @click.option("--symmetrize", is_flag=True, help="add the reverse of every arc")
-@click.option(
-    "--pes", type=CommaList(int, most=config.MAX_PES), default="1,2", show_default=True, help="PEs to compare"
-)
+@usual("--pes", "1,2", "PEs to compare", type=CommaList(int, most=config.MAX_PES))
 @click.option("--partition", help="of a Slurm cluster: what the profile is for  [default: the cluster's default]")
 @click.option("--profile", type=FOLDER, default="profiles/cluster", show_default=True, help="its folder, on a cluster")
 @click.option("--out", type=FOLDER, help="the config  [default: NAME.yaml]")

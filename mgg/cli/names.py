@@ -11,10 +11,10 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from mgg.cli.options import common, show, table
+from mgg.cli.options import common, say, show, table
 
 #: Module and name of each kind's registry.
-_REGISTRIES = {
+REGISTRIES = {
     "generators": ("mgg.graph.generators", "GENERATORS"),
     "techniques": ("mgg.aggregate", "TECHNIQUES"),
     "models": ("mgg.model", "MODELS"),
@@ -23,9 +23,15 @@ _REGISTRIES = {
     "schemes": ("mgg.partition.schemes", "SCHEMES"),
 }
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
-KINDS = ("datasets", *_REGISTRIES, "experiments")
+KINDS = ("datasets", *REGISTRIES, "experiments")
 
 Row = dict[str, str | int | None]
+
+
+def registry(kind: str) -> Any:
+    """The registry of ``kind``, a key of ``REGISTRIES``."""
+    package, name = REGISTRIES[kind]
+    return getattr(importlib.import_module(package), name)
 
 
 def rows(kind: str) -> tuple[list[Row], list[str]]:
@@ -45,8 +51,7 @@ def rows(kind: str) -> tuple[list[Row], list[str]]:
 
         shown = {name: f"{one.source}: {one.title}" for name, one in (EXPERIMENTS | FORESEEN).items()}
         return [{"name": name, "about": about} for name, about in sorted(shown.items())], []
-    package, registry = _REGISTRIES[kind]
-    held = getattr(importlib.import_module(package), registry)
+    held = registry(kind)
     fields = ("nodes", "arcs", "features") if kind == "generators" else ()
     found = [
         {"name": name} | ({each: getattr(one, each) for each in fields} or {"about": _about(one)})
@@ -90,9 +95,9 @@ def list_names(kind: str, as_json: bool) -> None:
     if as_json:
         show({kind: found}, True)
     else:
-        click.echo(table(found))
+        say(table(found))
     for error in broken:
-        click.echo(f"mgg: could not be read: {error}", err=True)
+        say(f"mgg: could not be read: {error}", err=True)
 
 
 @click.command()
@@ -110,4 +115,4 @@ def completion(shell: str, as_json: bool) -> None:
     if as_json:
         show({"shell": shell, "script": script}, True)
     else:
-        click.echo(script)
+        say(script)

@@ -18,8 +18,6 @@ from mgg.schema import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path)
-BACKENDS = get_args(config.Backend)
-BACKEND_HELP = "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs where each PE has one, else CPUs"
 
 
 class Number(click.FloatRange):
@@ -33,32 +31,56 @@ class Number(click.FloatRange):
         return number
 
 
-class NetworkOption(click.ParamType):
-    """An emulated network."""
-
-    name = "network"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Network:
-        """Return the network."""
-        if isinstance(value, Network):
-            return value
-        try:
-            return Network.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _network(context: click.Context, parameter: click.Parameter, value: str | None) -> Network | None:
+    try:
+        return None if value is None else Network.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 EMULATE = click.option(
-    "--emulate-network", "network", type=NetworkOption(), metavar="BANDWIDTH,LATENCY",
+    "--emulate-network", "network", callback=_network, metavar="BANDWIDTH,LATENCY",
     help="limit traffic between workgroups to this bandwidth per PE and this latency, for example 20GB/s,5us"
     " (docs/emulation.md)",
 )  # fmt: skip
-THREADS = click.option(
-    "--threads", type=click.IntRange(1, config.MAX_THREADS), default=config.AggregateConfig().threads,
-    show_default=True,
-    help="threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
-)  # fmt: skip
 SECONDS = Number(0, config.MAX_SECONDS, min_open=True)
+
+
+def usual(option: str, default: Any, text: str, *, name: str | None = None, **others: Any) -> Callable[[F], F]:
+    """An option with a default, which --help shows; ``name``: of the command's argument, if it is another."""
+    names = (option,) if name is None else (option, name)
+    return click.option(*names, default=default, show_default=True, help=text, **others)
+
+
+def whole(option: str, least: int, most: int | None, default: int | None, text: str) -> Callable[[F], F]:
+    """An option that takes a whole number."""
+    return usual(option, default, text, type=click.IntRange(least, most))
+
+
+def bundle(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+    return lambda command: functools.reduce(lambda found, option: option(found), reversed(options), command)
+
+
+def counted(defaults: Any, launches: str, warmup: str, iterations: str) -> Callable[[F], F]:
+    """The options of commands that time something: how often; ``defaults`` are a section of the config."""
+    return bundle(
+        whole("--launches", 1, config.MAX_PRODUCTS, defaults.launches, launches),
+        whole("--warmup", 0, config.MAX_PRODUCTS, defaults.warmup, warmup),
+        whole("--iterations", 1, config.MAX_PRODUCTS, defaults.iterations, iterations),
+    )
+
+
+#: The sections aggregate, lookup and train of the config have the same defaults of these two.
+BACKEND = usual(
+    "--backend", config.AggregateConfig().backend,
+    "simulated: threads; mpi: CPU ranks; nvshmem: GPUs; auto: GPUs where each PE has one, else CPUs",
+    type=click.Choice(get_args(config.Backend)),
+)  # fmt: skip
+THREADS = whole(
+    "--threads", 1, config.MAX_THREADS, config.AggregateConfig().threads,
+    "threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
+)  # fmt: skip
 
 
 class CommaList(click.ParamType):
@@ -106,6 +128,26 @@ def speaks() -> bool:
     from mgg.backend import job_rank
 
     return job_rank() == 0
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print text on rank 0."""
+    if speaks():
+        click.echo(text, err=err)
+
+
+def say_refused(refused: Iterable[Exception]) -> None:
+    """Print a line about each case that could not be measured."""
+    for error in refused:
+        say(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
+
+
+def median_of(record: Any) -> str:
+    """The median time of a record, with the spread of its launches if there are several."""
+    line = f"{record.median * 1e3:.3f} ms"
+    if len(record.launches) > 1:
+        line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
+    return line
 
 
 def show(values: dict[str, Any], as_json: bool) -> None:
@@ -186,7 +228,7 @@ def split_assignments(
     return plain, qualified
 
 
-def split_variants(texts: Iterable[str], techniques: Iterable[str]) -> dict[str, list[Any]]:
+def grids_of(texts: Iterable[str], techniques: Iterable[str]) -> dict[str, list[Any]]:
     """The option grids of each technique from --variant, written ``technique:key=value,value:key=value``.
 
     Raises:

@@ -8,8 +8,6 @@ import pytest
 from support.workflow import ROOT
 
 from mgg.cli.demo import workflow_files
-from mgg.cli.group import cli
-from mgg.errors import InputError
 
 CONFIG = "partition: {pes: [1]}\naggregate: {techniques: []}\ntrain: {models: []}\n"
 
@@ -38,17 +36,6 @@ def test_exit_codes_are_those_of_the_workflow(tmp_path):
     (tmp_path / "wrong.yaml").write_text("aggregate: {dims: [0]}\n")
     code, said = demo(tmp_path, "--configfile", "wrong.yaml", "--dry-run")
     assert code == 2 and "aggregate.dims" in said
-    assert demo(tmp_path, "--dry-run")[0] == 0
-
-
-def test_files_that_are_not_there_are_told_in_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    for words, said in (
-        (["--configfile", tmp_path / "none.yaml"], f"--configfile {tmp_path / 'none.yaml'}: no such file"),
-        (["--out", tmp_path / "file"], f"--out {tmp_path / 'file'}: is no folder"),
-    ):
-        with pytest.raises(InputError, match=said):
-            cli(["demo", *map(str, words)], standalone_mode=False)
 
 
 def test_a_checkout_has_the_files_that_a_wheel_brings():

@@ -7,29 +7,22 @@ import sys
 
 import pytest
 import yaml
-from support import forked
+from support.commands import mgg
 from support.workflow import ROOT
 
 from mgg.aggregate import TECHNIQUES
 from mgg.cli import names
-from mgg.cli.group import cli
 from mgg.errors import InputError
 from mgg.model import models
 
 DATASETS = yaml.safe_load((ROOT / "config/datasets.yaml").read_text(encoding="utf-8"))["datasets"]
 
 
-def mgg(tmp_path, *words, code=0, **environment):
-    done = forked.run("mgg", list(words), tmp_path, {"PATH": "/usr/bin:/bin", **environment}, 60)
-    assert done.returncode == code, done.stderr
-    return done
-
-
 def files(*parts, but=()):
     return {path.stem for path in (ROOT.joinpath(*parts)).glob("*") if path.stem not in ("__init__", *but)}
 
 
-def test_every_kind_is_listed_by_its_files(tmp_path):
+def test_every_kind_is_listed_by_its_files():
     found = {kind: [row["name"] for row in names.rows(kind)[0]] for kind in names.KINDS}
     assert all(each == sorted(each) and each for each in found.values())
     assert set(found["datasets"]) == set(DATASETS) and found["models"] == models()
@@ -39,22 +32,21 @@ def test_every_kind_is_listed_by_its_files(tmp_path):
 
 
 def test_json_has_the_rows_and_people_a_table(tmp_path):
-    [cora] = [row for row in json.loads(mgg(tmp_path, "list", "datasets", "--json").stdout)["datasets"]
+    [cora] = [row for row in json.loads(mgg("list", "datasets", "--json", cwd=tmp_path).stdout)["datasets"]
               if row["name"] == "cora"]  # fmt: skip
     assert {key: cora[key] for key in ("nodes", "features", "classes", "loader")} == {
         "nodes": 2708, "features": 1433, "classes": 7, "loader": "planetoid",
     }  # fmt: skip
-    header, *lines = mgg(tmp_path, "list", "schemes").stdout.splitlines()
+    header, *lines = mgg("list", "schemes", cwd=tmp_path).stdout.splitlines()
     assert header.split() == ["name", "about"]
     place = header.index("about")
     assert all(line[place - 1] == " " != line[place] for line in lines) and len(lines) == 3
 
 
-def test_a_file_that_cannot_be_read_is_told_beside_the_others(monkeypatch, capsys):
+def test_a_file_that_cannot_be_read_is_told_beside_the_others(monkeypatch, tmp_path):
     monkeypatch.setitem(TECHNIQUES.__dict__, "broken", {"odd": InputError("odd.py:3: NameError: x")})
-    cli.main(["list", "techniques"], standalone_mode=False)
-    said = capsys.readouterr()
-    assert "\nhalo " in said.out and said.err == "mgg: could not be read: odd.py:3: NameError: x\n"
+    said = mgg("list", "techniques", cwd=tmp_path)
+    assert "\nhalo " in said.stdout and said.stderr == "mgg: could not be read: odd.py:3: NameError: x\n"
 
 
 @pytest.mark.parametrize(
@@ -75,23 +67,19 @@ def test_a_file_that_cannot_be_read_is_told_beside_the_others(monkeypatch, capsy
 )
 def test_shells_complete_names(tmp_path, typed, offered):
     asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_MGG_COMPLETE": "bash_complete"}
-    assert mgg(tmp_path, **asked).stdout.split() == offered
+    assert mgg(cwd=tmp_path, **asked).stdout.split() == offered
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_reads_what_completes_it(tmp_path, shell):
-    script = mgg(tmp_path, "completion", shell).stdout
-    assert f"_MGG_COMPLETE={shell}_complete" in script
-    if shutil.which(shell):
-        assert subprocess.run([shell, "-n"], input=script, text=True, check=False).returncode == 0
-
-
-def test_bash_offers_what_mgg_says(tmp_path):
+def test_shells_read_what_completes_them_and_bash_offers_what_mgg_says(tmp_path):
     """The script, read by bash, calls the command and takes its answer."""
+    scripts = {shell: mgg("completion", shell, cwd=tmp_path).stdout for shell in ("zsh", "fish", "bash")}
+    for shell, script in scripts.items():
+        assert f"_MGG_COMPLETE={shell}_complete" in script
+        if shutil.which(shell):
+            assert subprocess.run([shell, "-n"], input=script, text=True, check=False).returncode == 0
     (tmp_path / "mgg").write_text(f'#!/bin/sh\nexec {sys.executable} -m mgg.cli "$@"\n')
     (tmp_path / "mgg").chmod(0o755)
-    script = mgg(tmp_path, "completion", "bash").stdout
     asked = 'COMP_WORDS=(mgg partition x --scheme equal_); COMP_CWORD=4; _mgg_completion mgg; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", f'PATH="$PWD:$PATH"\n{script}\n{asked}'], cwd=tmp_path, capture_output=True,
-                          text=True, check=True)  # fmt: skip
+    done = subprocess.run(["bash", "-c", f'PATH="$PWD:$PATH"\n{scripts["bash"]}\n{asked}'], cwd=tmp_path,
+                          capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout.strip() == "equal_nodes"

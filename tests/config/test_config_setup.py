@@ -48,16 +48,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
     return Installer(tmp_path / ".venv", monkeypatch)
 
 
-def test_nothing_is_done_twice(install: Installer):
+def test_nothing_is_done_twice_and_extras_are_kept(install: Installer):
     assert install() == ["venv", f"pip {ROOT.name}"]
     assert install() == []
-
-
-def test_an_extra_is_added_and_kept(install: Installer):
-    install()
     assert install("dev") == [f"pip {ROOT.name}[dev]"]
-    assert install() == []
-    assert install("dev") == []
+    assert install() == install("dev") == []
+    install.monkeypatch.setattr(install.tool, "_key", lambda folder: "another")  # other requirements
+    assert install() == [f"pip {ROOT.name}[dev]"]
 
 
 @pytest.mark.parametrize("dies", [0, 1])
@@ -73,12 +70,6 @@ def test_an_interrupted_addition_starts_afresh(install: Installer):
     install()
     install("dev", dies=0)
     assert install() == ["venv", f"pip {ROOT.name}"]
-
-
-def test_other_requirements_bring_it_up_to_date(install: Installer):
-    install("dev")
-    install.monkeypatch.setattr(install.tool, "_key", lambda folder: "another")
-    assert install() == [f"pip {ROOT.name}[dev]"]
 
 
 def test_containers_take_along_what_the_package_is_built_from():

@@ -6,6 +6,7 @@ For runs that end with one process, and where what is loaded when is no matter.
 import importlib
 import json
 import os
+import runpy
 import select
 import subprocess
 import sys
@@ -21,7 +22,7 @@ PROGRAMS = {
         "mgg.model",
         "mgg.workflow.outputs",
     ),
-    "mgg": ("mgg.cli", "mgg.cli.group", "mgg.train", "mgg.layout.build", "mgg.partition.build", "mgg.graph.build"),
+    "mgg": ("mgg.cli", "mgg.cli.group", "mgg.train", "mgg.layout.build", "mgg.aggregate.job", "mgg.api", "mgg.report"),
 }
 
 
@@ -37,7 +38,10 @@ def _server(program: str) -> subprocess.Popen:
 def run(
     program: str, words: list[str], cwd: Path, env: dict[str, str], limit: float, *, merged: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``program`` with ``words``; ``merged``: errors come with the output."""
+    """Run ``program`` with ``words``, or the script ``words[0]`` after what ``program`` loads.
+
+    ``merged``: errors come with the output.
+    """
     server = _server(program)
     files = [cwd.with_name(f"{cwd.name}.{name}") for name in ("out", "err")]
     assert server.stdin is not None and server.stdout is not None
@@ -70,6 +74,10 @@ def _become(program: str, words: list[str], cwd: str, env: dict[str, str], files
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    if words[0].endswith(".py"):
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+        sys.exit()
     sys.argv = [program, *words]
     sys.exit(sys.modules[PROGRAMS[program][0]].main())
 

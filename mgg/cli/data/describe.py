@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mgg.cli.names import completes
-from mgg.cli.options import FOLDER, common, show, speaks, split_assignments
+from mgg.cli.options import FOLDER, common, say, show, split_assignments, usual, whole
 from mgg.config import MAX_DIM, GraphConfig
 from mgg.errors import InputError
 from mgg.origin import origin
@@ -20,23 +20,11 @@ from mgg.origin import origin
     "--model", shell_complete=completes("models", files=True),
     help="also show the widths of this model's layers: a name, or a file of your own",
 )  # fmt: skip
-@click.option(
-    "--columns", type=click.IntRange(1, MAX_DIM), help="columns of its input  [default: the graph's features]"
-)
-@click.option(
-    "--classes", type=click.IntRange(1, MAX_DIM), help="columns of the model's output  [default: the graph's classes]"
-)
+@whole("--columns", 1, MAX_DIM, None, "columns of its input  [default: the graph's features]")
+@whole("--classes", 1, MAX_DIM, None, "columns of the model's output  [default: the graph's classes]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
-@click.option(
-    "--communities/--no-communities", default=True, show_default=True, help="find communities, with the graph in memory"
-)
-@click.option(
-    "--memory",
-    "budget",
-    default=GraphConfig().memory,
-    show_default=True,
-    help="memory for communities, for example 1GiB",
-)
+@usual("--communities/--no-communities", True, "find communities, with the graph in memory")
+@usual("--memory", GraphConfig().memory, "memory for communities, for example 1GiB", name="budget")
 @click.option("--out", type=FOLDER, help="file to add a record to, for mgg report")
 @click.option("--replace", is_flag=True, help="replace the records in --out")
 @common
@@ -57,7 +45,7 @@ def describe(
         raise InputError("describe: --replace needs --out FILE: name a file, or leave --replace out")
     opened, limit = Graph.open(graph), parse_size(budget, "--memory") if communities else None
     layers = _layers(opened.manifest, model, columns, classes, assignments)
-    found = extract(opened, limit, lambda what: click.echo(f"{what} ...", err=True) if speaks() else None)
+    found = extract(opened, limit, lambda what: say(f"{what} ...", err=True))
     if out is not None:
         add_lines(out, [GraphRecord(graph_hash=opened.hash, **found, **origin())], replace=replace)
     written = {} if out is None else {"out": str(out)}
@@ -76,11 +64,7 @@ def describe(
 def _layers(
     facts: Any, model: str | None, columns: int | None, classes: int | None, assignments: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """The layers of the model on the graph, none without a model.
-
-    Raises:
-        InputError: options that need --model, or a graph without classes and no --classes.
-    """
+    """The layers of the model on the graph, none without a model."""
     from mgg.model import build, find, settings_of
     from mgg.model.extract import layers_of
     from mgg.naming import model_name

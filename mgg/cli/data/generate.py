@@ -1,16 +1,19 @@
-"""``mgg generate``: generate stand-ins for real graphs and for the lookups of recommendation models."""
+"""``mgg generate``: generate stand-ins for real graphs and for the lookups of recommendation models.
+
+``mgg criteo``: convert Criteo's file to samples for ``mgg lookup``.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from mgg import config
-from mgg.cli.data.criteo import told
-from mgg.cli.data.graph_options import facts, memory_of
+from mgg.cli.data.graph import facts, memory_of
 from mgg.cli.names import completes
-from mgg.cli.options import FOLDER, Number, common, show
+from mgg.cli.options import FOLDER, Number, common, show, whole
 from mgg.errors import InputError
 from mgg.schema import MAX_INT64
 
@@ -22,13 +25,13 @@ CRITEO_LIKE = "criteo-like"
 @click.option("--out", type=FOLDER, required=True, help="graph folder; for criteo-like, folder of samples")
 @click.option("--name", help="name of the graph  [default: that of the generator]")
 @click.option("--scale", type=Number(0, 1e6, min_open=True), help="size as a share of the full graph  [default: 1]")
-@click.option("--seed", type=click.IntRange(0, MAX_INT64), help="seed of the random draws")
+@whole("--seed", 0, MAX_INT64, None, "seed of the random draws")
 @click.option("--shuffle", is_flag=True, help="permute the node ids")
-@click.option("--features", type=click.IntRange(1, 65536), help="columns of random features, to time training")
-@click.option("--classes", type=click.IntRange(2, 65536), help="with --features: classes of random labels")
-@click.option("--samples", type=click.IntRange(1, MAX_INT64), help="with criteo-like: samples  [default: 262144]")
+@whole("--features", 1, 65536, None, "columns of random features, to time training")
+@whole("--classes", 2, 65536, None, "with --features: classes of random labels")
+@whole("--samples", 1, MAX_INT64, None, "with criteo-like: samples  [default: 262144]")
 @click.option("--memory", "budget", help="with citation-like or papers-like: peak memory  [default: 4GiB]")
-@click.option("--workers", type=click.IntRange(1), help="with these two: threads  [default: one per core]")
+@whole("--workers", 1, None, None, "with these two: threads  [default: one per core]")
 @common
 def generate(
     generator: str, out: Path, name: str | None, scale: float | None, seed: int | None, shuffle: bool,
@@ -45,7 +48,7 @@ def generate(
         if shuffle or features or classes or budget or workers:
             alien = "leave out --shuffle, --features, --classes, --memory and --workers"
             raise InputError(f"{generator} makes samples, not a graph: {alien}")
-        show(told(criteo_like.generate(out, name=name, scale=scale, seed=seed, samples=samples), out), as_json)
+        show(_samples(criteo_like.generate(out, name=name, scale=scale, seed=seed, samples=samples), out), as_json)
         return
     if samples is not None:
         raise InputError(f"--samples works only with {CRITEO_LIKE}")
@@ -57,3 +60,29 @@ def generate(
         memory=memory,
     )  # fmt: skip
     show(facts(made, out), as_json)
+
+
+@click.command()
+@click.argument("file", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, help="folder of samples")
+@click.option(
+    "--ids", type=click.Choice(("first", "hash")), required=True,
+    help="how to number categories: by first appearance, or the category's number modulo --rows",
+)  # fmt: skip
+@whole("--rows", 2, 2**31 - 1, None, "with --ids hash: rows of every table")
+@whole("--samples", 1, None, None, "read only this many lines  [default: all]")
+@click.option("--name", help="name of the data set  [default: that of the file]")
+@common
+def criteo(
+    file: Path, out: Path, ids: Any, rows: int | None, samples: int | None, name: str | None, as_json: bool
+) -> None:
+    """Read FILE, train.txt of Criteo's Kaggle challenge, into samples for mgg lookup."""
+    from mgg.lookup.criteo import load
+
+    show(_samples(load(file, out, ids=ids, rows=rows, samples=samples, name=name), out), as_json)
+
+
+def _samples(manifest: Any, out: Path) -> dict[str, Any]:
+    """What a command prints about a folder of samples that it made."""
+    rows = {"tables": len(manifest.tables), "rows": sum(manifest.tables)}
+    return {"dataset": manifest.name, "samples": manifest.samples, **rows, "out": str(out)}

@@ -1,4 +1,4 @@
-"""``mgg partition``: choose which PE owns which rows."""
+"""``mgg partition``: choose which PE owns which rows. ``mgg layout``: write what each PE holds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from mgg import config
+from mgg.cli.data.graph import BUDGET, memory_of
 from mgg.cli.names import completes
-from mgg.cli.options import FOLDER, common, show
+from mgg.cli.options import FOLDER, common, show, usual, whole
 
 _PARTITION = config.PartitionConfig()
 
@@ -16,24 +17,9 @@ _PARTITION = config.PartitionConfig()
 @click.command()
 @click.argument("graph", type=FOLDER)
 @click.option("--pes", type=click.IntRange(1, config.MAX_PES), required=True, help="number of PEs")
-@click.option(
-    "--scheme", default=_PARTITION.scheme, show_default=True, shell_complete=completes("schemes"),
-    help="how rows are cut (mgg list schemes)",
-)  # fmt: skip
-@click.option(
-    "--workgroup",
-    type=click.IntRange(1),
-    default=_PARTITION.workgroup,
-    show_default=True,
-    help="PEs joined by fast links",
-)
-@click.option(
-    "--dim",
-    type=click.IntRange(1, config.MAX_DIM),
-    default=_PARTITION.dim,
-    show_default=True,
-    help="columns of B, for the volumes in bytes",
-)
+@usual("--scheme", _PARTITION.scheme, "how rows are cut (mgg list schemes)", shell_complete=completes("schemes"))
+@whole("--workgroup", 1, None, _PARTITION.workgroup, "PEs joined by fast links")
+@whole("--dim", 1, config.MAX_DIM, _PARTITION.dim, "columns of B, for the volumes in bytes")
 @click.option("--cover", is_flag=True, help="also count V_cover: the bytes of halo.split=cover without workgroups")
 @click.option("--out", type=FOLDER, required=True, help="partition folder")
 @common
@@ -48,3 +34,18 @@ def partition(
     if not as_json:
         del told["halo_rows_per_pair"]  # P numbers for each of P PEs
     show(told | {"out": str(out)}, as_json)
+
+
+@click.command()
+@click.argument("graph", type=FOLDER)
+@click.argument("part", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, help="layout folder")
+@BUDGET
+@common
+def layout(graph: Path, part: Path, out: Path, budget: str, workers: int | None, as_json: bool) -> None:
+    """Split GRAPH into one folder per PE, as partition PART says."""
+    from mgg.layout import build
+
+    made = build(graph, part, out, memory_of(budget, workers))
+    told = {"dataset": made.name, "pes": made.pes, "halo_rows": sum(made.forward.halo_rows)}
+    show(told | {"files": len(made.files), "out": str(out)}, as_json)

@@ -11,17 +11,19 @@ import click
 from mgg import config
 from mgg.cli.names import completes
 from mgg.cli.options import (
-    BACKEND_HELP,
-    BACKENDS,
+    BACKEND,
     EMULATE,
     FOLDER,
     THREADS,
     CommaList,
     common,
+    counted,
+    grids_of,
+    median_of,
+    say,
+    say_refused,
     show,
-    speaks,
     split_assignments,
-    split_variants,
 )
 from mgg.errors import InputError
 from mgg.network import Network
@@ -34,18 +36,14 @@ _AUTO = "auto"
 
 
 def _chosen(techniques: list[str], assignments: Iterable[str], variants: Iterable[str]) -> list[tuple[str, Any]]:
-    """Each technique of --technique with each of its sets of options from --set and --variant.
-
-    Raises:
-        InputError: --set with technique auto alone, or an unknown technique or option.
-    """
+    """Each technique of --technique with each of its sets of options from --set and --variant."""
     from mgg.aggregate.variants import expand
 
     techniques = [name for name in techniques if name != _AUTO]
     if assignments and not techniques:
         raise InputError("--set: technique auto picks at default options; name the technique that has this option")
     plain, qualified = split_assignments(assignments, techniques)
-    grids = split_variants(variants, techniques)
+    grids = grids_of(variants, techniques)
     return [(name, options) for name in techniques for options in expand(name, plain | qualified[name], grids[name])]
 
 
@@ -71,13 +69,9 @@ def _of_profile(record: AggregateRecord) -> str:
 @click.command()
 @click.argument("layout", type=FOLDER)
 @click.option(
-    "--technique",
-    "techniques",
-    type=CommaList(),
-    required=True,
-    shell_complete=completes("techniques"),
+    "--technique", "techniques", type=CommaList(), required=True, shell_complete=completes("techniques"),
     help="technique, or several: mgg,halo (mgg list techniques); auto: the cost model picks one",
-)
+)  # fmt: skip
 @click.option("--dim", "dims", type=CommaList(int), required=True, help="embedding columns, or several: 16,64")
 @click.option(
     "--dtype", "dtypes", type=CommaList(choices=get_args(config.Dtype)), default=_AGGREGATE.dtypes,
@@ -90,31 +84,12 @@ def _of_profile(record: AggregateRecord) -> str:
     help="time a technique with these options on top of --set; lists stand for all combinations;"
     " may be repeated, for example --variant mgg --variant mgg:ps=2,4:dist=1,8",
 )  # fmt: skip
-@click.option(
-    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
-)
+@BACKEND
 @THREADS
-@click.option(
-    "--launches",
-    type=click.IntRange(1, config.MAX_PRODUCTS),
-    default=_AGGREGATE.launches,
-    show_default=True,
-    help="how often to measure everything, each time on new plans; the first launch is checked",
-)
-@click.option(
-    "--warmup",
-    type=click.IntRange(0, config.MAX_PRODUCTS),
-    default=_AGGREGATE.warmup,
-    show_default=True,
-    help="untimed products per launch",
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(1, config.MAX_PRODUCTS),
-    default=_AGGREGATE.iterations,
-    show_default=True,
-    help="timed products per launch",
-)
+@counted(
+    _AGGREGATE, "how often to measure everything, each time on new plans; the first launch is checked",
+    "untimed products per launch", "timed products per launch",
+)  # fmt: skip
 @EMULATE
 @click.option("--no-check", is_flag=True, help="skip the comparison with a float64 product")
 @click.option("--breakdown", is_flag=True, help="also time each product with its transfers left out")
@@ -138,23 +113,18 @@ def aggregate(
     protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, faults, launches=launches)
     job = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network, threads)
     records, refused = job.run(chosen)
-    if speaks():
-        for error in refused:
-            click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
-        if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
-            click.echo("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
-        machine, pes = records[0].machine, records[0].pes  # all records have the job's
-        if machine.oversubscribed(pes):
-            units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
-            click.echo(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)
+    say_refused(refused)
+    if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
+        say("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
+    machine, pes = records[0].machine, records[0].pes  # all records have the job's
+    if machine.oversubscribed(pes):
+        units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
+        say(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)
     if as_json:
         show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
     for record in records:
-        line = f"D={record.dim} P={record.pes}  {record.median * 1e3:.3f} ms"
-        if len(record.launches) > 1:
-            line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
-        line += f"  {record.bytes_wire} bytes on the wire"
+        line = f"D={record.dim} P={record.pes}  {median_of(record)}  {record.bytes_wire} bytes on the wire"
         checked = record.error is not None and record.tolerance is not None
         line += f"  check passed, {record.error:.1e} of {record.tolerance:.0e}" if checked else "  not checked"
         if record.predicted is not None:

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, common, show, speaks
+from mgg.cli.options import BACKEND, FOLDER, common, show, speaks, whole
+from mgg.config import MAX_PES
 from mgg.errors import InputError
 
 if TYPE_CHECKING:
     from mgg.cost.product import Machine
 
-_AGGREGATE = config.AggregateConfig()
-
 
 @click.command()
-@click.option("--pes", type=click.IntRange(1, config.MAX_PES), help="number of PEs without a launcher  [default: 1]")
-@click.option(
-    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
-)
+@whole("--pes", 1, MAX_PES, None, "number of PEs without a launcher  [default: 1]")
+@BACKEND
 @click.option("--refresh", is_flag=True, help="measure again, even if this machine was measured before")
 @click.option("--latency", is_flag=True, help="measure transfers of 0.25 to 8 MiB instead, row by row and at once")
 @click.option("--out", type=FOLDER, help="file for mgg predict --machine; with --latency records for mgg report")
@@ -57,11 +53,9 @@ def links(
     if kept is not None:
         show({"kept": f"measured before, in {kept}; --refresh measures anew"}, False)
     for name, link in machine.links.links.items():
-        each = f", {link.message * 1e9:.3g} ns a row" if link.message else ""
-        show(
-            {name: f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request{each} ({link.source})"},
-            False,
-        )
+        told = f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request"
+        told += f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        show({name: f"{told} ({link.source})"}, False)
     fitted = " (part of the fitted calls of operators)" if machine.gpu else ""
     show({"barrier": f"{machine.links.barrier * 1e6:.3g} us{fitted}"}, False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks
+from mgg.cli.options import BACKEND, FOLDER, CommaList, common, counted, median_of, say_refused, show, whole
 
 _LOOKUP = config.LookupConfig()
 _MOST = 1 << 24
@@ -19,33 +19,19 @@ _MOST = 1 << 24
     "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=",".join(config.LOOKUP_SIDES), show_default=True,
     help="ways to look up rows (docs/lookup.md); the first is compared with each other one",
 )  # fmt: skip
-@click.option(
-    "--dim",
-    type=click.IntRange(1, config.MAX_DIM),
-    default=_LOOKUP.dim,
-    show_default=True,
-    help="columns of the tables",
-)
+@whole("--dim", 1, config.MAX_DIM, _LOOKUP.dim, "columns of the tables")
 @click.option(
     "--batches", type=CommaList(int, most=_MOST), default=",".join(map(str, _LOOKUP.batches)), show_default=True,
     help="samples per batch over all PEs, or several sizes: 1024,2048",
 )  # fmt: skip
-@click.option("--backend", type=click.Choice(BACKENDS), default=_LOOKUP.backend, show_default=True, help=BACKEND_HELP)
-@click.option(
-    "--pes", type=click.IntRange(1, config.MAX_PES),
-    help="number of PEs; must equal the ranks of mpiexec or srun  [default: the ranks, else 1]",
+@BACKEND
+@whole(
+    "--pes", 1, config.MAX_PES, None,
+    "number of PEs; must equal the ranks of mpiexec or srun  [default: the ranks, else 1]",
 )  # fmt: skip
-@click.option(
-    "--launches", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.launches, show_default=True,
-    help="how often to measure everything, each time on new tables; the first launch is checked",
-)  # fmt: skip
-@click.option(
-    "--warmup", type=click.IntRange(0, config.MAX_PRODUCTS), default=_LOOKUP.warmup, show_default=True,
-    help="untimed batches per launch",
-)  # fmt: skip
-@click.option(
-    "--iterations", type=click.IntRange(1, config.MAX_PRODUCTS), default=_LOOKUP.iterations, show_default=True,
-    help="timed batches per launch",
+@counted(
+    _LOOKUP, "how often to measure everything, each time on new tables; the first launch is checked",
+    "untimed batches per launch", "timed batches per launch",
 )  # fmt: skip
 @click.option("--no-check", is_flag=True, help="skip the comparison with float64 sums")
 @click.option("--out", type=FOLDER, help="file of records (JSON lines); records of the same samples stay")
@@ -61,30 +47,22 @@ def lookup(
     """
     from mgg.lookup.job import Job
     from mgg.lookup.measure import Protocol
-    from mgg.lookup_record import by_side, crossovers, told
+    from mgg.lookup_record import by_side, crossovers
+    from mgg.lookup_record import told as sentence
 
     protocol = Protocol(dim, sorted(batches), warmup, iterations, launches, not no_check)
     records, refused = Job(data, backend, pes, sides, protocol, out, replace).run()
     found = crossovers(by_side(records))
-    if speaks():
-        for error in refused:
-            click.echo(f"mgg: not measured: {' '.join(str(error).split())}", err=True)
+    say_refused(refused)
     if as_json:
-        show(
-            {
-                "out": None if out is None else str(out),
-                "records": [record.model_dump() for record in records],
-                "crossovers": [each._asdict() for each in found],
-            },
-            True,
-        )
+        told = {"records": [each.model_dump() for each in records], "crossovers": [each._asdict() for each in found]}
+        show({"out": None if out is None else str(out), **told}, True)
         return
     for record in records:
-        line = f"{record.median * 1e3:.3f} ms"
-        if len(record.launches) > 1:
-            line += f" ({record.low * 1e3:.3f} to {record.high * 1e3:.3f} in {len(record.launches)} launches)"
-        line += f"  quartiles {record.q1 * 1e3:.3f} and {record.q3 * 1e3:.3f}  {record.rate:.4g} rows/s"
+        line = (
+            f"{median_of(record)}  quartiles {record.q1 * 1e3:.3f} and {record.q3 * 1e3:.3f}  {record.rate:.4g} rows/s"
+        )
         line += f"  {record.bytes_wire // record.timed} bytes  {record.remote_share:.1%} remote"
         show({f"{record.side} batch={record.batch} D={record.dim} P={record.pes}": line}, False)
     for each in found:
-        show({"crossover": told(each)}, False)
+        show({"crossover": sentence(each)}, False)

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from mgg import config
 from mgg.cli.names import completes
-from mgg.cli.options import EMULATE, FOLDER, CommaList, assignments_of, common, show, split_assignments, split_variants
+from mgg.cli.options import EMULATE, FOLDER, CommaList, assignments_of, common, grids_of, show, split_assignments, usual
 from mgg.errors import InputError
 from mgg.network import Network
 
@@ -22,11 +22,7 @@ _PREDICT = config.PredictConfig()
 
 
 def _links(pairs: Iterable[str]) -> dict[str, Any]:
-    """Parse ``class.field=number`` pairs into link settings.
-
-    Raises:
-        InputError: a pair that cannot be parsed.
-    """
+    """Parse ``class.field=number`` pairs into link settings."""
     values: dict[str, dict[str, Any]] = {}
     for key, value in assignments_of(pairs).items():
         name, dot, field = key.partition(".")
@@ -54,21 +50,13 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of --model")
 @click.option("--dim", "dims", type=CommaList(int), default="64", show_default=True, help="embedding columns")
-@click.option(
-    "--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="type of the embeddings"
-)
-@click.option(
-    "--machine", default=_PREDICT.machine, show_default=True,
-    help="h200, h100, a100, a800, v100 (docs/costs.md), or a file of mgg links",
-)  # fmt: skip
+@usual("--dtype", "fp32", "type of the embeddings", type=click.Choice(["fp32", "bf16"]))
+@usual("--machine", _PREDICT.machine, "h200, h100, a100, a800, v100 (docs/costs.md), or a file of mgg links")
 @click.option("--network", "link", help="class of the link between workgroups  [default: the machine's]")
 @EMULATE
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
 @click.option("--pes", type=CommaList(int, most=config.MAX_PES), help="with graphs: numbers of PEs")
-@click.option(
-    "--scheme", default="edge_balanced", show_default=True, shell_complete=completes("schemes"),
-    help="with graphs: partition scheme",
-)  # fmt: skip
+@usual("--scheme", "edge_balanced", "with graphs: partition scheme", shell_complete=completes("schemes"))
 @click.option("--workgroup", type=click.IntRange(1), default=8, show_default=True, help="with graphs: PEs per host")
 @click.option("--out", type=FOLDER, help="file of records (JSON lines) for mgg report; its records stay")
 @click.option("--replace", is_flag=True, help="replace the records in --out instead")
@@ -96,21 +84,25 @@ def predict(
         return
     if out is not None:
         check_lines_output(out, PredictionRecord, replace=replace)
-    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup, split_variants(variants, techniques))
+    asked = Question(techniques, dims, dtype, pes or (), scheme, workgroup, grids_of(variants, techniques))
     records = run(paths, here, asked)
     if out is not None:
         add_lines(out, records, replace=replace)
     if as_json:
         show({"records": [record.model_dump() for record in records]}, True)
         return
-    if records[0].basis.startswith("not measured"):
-        show({"note": f"machine {records[0].machine} is {records[0].basis}"}, False)
+    _note(records[0].machine, records[0].basis)
     for record in records:
         line = f"D={record.dim} P={record.pes}  {record.seconds * 1e3:.3f} ms predicted on {record.machine}"
         line += f", {record.network}" * (network is not None)
         options = ", ".join(f"{key}={value}" for key, value in record.options.items())
         name = f"{record.technique} ({options})" if options else record.technique
         show({f"{record.dataset} {name}": line + ", the pick of auto" * record.chosen}, False)
+
+
+def _note(machine: str, basis: str) -> None:
+    if basis.startswith("not measured"):
+        show({"note": f"machine {machine} is {basis}"}, False)
 
 
 #: Options that do not apply to a model's passes.
@@ -120,11 +112,7 @@ _OF_PRODUCTS = ("techniques", "variants", "dims", "dtype", "pes", "scheme", "wor
 def _predict_model(
     paths: Iterable[Path], name: str, assignments: tuple[str, ...], machine: Machine, as_json: bool
 ) -> None:  # fmt: skip
-    """Predict the passes of a model's vertex programs and print them, per layer and PE.
-
-    Raises:
-        InputError: options that apply to products alone, a path that is not a layout, a model without vertex programs.
-    """
+    """Predict the passes of a model's vertex programs and print them, per layer and PE."""
     from mgg.aggregate.predict import split_of_layout
     from mgg.layout import read_manifest
     from mgg.model import build, find, settings_of
@@ -152,18 +140,15 @@ def _predict_model(
                 " widths of its products by --dim"
             )
         for each in passes:
-            told.append(
-                {
-                    "dataset": facts.name, "pes": facts.pes, "layer": each.layer, "pass": each.way,
-                    "backward": each.schedule, "chosen": each.chosen, "seconds": each.spent.seconds.tolist(),
-                    "bytes": each.spent.moved.astype(int).tolist(),
-                }
-            )  # fmt: skip
+            told.append({
+                "dataset": facts.name, "pes": facts.pes, "layer": each.layer, "pass": each.way,
+                "backward": each.schedule, "chosen": each.chosen, "seconds": each.spent.seconds.tolist(),
+                "bytes": each.spent.moved.astype(int).tolist(),
+            })  # fmt: skip
     if as_json:
         show({"model": found.name, "machine": machine.name, "basis": machine.basis, "passes": told}, True)
         return
-    if machine.basis.startswith("not measured"):
-        show({"note": f"machine {machine.name} is {machine.basis}"}, False)
+    _note(machine.name, machine.basis)
     for one in told:
         seconds, moved = one["seconds"], one["bytes"]
         slowest = max(range(one["pes"]), key=seconds.__getitem__)

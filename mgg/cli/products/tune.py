@@ -7,33 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgg import config
-from mgg.cli.options import BACKEND_HELP, BACKENDS, FOLDER, CommaList, common, show, speaks, split_assignments
+from mgg.cli.options import BACKEND, FOLDER, CommaList, common, show, speaks, split_assignments, usual, whole
+from mgg.config import MAX_PRODUCTS
 from mgg.tune.search import BUDGET
 
 if TYPE_CHECKING:
     from mgg.aggregate.tuning import Tuned
 
-_AGGREGATE = config.AggregateConfig()
-
 
 def _told(tuned: Tuned) -> dict[str, Any]:
     """What is printed about a product as JSON."""
-    entry = tuned.entry
+    entry, key = tuned.entry, tuned.entry.key
     tried = []
     for each in entry.tried:
         load = tuned.loads.get(each.setting)
         tried.append(each.model_dump(mode="json") | {"load": None if load is None else vars(load)})
+    refused = [setting.options() | {"why": why} for setting, why in tuned.refused.items()]
     return {
-        "direction": entry.key.direction,
-        "dim": entry.key.dim,
-        "dtype": entry.key.dtype,
-        "fresh": tuned.fresh,
-        "chosen": entry.chosen.model_dump(),
-        "tried": tried,
-        "refused": [setting.options() | {"why": why} for setting, why in tuned.refused.items()],
-        "table": str(entry.key.path),
-    }
+        "direction": key.direction, "dim": key.dim, "dtype": key.dtype, "fresh": tuned.fresh,
+        "chosen": entry.chosen.model_dump(), "tried": tried, "refused": refused, "table": str(key.path),
+    }  # fmt: skip
 
 
 def _line(tuned: Tuned) -> str:
@@ -61,21 +54,10 @@ def _line(tuned: Tuned) -> str:
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="option of technique mgg that is not tuned"
 )
-@click.option(
-    "--backend", type=click.Choice(BACKENDS), default=_AGGREGATE.backend, show_default=True, help=BACKEND_HELP
-)
-@click.option(
-    "--warmup", type=click.IntRange(0, config.MAX_PRODUCTS), default=2, show_default=True,
-    help="untimed products per setting",
-)  # fmt: skip
-@click.option(
-    "--iterations", type=click.IntRange(1, config.MAX_PRODUCTS), default=10, show_default=True,
-    help="timed products per setting",
-)  # fmt: skip
-@click.option(
-    "--settings", "budget", type=click.IntRange(1, 150), default=BUDGET, show_default=True,
-    help="most settings to try, the default included",
-)  # fmt: skip
+@BACKEND
+@whole("--warmup", 0, MAX_PRODUCTS, 2, "untimed products per setting")
+@whole("--iterations", 1, MAX_PRODUCTS, 10, "timed products per setting")
+@usual("--settings", BUDGET, "most settings to try, the default included", name="budget", type=click.IntRange(1, 150))
 @click.option("--refresh", is_flag=True, help="search again, even if the table has a result")
 @click.option("--out", type=FOLDER, help="JSON file of the result; the table is in the cache folder  [default: none]")
 @common

@@ -1,4 +1,4 @@
-"""``mgg infer``: predictions for every node by a model that was trained elsewhere."""
+"""``mgg infer``: predict every node by a model that was trained elsewhere. ``mgg evaluate``: score predictions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from mgg.cli.names import completes
-from mgg.cli.options import FOLDER, common, show, split_assignments
-from mgg.cli.training.train import BACKEND, DTYPE, TECHNIQUE, one
+from mgg.cli.options import BACKEND, FOLDER, common, show, split_assignments
+from mgg.cli.training.train import DTYPE, TECHNIQUE, one
 from mgg.errors import InputError
 
 
@@ -57,3 +57,13 @@ def infer(
     )[0]  # fmt: skip
     shown = {name: getattr(record, name) for name in ("model", "technique", "pes", "dataset", "nodes", "weights")}
     show(shown | {"out": str(out)}, as_json)
+
+
+@click.command()
+@click.argument("run", type=FOLDER)
+@common
+def evaluate(run: Path, as_json: bool) -> None:
+    """Score the predictions of a training RUN, or of mgg infer; for OGB's data sets with OGB's own Evaluator."""
+    from mgg.train.evaluate import evaluate as score
+
+    show(score(run), as_json)

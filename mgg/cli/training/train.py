@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from mgg import config
 from mgg.cli import stop
 from mgg.cli.names import completes
-from mgg.cli.options import BACKEND_HELP, BACKENDS, EMULATE, FOLDER, SECONDS, THREADS, common, show, split_assignments
+from mgg.cli.options import BACKEND, EMULATE, FOLDER, SECONDS, THREADS, common, show, split_assignments, whole
 from mgg.errors import InputError, MachineError
 from mgg.network import Network
 from mgg.record import Side
@@ -29,9 +29,7 @@ def one(context: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-class Training(click.Command):
-    """Says of an unknown option whether it is a setting of a model."""
-
+class _Training(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; explain an unknown option that is a setting of a model."""
         try:
@@ -48,16 +46,9 @@ class Training(click.Command):
 
 #: Options that mgg infer has, too.
 TECHNIQUE = click.option(
-    "--technique",
-    callback=one,
-    default=_TRAIN.techniques[0],
-    show_default=True,
-    shell_complete=completes("techniques"),
-    help="aggregation technique (mgg list techniques), or auto",
-)
-BACKEND = click.option(
-    "--backend", type=click.Choice(BACKENDS), default=_TRAIN.backend, show_default=True, help=BACKEND_HELP
-)
+    "--technique", callback=one, default=_TRAIN.techniques[0], show_default=True,
+    shell_complete=completes("techniques"), help="aggregation technique (mgg list techniques), or auto",
+)  # fmt: skip
 DTYPE = click.option(
     "--dtype", type=click.Choice(get_args(config.Dtype)), default=_TRAIN.dtype, show_default=True,
     help="type of embeddings and halos; sums and weights are fp32",
@@ -65,12 +56,7 @@ DTYPE = click.option(
 
 
 def _library(side: Side) -> Any:
-    """The trainer class of a library's side, with the side filled in; None for MGG's own sides.
-
-    Raises:
-        InputError: --technique was given, which has no effect on a library's side.
-        MachineError: the library is not installed.
-    """
+    """The trainer class of a library's side, with the side filled in; None for MGG's own sides."""
     if side == "mgg" or side == "unfused":  # noqa: PLR1714 - mypy narrows the type by it
         return None
     if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
@@ -83,7 +69,7 @@ def _library(side: Side) -> Any:
     return partial(SampledTrainer if side == "pyg_sampled" else LibraryTrainer, side=side)
 
 
-@click.command(cls=Training)
+@click.command(cls=_Training)
 @click.argument("layout", type=FOLDER)
 @click.option(
     "--model", required=True, callback=one, shell_complete=completes("models", files=True),
@@ -105,20 +91,8 @@ def _library(side: Side) -> Any:
     "--metric", default=_TRAIN.metric, show_default=True,
     help="score, which also picks the best epoch: accuracy; micro_f1 or roc_auc for several yes-or-no labels per node",
 )  # fmt: skip
-@click.option(
-    "--epochs",
-    type=click.IntRange(1, config.MAX_EPOCHS),
-    default=_TRAIN.epochs,
-    show_default=True,
-    help="number of epochs",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, MAX_INT64),
-    default=_TRAIN.seeds[0],
-    show_default=True,
-    help="seed of weights and dropout",
-)
+@whole("--epochs", 1, config.MAX_EPOCHS, _TRAIN.epochs, "number of epochs")
+@whole("--seed", 0, MAX_INT64, _TRAIN.seeds[0], "seed of weights and dropout")
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
     help="setting of the model (docs/models.md, docs/training.md), also MODEL.KEY=VALUE, or option of the technique:"
@@ -150,11 +124,11 @@ def _library(side: Side) -> Any:
 @common
 def train(
     layout: Path, model: str, model_hash: str | None, technique: str, backend: str, threads: int,
-    network: Network | None, dtype: str, side: Side, metric: str, epochs: int, seed: int, assignments: tuple[str, ...],
-    checkpoint_every: float, resume: bool, weights: Path | None, stall_after: float, memory_per_pe: str | None,
-    activations: config.Activations, phases: bool, inference: bool, tensorboard: Path | None, out: Path, as_json: bool,
+    network: Network | None, dtype: str, side: Side, assignments: tuple[str, ...], memory_per_pe: str | None,
+    activations: config.Activations, out: Path, as_json: bool, **others: Any,
 ) -> None:  # fmt: skip
     """Train a model on the whole graph of LAYOUT; more than one PE: mpiexec -n P mgg train ..."""
+    # ``others`` are options that mgg.train takes by the same names.
     from mgg.backend import World, launch, together
     from mgg.backend.emulated import emulating
     from mgg.backend.machine.start_times import start_times
@@ -187,45 +161,16 @@ def train(
         start_times.done("layout")
         world = emulating(world, network, part.manifest.workgroup)
         return run(
-            world,
-            part,
-            model=found,
-            technique=technique,
-            options=options.get(technique),
-            epochs=epochs,
-            seed=seed,
-            settings=settings,
-            out=out,
-            dtype=dtype,
-            metric=metric,
-            weights=weights,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            stall_after=stall_after,
-            phases=phases,
-            inference=inference,
-            progress=True,
-            tensorboard=tensorboard,
-            stop=stop.asked,
-            side=side,
-            library=library,
-            activations=activations,
-            memory_per_pe=allowed,
-        )
+            world, part, model=found, technique=technique, options=options.get(technique), settings=settings, out=out,
+            dtype=dtype, side=side, library=library, activations=activations, memory_per_pe=allowed, progress=True,
+            stop=stop.asked, **others,
+        )  # fmt: skip
 
     record = launch(backend, lambda: read_manifest(layout).pes, program, threads)[0].record
     fields = (
-        "model",
-        "technique",
-        "pes",
-        "epochs",
-        "loss",
-        "metric",
-        "best_epoch",
-        "validation_accuracy",
-        "test_accuracy",
+        "model", "technique", "pes", "epochs", "loss", "metric", "best_epoch", "validation_accuracy", "test_accuracy",
         "median",
-    )
+    )  # fmt: skip
     shown = {name: getattr(record, name) for name in fields}
     if not as_json:
         shown["seconds an epoch, median"] = shown.pop("median")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mgg.cli.options import common, show, speaks, split_assignments
+from mgg.cli.options import common, say, show, split_assignments, whole
 from mgg.config import MAX_DIM
 from mgg.errors import InputError
 
@@ -16,11 +16,9 @@ def vertex() -> None:
 
 @vertex.command()
 @click.argument("model", metavar="MODEL_FILE")
-@click.option(
-    "--columns", type=click.IntRange(1, MAX_DIM), default=16, show_default=True, help="columns of the features"
-)
-@click.option("--classes", type=click.IntRange(1, MAX_DIM), default=8, show_default=True, help="number of classes")
-@click.option("--relations", type=click.IntRange(0), default=0, show_default=True, help="number of arc types")
+@whole("--columns", 1, MAX_DIM, 16, "columns of the features")
+@whole("--classes", 1, MAX_DIM, 8, "number of classes")
+@whole("--relations", 0, None, 0, "number of arc types")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of the model")
 @common
 def explain(
@@ -41,8 +39,7 @@ def explain(
         raise InputError(f"model {model!r}: has no layer that is a vertex program (VertexLayer, docs/vertex.md)")
     told = [{"layer": each.name, "program": each.program.name, "text": each.explained()} for each in layers]
     if as_json:
-        show(
-            {"model": found.name, "columns": columns, "classes": classes, "relations": relations, "layers": told}, True
-        )
-    elif speaks():
-        click.echo("\n\n".join(f"layer {each['layer']}, program {each['program']}:\n{each['text']}" for each in told))
+        given = {"model": found.name, "columns": columns, "classes": classes, "relations": relations}
+        show(given | {"layers": told}, True)
+    else:
+        say("\n\n".join(f"layer {each['layer']}, program {each['program']}:\n{each['text']}" for each in told))
