@@ -21,7 +21,7 @@ from mgg.errors import InputError, MachineError, StoppedError
 from mgg.record import EpochRecord
 from mgg.train.run import checkpoint
 from mgg.train.run.checkpoint import KEPT, Checkpoint, Checkpoints, History
-from mgg.train.run.digest import digest
+from mgg.train.run.output import digest
 from mgg.train.run.identity import Identity
 
 EPOCH_FIELDS = [

@@ -9,7 +9,7 @@ import pytest
 from support.ranks import changed_environment
 
 from mgg.record import EpochRecord
-from mgg.train.run.output import metrics_table
+from mgg.train.run.output import Columns
 
 CODE = """
 import sys
@@ -47,8 +47,11 @@ def test_epochs_as_a_table_are_those_that_arrow_would_make():
         for number in range(1, 12)
     ]  # fmt: skip
     for some in (epochs, epochs[:1], []):
-        table = metrics_table(some)
+        columns = Columns()
+        columns.extend(some)
+        table = columns.table()
         table.validate(full=True)
         assert table == pa.Table.from_pylist([epoch.model_dump() for epoch in some], schema=table.schema)
     assert table.schema.field("epoch").type == pa.from_numpy_dtype(np.int64)
-    assert metrics_table(epochs)["dense"].null_count == 10
+    columns.extend(epochs)
+    assert columns.table()["dense"].null_count == 10

@@ -23,7 +23,7 @@ from mgg.record import InferenceRecord, read_predicted, read_run
 from mgg.train.evaluate import evaluate
 from mgg.train.foreign import fitted, read
 from mgg.train.infer import infer
-from mgg.train.run.digest import digest
+from mgg.train.run.output import digest
 
 
 def inferred(folder, pes, **options):

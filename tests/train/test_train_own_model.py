@@ -21,7 +21,7 @@ from mgg.record import read_run
 from mgg.train import Trainer, loss_and_gradients, train
 from mgg.train.evaluate import evaluate
 from mgg.train.expected_kernels import foreseen
-from mgg.train.trainer import built
+from mgg.train.model import built
 
 DOCS = (ROOT / "docs/own-model.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"^```python title=\"gained.py\"\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)

@@ -22,7 +22,7 @@ from mgg.backend.simulated import SimulatedWorld
 from mgg.errors import InputError, StoppedError
 from mgg.model import models, settings_of
 from mgg.train import Trainer
-from mgg.train.run.digest import digest
+from mgg.train.run.output import digest
 
 
 @pytest.mark.parametrize("pes", [1, 2])

@@ -19,7 +19,7 @@ from mgg.model import build, find, settings_of
 from mgg.model.module import Given
 from mgg.model.program import programs_of
 from mgg.model.program.schedules import columns_of, picked, spent
-from mgg.train.trainer import built
+from mgg.train.model import built
 from mgg.vertex.ir import D, S, walk
 
 OWN = """from mgg import vertex as V
@@ -72,8 +72,8 @@ def test_what_cannot_be_had_is_refused(value, said, job):
 def test_the_pick_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
     folder, options = job
     picks = ["turned"]
-    monkeypatch.setattr("mgg.train.schedule.picked", lambda *_: picks * 2)
-    monkeypatch.setattr("mgg.train.schedule.of_world", lambda _: H200)
+    monkeypatch.setattr("mgg.train.technique.picked", lambda *_: picks * 2)
+    monkeypatch.setattr("mgg.train.technique.of_world", lambda _: H200)
     given = {"settings": {"backward": "auto"}, "out": tmp_path / "run", **options}
     stop_at(2, folder, 2, **given)
     assert "backward auto: picks l1 turned, l2 turned" in caplog.text
