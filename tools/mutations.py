@@ -75,7 +75,7 @@ class Mistake:
         part = next((part for part in CONCERNED if self.file.startswith(f"{part}/")), "")
         folders = [f"tests/{name}" for name in CONCERNED.get(part, ())]
         words = set(re.findall("[a-z0-9]{3,}", self.file.removeprefix(part).rpartition(".")[0]))
-        files = [path for folder in folders for path in sorted((ROOT / folder).glob("test_*.py"))]
+        files = [path for folder in folders for path in sorted((ROOT / folder).rglob("test_*.py"))]
         # After a module's own tests those that share a word with its path.
         named = sorted(
             (path for path in files if words & set(path.stem.split("_")[2:])),
