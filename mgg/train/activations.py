@@ -100,7 +100,7 @@ class Account:
             else:  # in the backward pass everything is in mapped files
                 most, after = stage.alone, 0
             if self.working.room.gpu and place and modes[place - 1] == "host":  # in transfer, out or back
-                most += self._moved(place - 1)
+                most += self.moved(place - 1)
             stays += stage.lasting + (stage.saved if mode == "keep" else 0)
             peak, kept = max(peak, kept + most), kept + after
         held = self.held._replace(stays=stays, kept=kept, peak=peak)
@@ -110,13 +110,10 @@ class Account:
         """Return the offloaded bytes; an input counts once if the stage that made it is offloaded, too."""
         places = [place for place, mode in enumerate(modes) if mode == "host"]
         again = sum(self.stages[place].given for place in places if place - 1 in places)
-        return FLOAT * (sum(map(self._moved, places)) - again) + self.away
+        return FLOAT * (sum(self.moved(place) for place in places) - again) + self.away
 
     def moved(self, place: int) -> int:
-        """Return the bytes that a stage transfers, its input included."""
-        return FLOAT * self._moved(place)
-
-    def _moved(self, place: int) -> int:
+        """Return the numbers that a stage transfers, its input included."""
         stage = self.stages[place]
         return stage.given + stage.saved + stage.kept
 
@@ -228,7 +225,7 @@ def seconds_of(
                 taken += known or float(model.machine.rates["rows"].seconds(arcs, rows, 4 * width, 4 * width))
             taken += 2 * rows * dense * sum(math.prod(each.shape) for each in module.parameters if len(each.shape) > 1)
         forward.append(taken)
-    moved = [mine.moved(place) * (there + back) for place in range(len(stages))]
+    moved = [FLOAT * mine.moved(place) * (there + back) for place in range(len(stages))]
     slowest = np.max(world.gather([forward, moved]), axis=0)
     work, ways = slowest.tolist()
     more: list[dict[Mode, float]] = []
@@ -267,13 +264,10 @@ def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> 
     Each step changes the stage with the fewest extra seconds per byte saved. The end undoes changes that turned out to
     be unnecessary, the slowest first.
 
-    Args:
-        able: for each stage, the modes other than ``keep`` that it supports.
-        limits: the memory limits.
-        seconds: predicted seconds of the modes.
+    ``able`` has for each stage the modes other than ``keep`` that it supports.
     """
     modes: list[Mode] = ["keep"] * len(able)
-    whole = [sum(account.moved(place) for account in limits.accounts) for place in range(len(able))]
+    whole = [FLOAT * sum(account.moved(place) for account in limits.accounts) for place in range(len(able))]
     while (short := limits.over(modes)) > 0:
         steps = []
         for place, others in enumerate(able):
@@ -304,11 +298,8 @@ def decide(
     """Return a training's need, the stages of ``chain`` with their modes set, and what is not kept on the device, by
     name with its mode; rank 0 logs the choice (collective).
 
-    Args:
-        world, layout, chain, given, turned, copies: see ``memory.need``.
-        how: technique, its options, and the type of embeddings.
-        learned: the targets.
-        limited: the requested handling of activations, and the limit on the bytes of a PE.
+    For the arguments see ``memory.need``; ``how``: technique, its options, and the type of embeddings; ``limited``: the
+    requested handling of activations, and the limit on the bytes of a PE.
 
     Raises:
         ShortError: the training does not fit.
@@ -325,7 +316,9 @@ def decide(
 
     mine, outside = accounted(False), False
     limits = Limits.of(world, mine, cap)
-    able = [_able(stage, options) for stage in stages]
+    # Stale rows and the random numbers of roundings depend on the order of the products.
+    ways_out: list[Mode] = ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
+    able = [ways_out if stage.spared else [] for stage in stages]
     kept: list[Mode] = ["keep"] * len(stages)
     if asked == "auto" and limits.least(able) > 0 and memory.may_leave(chain, turned):
         arcs, without = mine.need.total, accounted(True)
@@ -334,7 +327,12 @@ def decide(
     modes, seconds = kept, None
     if asked == "recompute" or asked == "host":  # noqa: PLR1714 - by which mypy knows them
         modes = [asked if asked in others else "keep" for others in able]
-        _tell_kept(world, stages, modes, asked)
+        left = [stage.name for stage, mode in zip(stages, modes, strict=True) if mode == "keep"]
+        if left and world.rank == 0:
+            _log.warning(
+                "activations %s: those of %s are kept: they are the same in every pass, arcs share them, their modules"
+                " do not say what they save, or rows are stale or packed", asked, ", ".join(left),
+            )  # fmt: skip
     elif asked == "auto" and limits.over(kept) > 0:
         most: list[Mode] = [others[-1] if others else "keep" for others in able]
         modes = min(kept, most, key=limits.most)
@@ -354,13 +352,6 @@ def decide(
     return need, stages, modes_by_name(stages) | ({ARCS: "host"} if outside else {})
 
 
-def _able(stage: Stage, options: dict[str, Any]) -> list[Mode]:
-    if not stage.spared:
-        return []
-    # Stale rows and the random numbers of roundings depend on the order of the products.
-    return ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
-
-
 def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the mode of each stage that does not keep its activations, by name."""
     return {stage.name or f"stage{place}": stage.mode for place, stage in enumerate(stages) if stage.mode != "keep"}
@@ -376,18 +367,6 @@ def told(stages: Sequence[Stage], gpu: bool, outside: bool) -> str:
     if outside:
         parts.append(f"{ARCS} in {where}")
     return " and ".join(parts)
-
-
-def _tell_kept(world: World, stages: Sequence[Stage], modes: Sequence[Mode], asked: str) -> None:
-    left = [stage.name for stage, mode in zip(stages, modes, strict=True) if mode == "keep"]
-    if left and world.rank == 0:
-        _log.warning("activations %s: those of %s are kept: %s", asked, ", ".join(left), _WHY)
-
-
-_WHY = (
-    "they are the same in every pass, arcs share them, their modules do not say what they save, or rows are stale or"
-    " packed"
-)
 
 
 def _check(world: World, limits: Limits, modes: Sequence[Mode], need: Need, asked: Activations) -> None:

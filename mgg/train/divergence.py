@@ -17,13 +17,8 @@ PIECE = 2**22
 def blamed(world: World, chain: Chain, x: Features, run: Pass) -> tuple[str, bool]:
     """Return the first layer whose output is not finite or beyond ``LARGEST``, else the largest (collective).
 
-    A layer is named after its parameters, with the module in it that has this output.
-
-    Args:
-        world: the PEs.
-        chain: the model.
-        x: its input.
-        run: the pass to repeat.
+    Repeats the pass ``run`` of ``chain`` with the input ``x``. A layer is named after its parameters, with the module
+    in it that has this output.
 
     Returns:
         Its name, such as ``layer layer1 (Linear)``, and whether its output is beyond ``LARGEST`` or not finite; both

@@ -6,6 +6,9 @@ from typing import Any
 
 from mgg.aggregate import AUTO, parse_options
 from mgg.aggregate.expected_kernels import of_auto, of_products
+from mgg.backend.api import World
+from mgg.backend.compiling import compile_ahead
+from mgg.backend.machine.start_times import start_times
 from mgg.kernel.compile import Build, build_of
 from mgg.model import Chain, Model, find
 from mgg.model.halo.weighed_attention import WeighedAttention
@@ -41,3 +44,11 @@ def of_programs(chain: Chain, graph: Neighborhood) -> list[Build]:
         if isinstance(module, WeighedAttention):
             found += module.builds(graph)
     return [build for place, build in enumerate(found) if build not in found[:place]]
+
+
+def compile_kernels(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
+    """Compile the kernels that the GPUs will launch, before the first epoch (collective)."""
+    if not world.gpu:
+        return
+    compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
+    start_times.done("kernels")

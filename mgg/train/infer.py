@@ -15,12 +15,12 @@ from mgg.files import check_output
 from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, build, settings_of
 from mgg.record import InferenceRecord
+from mgg.train.expected_kernels import compile_kernels
 from mgg.train.foreign import fitted, read
-from mgg.train.loop import compile_kernels, fitting
+from mgg.train.learner import fitting
 from mgg.train.memory import check_writing
 from mgg.train.model import found_alike
-from mgg.train.run.digest import digest
-from mgg.train.run.output import INFERENCE, write_inference
+from mgg.train.run.output import INFERENCE, digest, write_inference
 from mgg.train.run.predictions import collect
 from mgg.train.technique import resolved as resolved_technique
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
+from mgg.aggregate import parse_options
+from mgg.aggregate.workgroups import settled, tell_difference
+from mgg.backend.api import World, together
+from mgg.layout import PeLayout
 from mgg.model import ModelSettings
+from mgg.train.memory import ShortError
 from mgg.train.targets import Scores
+from mgg.train.trainer import Trainer
+from mgg.train.tuning import at_first
+
+_log = logging.getLogger(__name__)
 
 
 class Learner(Protocol):
@@ -70,3 +80,21 @@ class Learner(Protocol):
 
 #: Factory of a library's learner; takes the world, this PE's layout, and the named arguments of ``Trainer``.
 Library = Callable[..., Learner]
+
+
+def fitting(
+    world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
+) -> tuple[Trainer, dict[str, Any]]:
+    """Return a trainer with the first of ``candidates`` that fits in memory, and its options (collective)."""
+    for technique in candidates:
+        known = settled(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
+        tell_difference(world, layout, [known])
+        chosen = known.model_dump()
+        try:
+            return Trainer(world, layout, technique=technique, options=at_first(technique, chosen), **asked), chosen
+        except ShortError as error:
+            if technique == candidates[-1]:
+                raise
+            if world.rank == 0:
+                _log.warning("technique auto: not %s: %s", technique, error)
+    raise AssertionError("no candidate")

@@ -23,10 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mgg.aggregate import parse_options
-from mgg.aggregate.workgroups import settled, tell_difference
 from mgg.backend.api import DEFAULT_TIMEOUT, World, together
-from mgg.backend.compiling import compile_ahead
 from mgg.backend.machine.facts import job_fields
 from mgg.backend.machine.start_times import start_times
 from mgg.config import Activations, TrainConfig
@@ -36,23 +33,22 @@ from mgg.kernel import compile as kernels
 from mgg.layout import PeLayout
 from mgg.model import Array, Model
 from mgg.record import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
-from mgg.train.expected_kernels import foreseen
-from mgg.train.learner import Learner, Library
-from mgg.train.memory import ShortError, check_writing
+from mgg.train.expected_kernels import compile_kernels
+from mgg.train.learner import Learner, Library, fitting
+from mgg.train.memory import check_writing
 from mgg.train.model import found_alike, settings_for
 from mgg.train.progress import reporting
 from mgg.train.progress.board import Board, check_apart
 from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_choices
 from mgg.train.run.checkpoint import read_weights as weights_of_checkpoint
-from mgg.train.run.digest import digest
 from mgg.train.run.identity import Identity, device_of, difference, identity_of
 from mgg.train.run.lock import RunLock
-from mgg.train.run.output import KIND, write_run
+from mgg.train.run.output import KIND, digest, write_run
 from mgg.train.run.predictions import collect
 from mgg.train.targets import Scores
 from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
-from mgg.train.tuning import Tuner, at_first
+from mgg.train.tuning import Tuner
 from mgg.train.tuning import mode as tune_mode
 
 _log = logging.getLogger(__name__)
@@ -89,33 +85,14 @@ class _Asked:
 
 
 def train(
-    world: World,
-    layout: PeLayout,
-    *,
-    model: str | Model,
-    technique: str,
-    options: dict[str, Any] | None = None,
-    epochs: int = _DEFAULTS.epochs,
-    seed: int = 0,
-    dtype: str = "fp32",
-    metric: str = "auto",
-    settings: dict[str, Any] | None = None,
-    weights: Path | None = None,
-    out: Path | None = None,
-    checkpoint_every: float = _DEFAULTS.checkpoint_every,
-    resume: bool = False,
-    stall_after: float = STALL_AFTER,
-    phases: bool = False,
-    inference: bool = False,
-    progress: bool = False,
-    tensorboard: Path | None = None,
-    stop: threading.Event | None = None,
-    repeat: bool = True,
-    side: Side = "mgg",
-    library: Library | None = None,
-    activations: Activations = "auto",
-    memory_per_pe: int | None = None,
-) -> Result:
+    world: World, layout: PeLayout, *, model: str | Model, technique: str, options: dict[str, Any] | None = None,
+    epochs: int = _DEFAULTS.epochs, seed: int = 0, dtype: str = "fp32", metric: str = "auto",
+    settings: dict[str, Any] | None = None, weights: Path | None = None, out: Path | None = None,
+    checkpoint_every: float = _DEFAULTS.checkpoint_every, resume: bool = False, stall_after: float = STALL_AFTER,
+    phases: bool = False, inference: bool = False, progress: bool = False, tensorboard: Path | None = None,
+    stop: threading.Event | None = None, repeat: bool = True, side: Side = "mgg", library: Library | None = None,
+    activations: Activations = "auto", memory_per_pe: int | None = None,
+) -> Result:  # fmt: skip
     """Train ``model`` on this PE's part of a graph (collective: every PE calls it with the same arguments).
 
     Args:
@@ -225,14 +202,6 @@ def train(
             lock.free()
 
 
-def compile_kernels(world: World, model: Model, technique: str, options: dict[str, Any], dtype: str) -> None:
-    """Compile the kernels that the GPUs will launch, before the first epoch (collective)."""
-    if not world.gpu:
-        return
-    compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
-    start_times.done("kernels")
-
-
 def _clock() -> float:
     """Return seconds from a clock that stops while this PE waits for compilers, as later epochs do not wait."""
     return time.monotonic() - kernels.waited()
@@ -265,24 +234,6 @@ def _lock_output(asked: _Asked) -> None:
     check_output(asked.out, KIND)
     asked.lock.take(asked.stall_after)
     check_folder(asked.out)
-
-
-def fitting(
-    world: World, layout: PeLayout, candidates: list[str], options: dict[str, Any], **asked: Any
-) -> tuple[Trainer, dict[str, Any]]:
-    """Return a trainer with the first of ``candidates`` that fits in memory, and its options (collective)."""
-    for technique in candidates:
-        known = settled(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
-        tell_difference(world, layout, [known])
-        chosen = known.model_dump()
-        try:
-            return Trainer(world, layout, technique=technique, options=at_first(technique, chosen), **asked), chosen
-        except ShortError as error:
-            if technique == candidates[-1]:
-                raise
-            if world.rank == 0:
-                _log.warning("technique auto: not %s: %s", technique, error)
-    raise AssertionError("no candidate")
 
 
 class _Run:
@@ -470,15 +421,10 @@ class _Run:
         self, epoch: int, loss: float, scores: Scores, seconds: float, bytes_wire: int, phases: dict[str, float]
     ) -> None:
         record = EpochRecord(
-            epoch=epoch,
-            loss=loss,
-            train_accuracy=scores.train,
+            epoch=epoch, loss=loss, seconds=seconds, train_accuracy=scores.train,
             validation_loss=None if scores.validation is None else scores.validation_loss,
-            validation_accuracy=scores.validation,
-            test_accuracy=scores.test,
-            seconds=seconds,
-            **phases,
-        )
+            validation_accuracy=scores.validation, test_accuracy=scores.test, **phases,
+        )  # fmt: skip
         history = self.history
         history.epochs.append(record)
         history.bytes_wire = bytes_wire
@@ -558,39 +504,13 @@ class _Run:
         best = history.epochs[history.best_epoch - 1]
         q1, median, q3 = np.quantile([epoch.seconds for epoch in history.epochs], [0.25, 0.5, 0.75]).tolist()
         return TrainRecord(
-            dataset=identity.dataset,
-            graph_hash=identity.graph_hash,
-            nodes=manifest.nodes,
-            arcs=manifest.arcs,
-            technique=identity.technique,
-            options=identity.options,
-            dtype=identity.dtype,
+            **identity.model_dump(exclude={"pes", "device", "epochs"}),
             **(job_fields(self.world) | self.trainer.told()),
-            emulated=identity.emulated,
-            model=identity.model,
-            side=identity.side,
-            seed=identity.seed,
-            scheme=identity.scheme,
-            layout=identity.layout,
-            epochs=len(history.epochs),
-            asked_epochs=self.asked.epochs,
-            settings=identity.settings,
-            features=manifest.features,
-            classes=manifest.classes,
+            nodes=manifest.nodes, arcs=manifest.arcs, features=manifest.features, classes=manifest.classes,
+            epochs=len(history.epochs), asked_epochs=self.asked.epochs, loss=history.epochs[-1].loss,
             parameters=sum(weight.size for weight in self.trainer.weights.values()),
-            loss=history.epochs[-1].loss,
-            best_epoch=history.best_epoch,
-            train_accuracy=best.train_accuracy,
-            validation_accuracy=best.validation_accuracy,
-            test_accuracy=best.test_accuracy,
-            median=median,
-            q1=q1,
-            q3=q3,
-            inference=self.inference,
-            bytes_wire=history.bytes_wire,
-            chosen=self.chosen,
-            metric=identity.metric,
-            weights=identity.weights,
-            model_file=identity.model_file,
-            tuning=history.tuning,
-        )
+            best_epoch=history.best_epoch, train_accuracy=best.train_accuracy,
+            validation_accuracy=best.validation_accuracy, test_accuracy=best.test_accuracy,
+            median=median, q1=q1, q3=q3, inference=self.inference, bytes_wire=history.bytes_wire,
+            chosen=self.chosen, tuning=history.tuning,
+        )  # fmt: skip

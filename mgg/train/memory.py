@@ -130,30 +130,16 @@ def working_of(
 
 
 def need(
-    world: World,
-    layout: PeLayout,
-    chain: Chain,
-    name: str,
-    options: dict[str, object],
-    dtype: str,
-    given: Input,
-    targets: int,
-    losses: int,
-    turned: Turning = NOTHING_TURNED,
-    copies: int = 0,
-    *,
-    outside: bool = False,
-) -> Need:
+    world: World, layout: PeLayout, chain: Chain, name: str, options: dict[str, object], dtype: str, given: Input,
+    targets: int, losses: int, turned: Turning = NOTHING_TURNED, copies: int = 0, *, outside: bool = False,
+) -> Need:  # fmt: skip
     """Return the predicted memory of a training on this PE (collective).
 
     Args:
-        world, layout: the PEs, and this PE's part of the graph.
-        chain: the model.
-        name, options: the aggregation technique and its options.
-        dtype: type of the embeddings.
+        world, layout, chain: the PEs, this PE's part of the graph, and the model.
+        name, options, dtype: the aggregation technique, its options, and the type of the embeddings.
         given: the input features.
-        targets: bytes of the targets.
-        losses: bytes while the loss is computed.
+        targets, losses: bytes of the targets, and while the loss is computed.
         turned: the most that turned layers fetch.
         copies: further bytes per trainable number for copies of weights and optimizer state.
         outside: whether lists and values of arcs are outside the device.

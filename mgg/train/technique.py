@@ -1,4 +1,4 @@
-"""Resolve technique ``auto`` to the candidates of a training, and check the options of techniques."""
+"""Resolve ``auto``, of techniques and of the schedule of programs' gradients, and check the options of techniques."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 
 from mgg.aggregate import AUTO, Plan
 from mgg.aggregate import technique as technique_of
-from mgg.aggregate.auto import for_training
+from mgg.aggregate.auto import for_training, split_of
 from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of
 from mgg.backend.api import World, together
+from mgg.cost.machines import of_world
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Chain, Model, ModelSettings, build
+from mgg.model.halo.turned import Turning
 from mgg.model.module import Module
+from mgg.model.program.schedules import Name, asked, can_turn, picked, turn
 
 _log = logging.getLogger(__name__)
 
@@ -107,3 +110,29 @@ def widths(module: Module) -> list[int]:
     """Return the columns of every aggregation in ``module``, in the order of the forward pass."""
     inner = getattr(module, "modules", ())
     return [width for each in inner for width in widths(each)] if inner else module.products
+
+
+def scheduled(
+    world: World, layout: PeLayout, model: str, chain: Chain, settings: ModelSettings
+) -> tuple[ModelSettings, Turning]:
+    """Set the schedule of each layer of ``chain``; return settings with it in ``backward``, and what it fetches.
+
+    Collective; the result is the same on every PE. Rank 0 logs what ``auto`` picked.
+
+    Raises:
+        InputError: no layer of the model supports the setting, or the number of layers differs.
+    """
+    layers, names = can_turn(chain), list[Name]()
+    if settings.backward != "auto":
+        names = asked(model, chain, settings.backward)
+    elif not layers or world.size == 1:
+        names = ["return"] * len(layers)
+    else:
+        ways: dict[Name, str] = {"return": "forward", "turned": "transpose"}
+        splits = {name: split_of(world, layout, direction) for name, direction in ways.items()}
+        names = picked(chain, splits, of_world(world))
+        if world.rank == 0:
+            said = ", ".join(f"{layer.name} {name}" for layer, name in zip(layers, names, strict=True))
+            _log.warning("backward auto: picks %s", said)
+    noted = ",".join(names) if len({*names}) > 1 else names[0] if names else "return"
+    return settings.model_copy(update={"backward": noted}), turn(chain, names)

@@ -15,28 +15,25 @@ from mgg.backend.machine.start_times import start_times
 from mgg.config import Activations
 from mgg.errors import InputError
 from mgg.layout import PeLayout
-from mgg.model import Array, Chain, Model, ModelSettings, Pass, build, settings_of
+from mgg.model import Array, Model, ModelSettings, Pass, settings_of
 from mgg.model.activations import Staged
 from mgg.model.arrays import LARGEST
-from mgg.model.features import SPARSE_BELOW, on_device, prepare_features
+from mgg.model.features import on_device, prepare_features
 from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
 from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
-from mgg.model.program import programs_of
 from mgg.train import memory
 from mgg.train.activations import ARCS, decide
 from mgg.train.divergence import blamed, largest
 from mgg.train.expected_kernels import of_programs
-from mgg.train.model import found_alike
+from mgg.train.model import built, check_gradients, check_output, check_settings, decided, found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
-from mgg.train.schedule import scheduled
 from mgg.train.targets import Scores
 from mgg.train.targets.metrics import targets_of
-from mgg.train.technique import check_late, tell_who_sums, tell_without_effect
+from mgg.train.technique import check_late, scheduled, tell_who_sums, tell_without_effect
 from mgg.tune.setting import NAMES, Setting
-from mgg.vertex.cuda.execution import Execution
 
 
 class DivergedError(InputError):
@@ -57,25 +54,11 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        world: World,
-        layout: PeLayout,
-        *,
-        model: str | Model,
-        technique: str,
-        options: dict[str, Any],
-        settings: ModelSettings,
-        seed: int,
-        epochs: int = 1,
-        dtype: str = "fp32",
-        metric: str = "auto",
-        phases: bool = False,
-        repeat: bool = True,
-        fused: bool = True,
-        saves: bool = False,
-        activations: Activations = "auto",
-        memory_per_pe: int | None = None,
-    ) -> None:
+        self, world: World, layout: PeLayout, *, model: str | Model, technique: str, options: dict[str, Any],
+        settings: ModelSettings, seed: int, epochs: int = 1, dtype: str = "fp32", metric: str = "auto",
+        phases: bool = False, repeat: bool = True, fused: bool = True, saves: bool = False,
+        activations: Activations = "auto", memory_per_pe: int | None = None,
+    ) -> None:  # fmt: skip
         """Collective; raises InputError when the graph cannot be trained on.
 
         Args:
@@ -128,17 +111,10 @@ class Trainer:
         start_times.done("features")
         world.at(0, "plans")
         self._graph = Neighborhood.prepare(
-            world,
-            layout,
-            technique,
-            options,
-            self._chain.width,
-            self._chain.fetched,
-            dtype,
-            turned=turned,
+            world, layout, technique, options, self._chain.width, self._chain.fetched, dtype, turned=turned,
             weighing=self._chain.weighed,
             arcs_outside=ARCS in self.activations,
-        )
+        )  # fmt: skip
         tell_without_effect(world, layout, model.name, self._chain, technique, options, self._graph.plan)
         if self._timeline is not None:
             count_products(self._graph, self._timeline)
@@ -153,7 +129,7 @@ class Trainer:
             start_times.done("kernels of programs")
         world.at(0, "first pass")
         # This pass computes the values that never change, so that no epoch differs from the others.
-        _check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)
+        check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)
         start_times.done("first pass")
         if world.gpu:
             self._rehearse()
@@ -193,11 +169,18 @@ class Trainer:
 
     def save(self) -> dict[str, dict[str, np.ndarray]]:
         """Return host copies of all state that the next step depends on: named groups of arrays by name."""
-        groups = {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
         return {
             group: {name: array.copy() for name, array in self._downloaded(arrays).items()}
-            for group, arrays in groups.items()
+            for group, arrays in self._groups().items()
         }
+
+    def _groups(self) -> dict[str, Named]:
+        return {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
+
+    def load(self, mine: Named, given: Mapping[str, Array]) -> None:
+        """Replace the values of ``mine``, arrays on the device, by those of host arrays of the same names."""
+        for name, value in mine.items():
+            value[...] = self._world.upload(given[name].astype(value.dtype))
 
     @property
     def is_late(self) -> bool:
@@ -243,11 +226,8 @@ class Trainer:
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
         """Restore a copy of the state that ``save`` returned."""
-        for group, arrays in (("weights", self.weights), ("first", self.adam.first), ("second", self.adam.second)):
-            for name, value in arrays.items():
-                value[...] = self._world.upload(groups[group][name])
-        for name, value in self.state.items():
-            value[...] = self._world.upload(groups["state"][name])
+        for group, arrays in self._groups().items():
+            self.load(arrays, groups[group])
         for name, stale in self._graph.stale.items():
             held = groups.get("late", {})
             stale.hold({key.removeprefix(f"{name}."): held[key] for key in held if key.startswith(f"{name}.")})
@@ -264,10 +244,8 @@ class Trainer:
                 raise InputError(f"array {name} is not in {'them' if name in mine else 'this model'}")
             if arrays[name].shape != mine[name].shape:
                 raise InputError(f"array {name} has shape {arrays[name].shape}, this model's has {mine[name].shape}")
-        for name, value in self.weights.items():
-            value[...] = self._world.upload(arrays[name].astype(value.dtype))
-        for name, value in self.state.items():
-            value[...] = self._world.upload(arrays[name].astype(value.dtype))
+        self.load(self.weights, arrays)
+        self.load(self.state, arrays)
 
     def loss_and_gradients(self, epoch: int) -> tuple[float, dict[str, Array]]:
         """Return the mean training loss over all PEs and its gradients by name, float64 on the host (collective).
@@ -295,9 +273,7 @@ class Trainer:
     def _differentiate(self, epoch: int, draws: Array) -> Array:
         """Return loss and gradients of this PE's nodes as one vector on the device, without waiting for it.
 
-        Args:
-            epoch: number of the epoch, for messages.
-            draws: number of the epoch that dropout uses, float64 [1] on the device.
+        Messages name ``epoch``; dropout uses that of ``draws``, float64 [1] on the device.
         """
         run = self._pass(self.weights, dict(self.state), draws)
         # If the model diverges and overflows, the caller reports it once, with the epoch; NumPy would warn repeatedly.
@@ -309,7 +285,7 @@ class Trainer:
             at(epoch, "backward")
             self._staged.backward(gradient, run)
             self._moved = run.state
-            _check_gradients(run.gradients, self.weights)
+            check_gradients(run.gradients, self.weights)
             return run.arrays.joined([loss, *(run.gradients[name] for name in self.weights)])
 
     def _move_on(self, allowed: Array) -> None:
@@ -430,12 +406,9 @@ class Trainer:
             self._submission.release()
 
     def _diverged(self, what: str, epoch: int | None, *, named: bool = False) -> DivergedError:
-        """Return the error, which names the layer at fault in the pass of ``epoch`` (collective).
+        """Return the error, which names the layer at fault in the pass of ``epoch``, None: an evaluation (collective).
 
-        Args:
-            what: description of the problem.
-            epoch: epoch whose dropout applied; None for an evaluation.
-            named: ``what`` names the layer already, so add one only if its output is beyond ``LARGEST``.
+        If ``what`` has ``named`` a layer already, one is added only if its output is beyond ``LARGEST``.
         """
         self._release()
         draws = None if epoch is None else self._world.upload(np.array([float(epoch)]))
@@ -497,93 +470,11 @@ class Trainer:
         del self._graph, self._x, self._targets, self.adam, self._chain, self._staged
 
 
-def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Chain:
-    """Build the modules of ``model``; its vertex programs fuse their passes over arcs if ``fused``.
-
-    Raises:
-        InputError: as ``mgg.model.build``; or ``fused`` is false, or the setting ``kernels`` is given, and the model
-            has no vertex program.
-    """
-    chain = build(model, settings, *sizes)
-    if not fused:
-        programs = programs_of(chain)
-        if not programs:
-            raise InputError(
-                f"side unfused: model {model.name} has no vertex program, so there is nothing to run unfused: take"
-                " side mgg, or write the model as a program (docs/vertex.md)"
-            )
-        for layer in programs:
-            layer.unfuse()
-    if settings.kernels:
-        if not programs_of(chain):
-            raise InputError(
-                f"setting kernels={settings.kernels}: model {model.name} has no vertex program, for which kernels are"
-                " generated: leave it out"
-            )
-        for layer in programs_of(chain):
-            layer.how = Execution.parsed(settings.kernels)
-    return chain
-
-
-def decided(world: World, layout: PeLayout, settings: ModelSettings) -> tuple[int, bool, ModelSettings]:
-    """Return this PE's number of nonzero features, whether to store features as CSR, and settings (collective).
-
-    The setting ``row_normalize`` follows the storage if it is None.
-    """
-    if layout.features is None:
-        return 0, False, settings
-    values = int(np.count_nonzero(layout.features))
-    counts = world.all_reduce(np.array([values, layout.features.size], np.int64))
-    as_sparse = bool(counts[0] < SPARSE_BELOW * counts[1])
-    if settings.row_normalize is None:
-        settings = settings.model_copy(update={"row_normalize": as_sparse})
-    return values, as_sparse, settings
-
-
-def _check_output(logits: Array, shape: tuple[int, int], model: str) -> None:
-    """Raise InputError if the output does not have the shape that scores expect; the same on every PE."""
-    if logits.shape != shape:
-        raise InputError(
-            f"model {model}: its output is {list(logits.shape)}, and not {list(shape)} [rows, classes or tasks]"
-        ).on_every_pe()
-
-
-def _check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array]) -> None:
-    """Raise InputError if a gradient is missing or has another shape than its weight; the same on every PE."""
-    for name, weight in weights.items():
-        if name not in gradients:
-            raise InputError(f"parameter {name}: backward has set no gradient of it (docs/own-model.md)").on_every_pe()
-        if gradients[name].shape != weight.shape:
-            found, wanted = list(gradients[name].shape), list(weight.shape)
-            raise InputError(f"parameter {name}: it is {wanted}, and its gradient {found}").on_every_pe()
-
-
-def check_settings(model: str, settings: ModelSettings) -> None:
-    """Raise InputError for settings that would have no effect."""
-    if settings.patience is not None and settings.selection == "last":
-        raise InputError(
-            "setting patience: needs a best epoch, and the last one counts: take selection=validation or"
-            " selection=validation_loss, or leave it out"
-        )
-    if settings.optimizer == "adamw" and "weight_decay" not in type(settings).model_fields:
-        raise InputError(f"setting optimizer: model {model} has no weight decay, so adamw is adam: set it to adam")
-    if settings.optimizer == "adamw" and not getattr(settings, "weight_decay", 0.0):
-        raise InputError("setting optimizer: weight_decay is 0, so adamw is adam: set it to adam, or weight_decay")
-
-
 def loss_and_gradients(
-    world: World,
-    layout: PeLayout,
-    *,
-    model: str | Model,
-    technique: str,
-    options: dict[str, Any] | None = None,
-    settings: dict[str, Any] | None = None,
-    seed: int = 0,
-    weights: dict[str, Array] | None = None,
-    epoch: int = 1,
+    world: World, layout: PeLayout, *, model: str | Model, technique: str, options: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None, seed: int = 0, weights: dict[str, Array] | None = None, epoch: int = 1,
     **how: Any,
-) -> tuple[float, dict[str, Array]]:
+) -> tuple[float, dict[str, Array]]:  # fmt: skip
     """Return training loss and gradients (float64, by name) at ``weights``, or the initial ones if None (collective).
 
     ``how`` are further arguments of ``Trainer``.
@@ -596,8 +487,7 @@ def loss_and_gradients(
         world, layout, model=model, technique=technique, options=options or {}, settings=resolved, seed=seed, **how
     )  # fmt: skip
     if weights is not None:
-        for name, value in trainer.weights.items():
-            value[...] = world.upload(weights[name])
+        trainer.load(trainer.weights, weights)
     result = trainer.loss_and_gradients(epoch)
     trainer.close()
     return result

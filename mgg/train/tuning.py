@@ -35,10 +35,7 @@ class Tuner:
 
     All PEs decide from the same seconds, so they use the same settings. A resumed run continues from its checkpoint.
 
-    Args:
-        world: the PEs.
-        trainer: the trainer to tune.
-        options: the technique's options, with tune other than none.
+    The technique's ``options`` have tune other than none.
 
     Raises:
         InputError: the model does not use the technique on these PEs.
@@ -66,7 +63,8 @@ class Tuner:
                     update={"forward": found.get("forward"), "transpose": found.get("transpose"), "done": True}
                 )
             else:
-                self._take(by_plan(kept))
+                named = {"forward": kept.forward, "transpose": kept.transpose}
+                self._trainer.take({name: knobs.setting for name, knobs in named.items() if knobs is not None})
         elif self.state.done:
             self._take_everywhere(self.state.chosen())
         else:
@@ -106,15 +104,6 @@ class Tuner:
         if setting == self._now:
             return
         started = time.perf_counter()
-        self._take(dict.fromkeys(self._trainer.knobs(), setting))
+        self._trainer.take(dict.fromkeys(self._trainer.knobs(), setting))
         self._now = setting
         self.state = self.state.prepared(max(self._world.gather(time.perf_counter() - started)))
-
-    def _take(self, settings: dict[str, Setting]) -> None:
-        self._trainer.take(settings)
-
-
-def by_plan(tuning: Tuning) -> dict[str, Setting]:
-    """Return the settings in a training's record, by plan."""
-    named = {"forward": tuning.forward, "transpose": tuning.transpose}
-    return {name: knobs.setting for name, knobs in named.items() if knobs is not None}

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 from support.graphs import make_layout
 from support.simulated_gcn import GRAPHS
+from support.stopped import Runs
 from support.train_graphs import layouts_below
 
 
@@ -24,3 +25,8 @@ def folders(tmp_path_factory):
         return make_layout(tmp_path_factory.mktemp("simulated"), csr, pes, **data)
 
     return folder
+
+
+@pytest.fixture
+def runs(layouts, tmp_path):
+    return Runs(layouts, tmp_path)

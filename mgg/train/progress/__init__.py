@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any
 
 from mgg.record import METRIC_NAMES, EpochRecord
 
@@ -18,42 +18,26 @@ from mgg.record import METRIC_NAMES, EpochRecord
 SILENCE = 30.0
 
 
-class _Shown(Protocol):
-    """A view that shows epochs."""
-
-    def show(self, record: EpochRecord, left: float) -> None:
-        """Show an epoch, and the predicted seconds of those after it."""
-
-    def close(self) -> None:
-        """End the view: there are no further epochs."""
-
-
 @contextmanager
 def reporting(
-    title: str,
-    epochs: int,
-    done: int,
-    *,
-    shown: bool,
-    metric: str = "accuracy",
+    title: str, epochs: int, done: int, *, shown: bool, metric: str = "accuracy",
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[EpochRecord], None]]:
+) -> Iterator[Callable[[EpochRecord], None]]:  # fmt: skip
     """Yield a function to call with each finished epoch; it writes to standard error if ``shown``.
 
-    Args:
-        title: title of the training.
-        epochs: total number; fewer count as an early stop, unless an error is raised.
-        done: number of epochs before a resume.
-        shown: whether to write.
-        metric: key of ``METRIC_NAMES``.
-        clock: function that returns seconds.
+    Fewer than ``epochs``, of which ``done`` were before a resume, are an early stop, unless an error is raised.
     """
     if not shown:
         yield lambda record: None
         return
     if done:
         _print(f"{title}: goes on after epoch {done}/{epochs}")
-    view = _on_a_terminal(title, epochs, done, metric, clock) or _Lines(title, epochs, metric, clock)
+    view: Any = _Lines(title, epochs, metric, clock)
+    if sys.stderr.isatty():
+        from mgg.train.progress import frames
+
+        if frames.writes_over():
+            view = frames.Frames(title, epochs, done, metric, clock)
     started, last = clock(), done
 
     def report(record: EpochRecord) -> None:
@@ -67,15 +51,6 @@ def reporting(
         view.close()
     if done < last < epochs:
         _print(f"{title}: stopped early, after epoch {last}/{epochs}, by the setting patience")
-
-
-def _on_a_terminal(title: str, epochs: int, done: int, metric: str, clock: Callable[[], float]) -> _Shown | None:
-    """Return frames if standard error is a terminal that can overwrite a line, else None."""
-    if not sys.stderr.isatty():
-        return None
-    from mgg.train.progress import frames
-
-    return frames.Frames(title, epochs, done, metric, clock) if frames.writes_over() else None
 
 
 class _Lines:

@@ -31,10 +31,8 @@ from mgg.files import make_folder, sync
 from mgg.model import Array
 from mgg.record import EpochRecord, Frozen, read_run
 from mgg.schema import Closed
-from mgg.train.run.columns import Columns, to_records
-from mgg.train.run.digest import digest
 from mgg.train.run.identity import Identity, difference
-from mgg.train.run.output import WEIGHTS_FILE
+from mgg.train.run.output import WEIGHTS_FILE, Columns, digest
 from mgg.tune.epochs import Tuning
 
 KEPT = 2
@@ -77,14 +75,21 @@ class Checkpoint:
     groups: dict[str, dict[str, Array]] = field(default_factory=dict)
 
 
-class Checkpoints:
-    """The checkpoint folder of one run; only rank 0 uses it.
+def to_records(values: dict[str, Array], given: dict[str, Array]) -> list[EpochRecord]:
+    """Return the epochs from the result of ``Columns.arrays``.
 
-    Args:
-        folder: folder of the checkpoints.
-        identity: the run's identity.
-        stall_after: seconds without progress after which the run would end.
+    Raises:
+        ValueError: the columns differ in length, or are not those of an ``EpochRecord``.
+        KeyError: ``given`` has a field that is not in ``values``.
     """
+    columns = {name: column.tolist() for name, column in values.items()}
+    for name, has in given.items():
+        columns[name] = [value if there else None for value, there in zip(columns[name], has.tolist(), strict=True)]
+    return [EpochRecord(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+class Checkpoints:
+    """The checkpoint folder of one run, which ``stall_after`` seconds without progress would end; rank 0 uses it."""
 
     def __init__(self, folder: Path, identity: Identity, stall_after: float) -> None:
         self.folder, self._identity = folder, identity
@@ -100,7 +105,7 @@ class Checkpoints:
     def start_anew(self) -> None:
         """Ignore the folder's checkpoints, with a warning; this run's first checkpoint replaces them."""
         self._anew = True
-        found = self._newest_first()
+        found = _newest_first(self.folder)
         if not found:
             return
         epoch, begun = _epoch(found[0]), False
@@ -154,7 +159,7 @@ class Checkpoints:
     def newest(self) -> Path | None:
         """Return the newest checkpoint of this run once all are written; a failed write is a warning."""
         self._wait_for_any()
-        read = (path for path in self._newest_first() if path not in self._skipped)
+        read = (path for path in _newest_first(self.folder) if path not in self._skipped)
         return None if self._anew else next(read, None)
 
     def _write(self, checkpoint: Checkpoint) -> Path:
@@ -194,7 +199,7 @@ class Checkpoints:
 
     def _superseded(self, written: Path) -> list[Path]:
         """Return the checkpoints to remove once ``written`` exists; torn ones do not count among the newest two."""
-        found = self._newest_first()
+        found = _newest_first(self.folder)
         whole = [path for path in found if path == written or not self._skipped.get(path)]
         kept = [written] if self._anew else whole[:KEPT]
         return [path for path in found if path not in kept]
@@ -207,7 +212,7 @@ class Checkpoints:
         Raises:
             InputError: it belongs to another run (names what differs) or a later MGG, or no checkpoint is intact.
         """
-        for path in self._newest_first():
+        for path in _newest_first(self.folder):
             try:
                 meta, groups = _read(path)
                 epochs = to_records(groups.pop("epochs", {}), groups.pop("given", {}))
@@ -224,7 +229,7 @@ class Checkpoints:
 
     def begun(self) -> bool:
         """Whether the newest intact checkpoint belongs to this run."""
-        for path in self._newest_first():
+        for path in _newest_first(self.folder):
             with suppress(*_TORN):
                 return difference(_read(path)[0].identity, self._identity) is None
         return False
@@ -237,9 +242,6 @@ class Checkpoints:
                 if _OWN.fullmatch(path.name) and not path.is_dir():
                     path.unlink()
             self.folder.rmdir()
-
-    def _newest_first(self) -> list[Path]:
-        return _newest_first(self.folder)
 
     def _check(self, path: Path, found: Identity) -> None:
         if found.layout is None or found.device is None:
@@ -347,7 +349,11 @@ def _read(path: Path) -> tuple[_Meta, dict[str, dict[str, Array]]]:
             f"{path}: is of a later MGG (version {facts['schema_version']} of checkpoints, this one reads up to"
             f" {VERSION}): run that one, or to start anew take another output folder or remove {path.parent}"
         )
-    return _Meta.model_validate(facts), _grouped(tensors)
+    groups: dict[str, dict[str, Array]] = {}
+    for key, values in tensors.items():
+        group, name = key.split("/", 1)
+        groups.setdefault(group, {})[name] = values
+    return _Meta.model_validate(facts), groups
 
 
 def _readable(path: Path) -> bool:
@@ -359,11 +365,3 @@ def _readable(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _grouped(tensors: dict[str, Array]) -> dict[str, dict[str, Array]]:
-    groups: dict[str, dict[str, Array]] = {}
-    for key, array in tensors.items():
-        group, name = key.split("/", 1)
-        groups.setdefault(group, {})[name] = array
-    return groups

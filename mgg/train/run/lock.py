@@ -20,11 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunLock:
-    """The lock of the run ``out``; only rank 0 uses it.
-
-    Args:
-        out: the run's folder.
-    """
+    """The lock of the run whose folder is ``out``; only rank 0 uses it."""
 
     def __init__(self, out: Path) -> None:
         real = out.resolve()  # a link and its target share one lock

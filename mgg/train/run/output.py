@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
@@ -27,7 +29,6 @@ from mgg.record import (
     TrainRecord,
     as_json,
 )
-from mgg.train.run.digest import digest
 from mgg.train.run.predictions import GROUP_BYTES
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -36,16 +37,53 @@ KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FI
 INFERENCE = Kind(INFERENCE_FILE, (PREDICTIONS_FILE, MODEL_FOLDER))
 
 
+class Columns:
+    """The epochs so far as columns; each epoch is converted once, however often all are written."""
+
+    def __init__(self) -> None:
+        hints = get_type_hints(EpochRecord)
+        fields = EpochRecord.model_fields
+        self._values = {name: array("q" if hints[name] is int else "d") for name in fields}
+        self._given = {name: bytearray() for name in fields}
+
+    def __len__(self) -> int:
+        return len(self._values["epoch"])
+
+    def extend(self, epochs: Sequence[EpochRecord]) -> None:
+        """Append later epochs."""
+        for name, values in self._values.items():
+            column = [getattr(epoch, name) for epoch in epochs]
+            self._given[name].extend(value is not None for value in column)
+            values.extend([0 if value is None else value for value in column])
+
+    def arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return two groups of arrays [epochs] by field.
+
+        Returns:
+            values: int64 or float64; 0 for an epoch without a value. A field that no epoch has is absent.
+            given: bool, the epochs with a value; only for fields that some epochs have and others lack.
+        """
+        given = {name: np.array(has, bool) for name, has in self._given.items()}
+        values = {name: np.array(column) for name, column in self._values.items() if given[name].any()}
+        return values, {name: given[name] for name in values if not given[name].all()}
+
+    def table(self) -> pa.Table:
+        """Return a table: one column per field, int64 or float64, null for values not measured."""
+        fields, columns = [], []
+        for name, field in EpochRecord.model_fields.items():
+            columns.append(to_arrow(np.array(self._values[name]), np.array(self._given[name], bool)))
+            fields.append(pa.field(name, columns[-1].type, metadata={"description": field.description or ""}))
+        return pa.table(columns, schema=pa.schema(fields))
+
+
 def write_run(
     out: Path, record: TrainRecord, epochs: Sequence[EpochRecord], weights: dict[str, Array], predictions: pa.Table,
     model: bytes | None = None,
 ) -> None:  # fmt: skip
-    """Write the run's folder atomically; it replaces that of an earlier run.
+    """Write the run's folder ``out`` atomically; it replaces that of an earlier run.
 
     Args:
-        out: the folder.
-        record: the run's record.
-        epochs: one record per epoch, in order.
+        record, epochs: the run's record, and one per epoch, in order.
         weights: weights and running statistics of ``record.best_epoch``, by name.
         predictions: the table of ``predictions.collect`` for these weights.
         model: content of the user's own model file; None: the model is MGG's.
@@ -63,7 +101,9 @@ def write_run(
         write_predictions(predictions, folder / PREDICTIONS_FILE)
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
-        pa.parquet.write_table(metrics_table(epochs), folder / METRICS_TABLE, compression="zstd")
+        columns = Columns()
+        columns.extend(epochs)
+        pa.parquet.write_table(columns.table(), folder / METRICS_TABLE, compression="zstd")
         _finish(folder / RUN_FILE, record, model)
 
 
@@ -90,15 +130,14 @@ def write_predictions(predictions: pa.Table, path: Path) -> None:
     pa.parquet.write_table(predictions, path, compression="zstd", row_group_size=rows)
 
 
-def metrics_table(epochs: Sequence[EpochRecord]) -> pa.Table:
-    """Return the epochs as a table: one column per field, int64 or float64, null for values not measured."""
-    hints = get_type_hints(EpochRecord)
-    fields, columns = [], []
-    for name, field in EpochRecord.model_fields.items():
-        given = [getattr(epoch, name) for epoch in epochs]
-        values = np.array(
-            [0 if each is None else each for each in given], np.int64 if hints[name] is int else np.float64
-        )
-        columns.append(to_arrow(values, np.array([each is not None for each in given], bool)))
-        fields.append(pa.field(name, columns[-1].type, metadata={"description": field.description or ""}))
-    return pa.table(columns, schema=pa.schema(fields))
+def digest(text: str, tensors: Mapping[str, Array]) -> str:
+    """Return the sha256 of ``text`` and of the tensors' names, types, shapes and values.
+
+    It reveals a torn or altered file; nothing is copied.
+    """
+    found = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()

@@ -15,26 +15,19 @@ from mgg.layout import PeLayout
 BLOCK_BYTES, GROUP_BYTES = 20 * 2**20, 32 * 2**20
 #: Bytes of a node's id, of a predicted class, of a written class, and of a task's logit.
 ID, CLASS, LABEL, FLOAT = 8, 8, 4, 4
-SCHEMA = pa.schema(
-    [
-        pa.field("node", pa.int64(), nullable=False),
-        pa.field("prediction", pa.int32(), nullable=False),
-        pa.field("label", pa.int32(), nullable=False),
-        pa.field("split", pa.uint8(), nullable=False),
-    ]
-)
+
+
+def _schema(**types: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in types.items()])
+
+
+SCHEMA = _schema(node=pa.int64(), prediction=pa.int32(), label=pa.int32(), split=pa.uint8())
 
 
 def task_schema(tasks: int) -> pa.Schema:
     """Return the schema for nodes that have ``tasks`` yes-or-no labels."""
-    return pa.schema(
-        [
-            pa.field("node", pa.int64(), nullable=False),
-            pa.field("logit", pa.list_(pa.field("item", pa.float32(), nullable=False), tasks), nullable=False),
-            pa.field("label", pa.list_(pa.field("item", pa.uint8(), nullable=False), tasks), nullable=False),
-            pa.field("split", pa.uint8(), nullable=False),
-        ]
-    )
+    logit, label = (pa.list_(pa.field("item", type_, nullable=False), tasks) for type_ in (pa.float32(), pa.uint8()))
+    return _schema(node=pa.int64(), logit=logit, label=label, split=pa.uint8())
 
 
 def memory(layout: PeLayout, *, first: bool) -> int:
@@ -44,15 +37,10 @@ def memory(layout: PeLayout, *, first: bool) -> int:
     """
     tasks = 0 if layout.tasks is None else layout.tasks.shape[1]
     predicted = layout.rows * (ID + (FLOAT * tasks or CLASS))
-    table = layout.manifest.nodes * _row_bytes(tasks)
+    table = layout.manifest.nodes * (ID + ((FLOAT + 1) * tasks or 2 * LABEL) + 1)
     # Measured: encoding takes two more row groups for lists, a quarter of one for numbers.
     encoded = min(table, GROUP_BYTES) * (8 if tasks else 1) // 4
     return predicted + (table + encoded if first else 0)
-
-
-def _row_bytes(tasks: int) -> int:
-    """Return the bytes of a row of the table."""
-    return ID + (FLOAT + 1) * tasks + 1 if tasks else ID + 2 * LABEL + 1
 
 
 def collect(world: World, layout: PeLayout, predicted: np.ndarray) -> pa.Table | None:

@@ -1,0 +1,120 @@
+"""Lists and values of arcs outside a PE's device: the same bits in less memory, where nothing else fits."""
+
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.graphs import make_layout, random_csr
+from support.train_program import gradients, graphs_for, on_ranks
+
+from mgg import layout
+from mgg.backend import launch
+from mgg.backend.outside import OutsideArrays
+from mgg.errors import MachineError
+from mgg.model import settings_of
+from mgg.record import read_run
+from mgg.train import Trainer
+from mgg.train.activations import ARCS, Limits
+
+FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
+SETTINGS = {"hidden": 4, "heads": 4}
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """A layout of one PE whose arcs take more than its rows."""
+    rng, nodes = np.random.default_rng(0), 1500
+    data = {
+        "features": rng.random((nodes, 16), np.float32),
+        "labels": rng.integers(0, 7, nodes).astype(np.int32),
+        "splits": np.tile(np.arange(4, dtype=np.uint8), nodes // 4),
+    }
+    return make_layout(tmp_path_factory.mktemp("dense"), random_csr(nodes, 100 * nodes), 1, **data)
+
+
+def test_memory_serves_again_once_no_view_of_it_is_left():
+    def program(world):
+        outside = OutsideArrays(world)
+        array = outside.empty((3, 4), np.float32)
+        address, view = array.ctypes.data, array[1:].reshape(-1)[2:]
+        del array
+        other = outside.empty((3, 4), np.float32)
+        assert other.ctypes.data != address
+        del view
+        assert outside.empty((2, 6), np.float32).ctypes.data == address
+        assert outside.empty(0, np.int64).shape == (0,)
+        np.testing.assert_array_equal(outside.upload(np.broadcast_to(np.float32(2), 5)), np.full(5, 2, np.float32))
+        outside.close()
+
+    launch("simulated", lambda: 1, program)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("model", ["gat", pytest.param("gatv2", marks=pytest.mark.slow), "appnp", "rgcn", "gcn"])
+def test_gradients_have_the_same_bits(model, pes, layouts, monkeypatch, caplog):
+    """Also of models whose arcs stay: they are typed, or there are no lists."""
+    settings = {"appnp": {"arc_dropout": 0.5}}.get(model, {})
+    same = {"folder": layouts(graphs_for(model)[-1], pes), "pes": pes, "model": model, "technique": "halo", "epoch": 5}
+    expected = gradients("simulated", **same, settings=settings)
+    monkeypatch.setattr(Limits, "least", lambda *_: 1)
+    found = gradients("simulated", **same, settings=settings)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert {name: array.tobytes() for name, array in mine.items()} == {
+            name: array.tobytes() for name, array in theirs.items()
+        }
+    assert (f"fits with {ARCS} in mapped files" in caplog.text) == (model not in ("rgcn", "gcn"))
+
+
+def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
+    part = layout.load(dense, 0)
+
+    def trained(cap):
+        def epochs(world):
+            trainer = Trainer(
+                world, part, model="gat", technique="local", options={}, settings=settings_of("gat", SETTINGS), seed=0,
+                memory_per_pe=cap,
+            )  # fmt: skip
+            losses = [trainer.epoch(epoch)[0] for epoch in (1, 2)]
+            trainer.close()
+            return trainer.need.total, trainer.activations, losses
+
+        launch("simulated", lambda: 1, epochs)
+        tracemalloc.start()
+        found = launch("simulated", lambda: 1, epochs)[0]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, *found
+
+    kept, need, modes, losses = trained(None)
+    assert not modes
+    cap = need // 3
+    most, predicted, modes, found = trained(cap)
+    assert modes[ARCS] == "host" and predicted <= cap
+    assert most < 1.2 * cap and most < 0.5 * kept
+    assert found == losses
+    with pytest.raises(MachineError, match="of memory, with activations recomputed or held elsewhere"):
+        trained(cap // 10)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
+def test_on_the_stand_in_for_gpus(dense, tmp_path, monkeypatch):
+    """Kernels address page-locked memory, without which the training fails."""
+    each = {"technique": "halo", "model": "gat", "settings": SETTINGS, "epochs": 3, "folder": str(dense)}
+
+    def ran(name, **way):
+        calls = [{**each, **way, "out": str(tmp_path / name)}]
+        return on_ranks("train", 1, tmp_path / "out.npz", calls, "nvshmem", [FAKE])[0], read_run(tmp_path / name)[0]
+
+    expected, kept = ran("kept")
+    cap = kept.memory_predicted // 2
+    arrays, record = ran("outside", memory_per_pe=cap)
+    assert record.activations[ARCS] == "host" and kept.activations == {}
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array)
+    monkeypatch.setenv("FAKE_LOCKABLE", "100000")
+    with pytest.raises(AssertionError, match=r"\d{6} bytes of host memory cannot be page-locked"):
+        ran("refused", memory_per_pe=cap)
