@@ -112,21 +112,20 @@ def test_explain_refuses(model, arguments, said, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", MODELS)
 def test_models_train_on_one_pe_and_on_two(name, layouts, tmp_path):
     graph = "typed" if name == "my_relational" else "planted"
     curves = []
     for pes in (1, 2):
         out = tmp_path / f"run{pes}"
-        options = ["--backend", "simulated", "--epochs", 15, *settings(name), "--out", out]
+        options = ["--backend", "simulated", "--epochs", 40, *settings(name), "--out", out]
         mgg("train", layouts(graph, pes), "--model", written(tmp_path, name), *options)
         run, epochs = record.read_run(out)
         assert (run.model, run.pes) == (name, pes)
         curves.append([epoch.loss for epoch in epochs])
     assert curves[0][:5] == pytest.approx(curves[1][:5], rel=1e-4)
     # Dropout makes single epochs noisy.
-    assert sum(curves[0][-5:]) < 0.97 * sum(curves[0][:5])
+    assert sum(curves[0][-10:]) < 0.97 * sum(curves[0][:10])
 
 
 @pytest.mark.slow
