@@ -19,8 +19,8 @@ from mgg.backend.api import THREADS_PER_PE, Array
 from mgg.config import MAX_DIM
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS, UNKNOWN
-from mgg.interop.neighborhoods import Neighborhoods
 from mgg.layout import PeLayout
+from mgg.model.neighborhood import Neighborhood, halo_by
 from mgg.model.program import VertexLayer
 
 T = TypeVar("T")
@@ -45,7 +45,6 @@ class Graph:
         rows: number of nodes of this PE.
         nodes: number of nodes of all PEs.
         device: the device that tensors must be on.
-        neighborhoods: the graph as seen by vertex programs.
         programs: traced programs, by their tracing arguments.
 
     Raises:
@@ -81,7 +80,8 @@ class Graph:
             for direction in ("forward", "transpose")
         )
         self._plans = dict(zip((False, True), made, strict=True))
-        self.neighborhoods = Neighborhoods(world, layout, technique, dict(options or {}), dtype)
+        self._technique, self._options = technique, dict(options or {})
+        self._neighborhoods: dict[type, tuple[int, Neighborhood]] = {}
         self.programs: dict[Any, VertexLayer] = {}
         self._inputs: dict[tuple[bool, int], torch.Tensor] = {}
         self.device = self._input(1, False).device
@@ -194,9 +194,34 @@ class Graph:
     def close(self) -> None:
         """Free the symmetric memory (collective). Results stay valid; tensors from ``input`` do not."""
         self._inputs.clear()
-        self.neighborhoods.close()
+        while self._neighborhoods:
+            self._neighborhoods.popitem()[1][1].close()
         while self._plans:
             self._plans.popitem()[1].close()
+
+    def neighborhood(self, real: type, columns: int) -> Neighborhood:
+        """Return the graph as vertex programs see it, with rows of other PEs of up to ``columns`` (collective).
+
+        Every PE must ask for the same. All widths share one object; a wider halo replaces the previous one.
+
+        Args:
+            real: float32 or float64.
+            columns: 1 or more.
+
+        Raises:
+            InputError: float64 with another technique than ``halo`` in one workgroup.
+        """
+        width, found = self._neighborhoods.get(real, (0, None))
+        if found is not None and width >= columns:
+            return found
+        how = self.world, self.layout, self._technique, self._options
+        if found is None:
+            found = Neighborhood.prepare(*how, 0, columns, self.dtype, real)
+        else:
+            found.halo.close()
+            found.halo = halo_by(*how, columns, self.dtype, found.arrays, real)
+        self._neighborhoods[real] = columns, found
+        return found
 
     def product(self, x: torch.Tensor, transposed: bool) -> torch.Tensor:
         """Return A x, or A^T x, float32 [rows, columns], without a gradient (collective)."""

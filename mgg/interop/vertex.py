@@ -159,7 +159,7 @@ class _Work:
 
     def run_of(self, tensors: tuple[torch.Tensor, ...]) -> Pass:
         """Return the pass over the graph with these parameters (collective)."""
-        neighborhood = self.graph.neighborhoods.of(self.real, self.plan.fetched)
+        neighborhood = self.graph.neighborhood(self.real, self.plan.fetched)
         weights = {
             f"{self.layer.name}.{name}": array_of(tensor.detach())
             for name, tensor in zip(self.names, tensors, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mgg.vertex import autodiff, ir, listing
+from mgg.vertex import autodiff, ir
 from mgg.vertex.crossing import mirrors
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.products import by_type
@@ -35,9 +35,10 @@ def explain(
     plan = schedule(outputs, gradients, seeds)
     names = {value: f"%{k}" for k, value in enumerate(ir.walk([*outputs, *gradients]))}
     lines = ["values:"]
-    for value, line in zip(names, listing.lines([*outputs, *gradients]), strict=False):
+    for value, name in names.items():
+        parts = [value.op, *(names[x] for x in value.inputs), *(f"{key}={of}" for key, of in value.attributes)]
         place = value.where and f"  # {Path(value.where.file).name}, line {value.where.line}"
-        lines.append(f"  {line}{place or ''}")
+        lines.append(f"  {name:<4} {value.space!r} {list(value.shape)}  {' '.join(parts)}{place or ''}")
     lines.append("  return " + " ".join(names[value] for value in outputs))
     if gradients:
         told = [f"{name} {names[value]}" for name, value in zip(by, gradients, strict=True)] if by else []

@@ -201,58 +201,29 @@ def keep(values: Any) -> Kept:
 # Elementwise functions.
 
 
-@_listwise
-def exp(x: Symbol) -> Symbol:
-    """Exponential, elementwise."""
-    return unary("exp", x)
+def _elementwise(name: str, text: str) -> Callable[..., Any]:
+    def function(x: Symbol) -> Symbol:
+        return unary(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return _listwise(function)
 
 
-@_listwise
-def log(x: Symbol) -> Symbol:
-    """Natural logarithm, elementwise."""
-    return unary("log", x)
-
-
-@_listwise
-def sqrt(x: Symbol) -> Symbol:
-    """Square root, elementwise; its gradient at 0 is infinite."""
-    return unary("sqrt", x)
-
-
-@_listwise
-def tanh(x: Symbol) -> Symbol:
-    """Hyperbolic tangent, elementwise."""
-    return unary("tanh", x)
-
-
-@_listwise
-def sigmoid(x: Symbol) -> Symbol:
-    """Sigmoid 1 / (1 + exp(-x)), elementwise."""
-    return unary("sigmoid", x)
-
-
-@_listwise
-def relu(x: Symbol) -> Symbol:
-    """ReLU: x where it is positive, else 0."""
-    return unary("relu", x)
+exp = _elementwise("exp", "Exponential, elementwise.")
+log = _elementwise("log", "Natural logarithm, elementwise.")
+sqrt = _elementwise("sqrt", "Square root, elementwise; its gradient at 0 is infinite.")
+tanh = _elementwise("tanh", "Hyperbolic tangent, elementwise.")
+sigmoid = _elementwise("sigmoid", "Sigmoid 1 / (1 + exp(-x)), elementwise.")
+relu = _elementwise("relu", "ReLU: x where it is positive, else 0.")
+elu = _elementwise("elu", "ELU: x where it is positive, else exp(x) - 1.")
+abs = _elementwise("abs", "Absolute value, elementwise.")
 
 
 @_listwise
 def leaky_relu(x: Symbol, slope: float = 0.01) -> Symbol:
     """Leaky ReLU: x where it is positive, else slope x."""
     return unary("leaky_relu", x, slope=_number("leaky_relu's slope", slope))
-
-
-@_listwise
-def elu(x: Symbol) -> Symbol:
-    """ELU: x where it is positive, else exp(x) - 1."""
-    return unary("elu", x)
-
-
-@_listwise
-def abs(x: Symbol) -> Symbol:
-    """Absolute value, elementwise."""
-    return unary("abs", x)
 
 
 @_listwise

@@ -291,12 +291,12 @@ def do(step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws:
 
 
 def array_of(value: Value, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
-    """Return the array of ``value``; constants, masks and casts of parameters are made on demand."""
+    """Return the array of ``value``; constants, what is made of them alone, and masks are made on demand."""
     if value in found:
         return found[value]
     if _seen_by_all(value):
         return array_of(value.inputs[0], found, part, draws)
-    return _OPERATIONS[value.op](value, part, draws)
+    return _OPERATIONS[value.op](value, part, draws, *(array_of(x, found, part, draws) for x in value.inputs))
 
 
 def _count(value: Value, part: Part, draws: tuple[int, Any]) -> Any:

@@ -9,8 +9,8 @@ from mgg.vertex.cpu import host
 
 @pytest.fixture
 def interpreted(request, monkeypatch):
-    """Loops over arcs are run by Python, for nothing has to be compiled then, but in slow tests."""
-    if request.node.get_closest_marker("slow") is None:
+    """Loops over arcs are run by Python, for nothing has to be compiled then, but where the compiler is tested."""
+    if request.node.get_closest_marker("sentinel") is None:
         monkeypatch.setattr(host, "compiled", plain.unit)
 
 

@@ -1,24 +1,29 @@
-"""use: layers of PyTorch Geometric that run as vertex programs give their own results and gradients."""
+"""use: layers of PyTorch Geometric give their own results and gradients through MGG, as products or programs."""
 
 import copy
 
+import numpy as np
 import pytest
+from support.graphs import random_csr
 from support.pyg import CALLED, Arcs, torch
 from torch.nn import Linear, ReLU, Sequential, Tanh
 from torch_geometric.nn import (
     FastRGCNConv,
+    GATConv,
     GATv2Conv,
     GCNConv,
     GINConv,
     PNAConv,
     ResGatedGraphConv,
     RGCNConv,
+    SAGEConv,
     TransformerConv,
 )
 from torch_geometric.nn.aggr import VarAggregation
 
 from mgg import interop
 from mgg.errors import InputError
+from mgg.graph.csr import from_arcs, row_ids
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 INPUTS, TYPES = 6, 5
@@ -26,7 +31,23 @@ AGGREGATORS = ["mean", "min", "max", "std", "var", "sum"]
 SCALERS = ["identity", "amplification", "attenuation", "linear", "inverse_linear"]
 DEGREES = torch.tensor([3, 10, 20, 30, 20, 5])  # of a training set of its own
 
+
+def loops():
+    """Some nodes have a self-loop, whose weight is not 1."""
+    csr, every = random_csr(60, 300, seed=8), np.arange(0, 60, 3)
+    ends = np.concatenate([row_ids(csr), every]), np.concatenate([csr.indices, every])
+    return from_arcs(*ends, n=60, weights=np.random.default_rng(0).uniform(0.5, 2, len(ends[0])).astype(np.float32))
+
+
+ALL_GRAPHS = CALLED | {"loops": loops}
 LAYERS = {
+    "gcn": lambda: GCNConv(INPUTS, 4),
+    "gcn improved": lambda: GCNConv(INPUTS, 4, improved=True),
+    "gcn without loops": lambda: GCNConv(INPUTS, 4, add_self_loops=False),
+    "gcn not normalized": lambda: GCNConv(INPUTS, 4, normalize=False, bias=False),
+    "sage": lambda: SAGEConv(INPUTS, 4),
+    "sage sum": lambda: SAGEConv(INPUTS, 4, aggr="sum", project=True, root_weight=False),
+    "gin": lambda: GINConv(Sequential(Linear(INPUTS, 5), ReLU(), Linear(5, 4)), train_eps=True),
     "gatv2": lambda: GATv2Conv(INPUTS, 4, heads=2, residual=True),
     "gatv2 mean": lambda: GATv2Conv(
         INPUTS, 4, heads=3, concat=False, add_self_loops=False, share_weights=True, bias=False, negative_slope=0.1
@@ -43,8 +64,6 @@ LAYERS = {
     "rgcn bases": lambda: RGCNConv(INPUTS, 4, TYPES + 1, num_bases=3, aggr="add"),
     "rgcn blocks": lambda: RGCNConv(INPUTS, 4, TYPES, num_blocks=2, aggr="max", root_weight=False, bias=False),
 }
-#: Compiled, too.
-SOME = ["gatv2", "transformer beta", "gated", "pna", "rgcn"]
 #: PyTorch Geometric's R-GCN adds to float32 zeros, whatever its weights are.
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-11}
 
@@ -61,12 +80,13 @@ def made(name, dtype=torch.float32, **changed):
 
 
 def graph_of(name):
-    return "typed" if "rgcn" in name else "self"
+    return "typed" if "rgcn" in name else "loops" if name.startswith("gcn") else "self"
 
 
 def given(name, arcs):
     """What PyTorch Geometric's layer takes beside x."""
-    return (arcs.edge_index, arcs.edge_type) if "rgcn" in name else (arcs.edge_index,)
+    more = arcs.edge_type if "rgcn" in name else arcs.edge_weight
+    return (arcs.edge_index,) if more is None else (arcs.edge_index, more)
 
 
 def results(layer, x, *arcs):
@@ -83,7 +103,7 @@ def assert_close(found, expected, scale=None):
 
 
 def check(name, graph, dtype, pes, on_pes):
-    arcs = Arcs.of(CALLED[graph]())
+    arcs = Arcs.of(ALL_GRAPHS[graph]())
     x = torch.randn(arcs.csr.rows, INPUTS, generator=torch.Generator().manual_seed(2), dtype=dtype)
     expected, by_x, by_weights = results(made(name, dtype), x, *given(name, arcs))
     layer = made(name, dtype)
@@ -105,52 +125,38 @@ def check(name, graph, dtype, pes, on_pes):
             assert_close(mine, torch.zeros_like(mine) if whole is None else whole, scale)
 
 
-@pytest.mark.parametrize("pes", [1, 2])
-@pytest.mark.parametrize("name", LAYERS)
-def test_layer(name, pes, on_pes):
-    check(name, graph_of(name), torch.float32, pes, on_pes)
+# Of the graph "hub" some PEs have no rows. Types of arcs are left aside: two nodes may have several between them.
+@pytest.mark.parametrize(
+    ("name", "graph", "dtype", "pes"),
+    [(name, graph_of(name), torch.float32, 2) for name in LAYERS]
+    + [(name, "hub", torch.float32, 4) for name in ("gcn", "sage", "gatv2", "transformer", "gated", "pna")]
+    + [("gcn", "weighted", torch.float32, 1), ("gin", "self", torch.float32, 1)]
+    + [(name, "typed", torch.float32, 1) for name in ("gatv2 mean", "pna")]
+    + [(name, graph_of(name), torch.float64, 2) for name in ("gatv2", "pna", "rgcn")],
+)
+def test_layer(name, graph, dtype, pes, on_pes):
+    check(name, graph, dtype, pes, on_pes)
 
 
-@pytest.mark.parametrize("name", ["gatv2", "transformer", "gated", "pna"])
-def test_pes_without_rows(name, on_pes):
-    check(name, "hub", torch.float32, 4, on_pes)
-
-
-@pytest.mark.parametrize("name", ["gatv2 mean", "pna"])
-def test_types_of_arcs_are_left_aside(name, on_pes):
-    """Two nodes may have several arcs of several types between them."""
-    check(name, "typed", torch.float32, 2, on_pes)
-
-
-@pytest.mark.parametrize("name", SOME)
-def test_float64(name, on_pes):
-    check(name, graph_of(name), torch.float64, 2, on_pes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SOME)
-def test_compiled(name, on_pes):
-    check(name, graph_of(name), torch.float32, 2, on_pes)
-
-
-@pytest.mark.parametrize("name", ["gatv2", "rgcn"])
+@pytest.mark.parametrize("name", ["gcn", "gatv2", "rgcn"])
 def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
-    arcs = Arcs.of(CALLED[graph_of(name)]())
+    arcs = Arcs.of(ALL_GRAPHS[graph_of(name)]())
     order = torch.randperm(arcs.csr.arcs)
-    edge_index, *types = (each[..., order] for each in given(name, arcs))
+    edge_index, *more = (each[..., order] for each in given(name, arcs))
 
     def program(graph):
         x, layer = torch.randn(graph.rows, INPUTS), made(name)
-        expected = layer(x, edge_index, *types)
-        interop.use(layer, graph)
-        assert_close(layer(x, edge_index, *types), expected)
+        expected = layer(x, edge_index, *more)
+        assert interop.use(layer, graph) is layer
+        for _ in range(2):
+            assert_close(layer(x, edge_index, *more), expected)
         assert_close(layer(x, graph), expected)
-        changed = [each.clone() for each in (edge_index, *types)]
+        changed = [each.clone() for each in (edge_index, *more)]
         changed[-1][..., 0] = (changed[-1][..., 0] + 1) % TYPES
-        what = "edge_type" if types else "edge_weight"
+        what = "edge_type" if name == "rgcn" else "edge_weight"
         with pytest.raises(InputError, match=f"edge_index and {what} are not the arcs of test, each of them once"):
             layer(x, *changed)
-        assert_close(interop.use(layer, None)(x, edge_index, *types), expected)
+        assert_close(interop.use(layer, None)(x, edge_index, *more), expected)
 
     on_pes(program, 1, graph_of(name))
 
@@ -214,19 +220,24 @@ def test_dropout(name, on_pes):
     def many(graph):
         layer = interop.use(layers[0], graph)
         with torch.no_grad():
-            return sum(layer(x[graph.node_ids], graph) for _ in range(200)) / 200
+            return sum(layer(x[graph.node_ids], graph) for _ in range(100)) / 100
 
     [mean] = on_pes(many)
-    assert (mean - whole).abs().max() < 0.2 * whole.abs().max()
+    assert (mean - whole).abs().max() < 0.3 * whole.abs().max()
 
 
 @pytest.mark.parametrize(
     ("layer", "graph", "message"),
     [
+        (lambda: Linear(2, 2), "self", "Linear contains no convolution"),
+        (lambda: GATConv(2, 2), "self", "GATConv: cannot aggregate .*; GCNConv, SAGEConv, GINConv, GATv2Conv, .* can,"),
+        (lambda: SAGEConv(2, 2, aggr="max"), "self", "SAGEConv: aggr must be mean or sum, found max"),
+        (lambda: GCNConv(2, 2, aggr="mean"), "self", "GCNConv: aggr must be sum, found mean"),
+        (lambda: GCNConv(2, 2, flow="target_to_source"), "self", "GCNConv: flow must be source_to_target"),
+        (lambda: SAGEConv(2, 2), "weighted", "SAGEConv: has no edge weights, and test has some"),
         (lambda: GATv2Conv((6, 6), 4), "self", r"GATv2Conv: in_channels must be one number, found \(6, 6\)"),
         (lambda: GATv2Conv(-1, 4), "self", "GATv2Conv: in_channels is -1 and the layer has no weights yet"),
         (lambda: GATv2Conv(6, 4, edge_dim=3), "self", "GATv2Conv: edge_dim must be None, found 3"),
-        (lambda: GATv2Conv(6, 4, aggr="max"), "self", "GATv2Conv: aggr must be add, found max"),
         (lambda: GATv2Conv(6, 4, flow="target_to_source"), "self", "GATv2Conv: flow must be source_to_target"),
         (lambda: GATv2Conv(6, 4), "weighted", "GATv2Conv: has no edge weights, and test has some"),
         (lambda: GATv2Conv(6, 4), "typed", "GATv2Conv: add_self_loops must be False: the arcs of test have types"),
@@ -249,32 +260,37 @@ def test_what_cannot_be_switched(layer, graph, message, on_pes):
     """Nothing is changed then, not even the other layers of the module."""
 
     def program(graph):
-        both = torch.nn.ModuleList(
-            [TransformerConv(2, 2) if graph.layout.manifest.weighted is False else GCNConv(2, 2)]
-        )
-        both.append(layer())
+        other = TransformerConv(2, 2) if graph.layout.manifest.weighted is False else GCNConv(2, 2)
+        both = layer() if isinstance(layer(), Linear) else torch.nn.ModuleList([other, layer()])
         with pytest.raises(InputError, match=message) as caught:
             interop.use(both, graph)
         assert "\n" not in str(caught.value)
-        assert not any("forward" in vars(module) for module in both.modules())
+        assert not any({"forward", "propagate"} & vars(module).keys() for module in both.modules())
 
     on_pes(program, 1, graph)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "arguments", "message"),
     [
-        ({"edge_attr": torch.ones(3, 2)}, "edge weights, types and sizes are the graph's: give none with it"),
-        ({"return_attention_weights": True}, "GATv2Conv: return_attention_weights must be None"),
-        ({"x": None}, "GATv2Conv: x is a NoneType: expected a torch.Tensor"),
-        ({"x": torch.ones(3, INPUTS)}, r"x has shape \(3, 6\): PE [01] has 30 rows"),
-        ({"x": torch.ones(30, INPUTS).double()}, r"parameter W_target is torch\.float32 and x is torch\.float64"),
-        ({"edge_index": torch.zeros(2, 3).long()}, "edge_index is a tensor: on several PEs give the graph"),
+        ("gatv2", {"edge_attr": torch.ones(3, 2)}, "edge weights, types and sizes are the graph's: give none with it"),
+        ("gatv2", {"return_attention_weights": True}, "GATv2Conv: return_attention_weights must be None"),
+        ("gatv2", {"x": None}, "GATv2Conv: x is a NoneType: expected a torch.Tensor"),
+        ("gatv2", {"x": torch.ones(3, INPUTS)}, r"x has shape \(3, 6\): PE [01] has 30 rows"),
+        (
+            "gatv2",
+            {"x": torch.ones(30, INPUTS).double()},
+            r"parameter W_target is torch\.float32 and x is torch\.float64",
+        ),
+        ("gatv2", {"edge_index": torch.zeros(2, 3).long()}, "edge_index is a tensor: on several PEs give the graph"),
+        ("gcn", {"edge_index": torch.zeros(2, 3).long()}, "edge_index is a tensor: on several PEs give the graph"),
+        ("gcn", {"edge_index": None}, "edge_index is a NoneType: expected the graph that the layer uses"),
+        ("gcn", {"edge_weight": torch.ones(3)}, "edge weights, types and sizes are the graph's"),
     ],
 )
-def test_what_a_switched_layer_refuses(arguments, message, on_pes):
+def test_what_a_switched_layer_refuses(name, arguments, message, on_pes):
     def program(graph):
-        layer = interop.use(made("gatv2"), graph)
+        layer = interop.use(made(name), graph)
         with pytest.raises(InputError, match=message):
             layer(**{"x": torch.randn(graph.rows, INPUTS), "edge_index": graph} | arguments)
 

@@ -135,12 +135,18 @@ def compared(name, graph, real, pes, on_pes, **options):
     return found, expected
 
 
-@pytest.mark.parametrize("pes", [1, 2, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+COMPILED = [pytest.mark.slow, pytest.mark.sentinel]
+
+
 @pytest.mark.parametrize(
-    ("name", "graph"),
-    [("convolution", "weighted"), ("convolution", "directed"), ("attention", "self"), ("attention", "hub"),
-     ("largest", "self")],
+    ("name", "graph", "dtype", "pes"),
+    [
+        ("convolution", "weighted", torch.float64, 4), ("convolution", "directed", torch.float32, 2),
+        ("attention", "self", torch.float32, 1), ("attention", "hub", torch.float64, 4),
+        ("largest", "self", torch.float64, 1), ("largest", "self", torch.float32, 4),
+        pytest.param("attention", "self", torch.float32, 2, marks=COMPILED),
+        pytest.param("attention", "self", torch.float64, 2, marks=COMPILED),
+    ],
 )  # fmt: skip
 def test_output_and_gradients(name, graph, dtype, pes, on_pes):
     found, expected = compared(name, graph, dtype, pes, on_pes)
@@ -148,20 +154,10 @@ def test_output_and_gradients(name, graph, dtype, pes, on_pes):
         assert_close(found[key], value)
 
 
-@pytest.mark.slow
-@pytest.mark.sentinel
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_compiled(dtype, on_pes):
-    found, expected = compared("attention", "self", dtype, 2, on_pes)
-    for key, value in expected.items():
-        assert_close(found[key], value)
-
-
-@pytest.mark.parametrize("pes", [1, 2])
-def test_types_of_arcs(pes, on_pes):
+def test_types_of_arcs(on_pes):
     csr = CALLED["typed"]()
     x, W = torch.randn(csr.rows, 3, dtype=torch.float64), torch.randn(TYPES, 3, 2, dtype=torch.float64)
-    parts = on_pes(lambda graph: passes(graph, typed, x, {"W": W}), pes, "typed")
+    parts = on_pes(lambda graph: passes(graph, typed, x, {"W": W}), 2, "typed")
     found = whole(parts, "typed", csr)
     targets = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
     counts = torch.zeros(TYPES, csr.rows, csr.rows, dtype=torch.float64)

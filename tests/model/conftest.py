@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from scipy import sparse
+from support import plain
 from support.graphs import products, typed_csr
 
 from mgg.graph.csr import Csr
 from mgg.model.neighborhood import Neighborhood
 from mgg.partition.schemes import Split
+from mgg.vertex.cpu import host
 
 
 class SciPyPlan:
@@ -36,6 +38,12 @@ def alone(matrix):
     """The product of the only PE."""
     csr = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1])
     return products(csr, np.array([0, csr.rows]))[0]
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    """Loops over arcs are run by Python: nothing has to be compiled."""
+    monkeypatch.setattr(host, "compiled", plain.unit)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from mgg.model.neighborhood import Neighborhood
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.zoo.gat import attention
 
-NODES, ARCS, COLUMNS = 2_000, 40_000, 16
+NODES, ARCS, COLUMNS = 200, 4_000, 16
 
 
 def gradients(real, offset):

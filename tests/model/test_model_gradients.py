@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from support.models import featureless, needs_types, programmed, small
+from support.models import featureless, needs_types, small
 
 from mgg import vertex as V
 from mgg.model import Pass, build, models, settings_of
@@ -15,9 +15,8 @@ from mgg.model.program import VertexLayer, Weight
 from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
 from mgg.model.zoo.appnp import dropped
 from mgg.model.zoo.gat import attention
-from mgg.model.zoo.rgcn import layer as relational_layer
 
-STEP = 1e-6
+STEP, TOLERANCE = 1e-6, 1e-6
 
 
 @V.program
@@ -82,7 +81,10 @@ MODELS = {model: (model, small(model, 4)) for model in models()} | {
         "sage", {"hidden": 4, "layers": 3, "normalization": "batch", "residual": True, "unit_rows": False},
     ),
 }  # fmt: skip
-FEATURES = {"product first": 6, "aggregation first": 2, "none": 0}
+#: Columns of the features, and whether they are sparse; the first of six columns multiplies before it aggregates.
+CASES = [(name, 6, False) for name in MODELS]
+CASES += [(name, 0, False) for name, (model, _) in MODELS.items() if featureless(model)]
+CASES += [("gcn", 2, False), ("gcn", 6, True), ("sage", 6, True), ("appnp", 2, True)]
 
 
 def random_weights(parameters, rng):
@@ -93,21 +95,19 @@ def random_weights(parameters, rng):
     }
 
 
-def numeric(function, array):
-    """Central differences of a scalar function by every entry of ``array``, changed in place."""
-    result = np.empty_like(array)
-    for place in np.ndindex(array.shape):
-        kept = array[place]
-        array[place] = kept + STEP
-        above = function()
-        array[place] = kept - STEP
-        result[place] = (above - function()) / (2 * STEP)
-        array[place] = kept
-    return result
-
-
-def assert_close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * max(1.0, np.abs(expected).max()))
+def assert_gradient(found, function, array):
+    """``found`` is the gradient of a scalar function by ``array``: central differences along random directions."""
+    rng, kept = np.random.default_rng(6), array.copy()
+    assert (found.dtype, found.shape) == (np.float64, array.shape)
+    for _ in range(3):
+        direction = rng.normal(size=array.shape)
+        ends = []
+        for step in (STEP, -STEP):
+            array[...] = kept + step * direction
+            ends.append(function())
+        array[...] = kept
+        expected, scale = (ends[0] - ends[1]) / (2 * STEP), np.linalg.norm(found)
+        assert abs(np.vdot(found, direction) - expected) <= TOLERANCE * max(1.0, scale)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -128,37 +128,14 @@ def test_modules(name, neighborhood, directed):
     def value():
         return float((forward()[0] * direction).sum())
 
-    assert_close(by_input, numeric(value, x))
+    assert_gradient(by_input, value, x)
     for parameter, weight in weights.items():
-        assert run.gradients[parameter].dtype == np.float64
-        assert_close(run.gradients[parameter], numeric(value, weight))
+        assert_gradient(run.gradients[parameter], value, weight)
 
 
-def test_relational_by_the_input(relational):
-    module, rng = relational_layer("a", 4, 3, 3, 2), np.random.default_rng(1)
-    graph, weights = relational(), random_weights(module.parameters, rng)
-    x, direction = rng.normal(size=(12, 4)), rng.normal(size=(12, 3))
-
-    def value():
-        return float((module.forward(x, Pass(graph, weights, {}, training=True)) * direction).sum())
-
-    value()
-    assert_close(module.backward(direction.copy(), Pass(graph, weights, {}, training=True)), numeric(value, x))
-
-
-@pytest.mark.parametrize(
-    ("name", "features", "as_sparse"),
-    [
-        pytest.param(name, kind, as_sparse, marks=[pytest.mark.slow] if programmed(model) else [])
-        for name, (model, _) in MODELS.items()
-        for kind, columns in FEATURES.items()
-        for as_sparse in ([False, True] if columns else [False])
-        if columns or featureless(model)
-    ],
-)
-def test_models(name, features, as_sparse, neighborhood, directed, relational):
-    rng = np.random.default_rng(3)
-    (model, values), columns = MODELS[name], FEATURES[features]
+@pytest.mark.parametrize(("name", "columns", "as_sparse"), CASES)
+def test_models(name, columns, as_sparse, neighborhood, directed, relational):
+    rng, (model, values) = np.random.default_rng(3), MODELS[name]
     graph = relational() if needs_types(model) else neighborhood(directed)
     chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=graph.arc_types)
     weights = random_weights(chain.parameters, rng)
@@ -174,6 +151,4 @@ def test_models(name, features, as_sparse, neighborhood, directed, relational):
     assert chain.backward(cross_entropy_gradient(logits, labels, chosen, 5), run, inputs=False) is None
     assert list(weights) == [parameter.name for parameter in chain.parameters]
     for parameter, weight in weights.items():
-        expected = numeric(lambda: cross_entropy(forward()[0], labels, chosen) / 5, weight)
-        assert run.gradients[parameter].dtype == np.float64, parameter
-        assert_close(run.gradients[parameter], expected)
+        assert_gradient(run.gradients[parameter], lambda: cross_entropy(forward()[0], labels, chosen) / 5, weight)

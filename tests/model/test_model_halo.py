@@ -55,41 +55,44 @@ def both_ways(world, part, x, columns, dtype, made, real):
     return fetched, returned, gradients, mine, ids, world.counters.embeddings()
 
 
-@pytest.mark.parametrize(
-    ("how", "columns", "dtype", "real"),
-    [("fetched", columns, dtype, np.float32) for columns in (1, WIDTH) for dtype in ("fp32", "bf16")]
-    + [("fetched", WIDTH, "fp32", np.float64)]
-    + [(how, WIDTH, "fp32", np.float32) for how in MADE if how != "fetched"]
-    + [("halo in workgroups", 1, "bf16", np.float32)],
-)
+#: (what brings it, columns, type of the rows, type of the numbers)
+WAYS = [
+    ("fetched", 1, "fp32", np.float32), ("fetched", WIDTH, "fp32", np.float32), ("fetched", WIDTH, "bf16", np.float32),
+    ("fetched", WIDTH, "fp32", np.float64), ("halo in workgroups", 1, "bf16", np.float32),
+    *((how, WIDTH, "fp32", np.float32) for how in MADE if how != "fetched"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize("name", ["directed", "empty rows", "no arcs", "more PEs than nodes"])
-def test_both_ways(name, columns, strict, how, dtype, real, tmp_path):
+def test_both_ways(name, strict, tmp_path):
     """In bf16 rows come rounded, this PE's own as well; gradients do not."""
-    pes, csr, (made, once) = 4, GRAPHS[name], MADE[how]
+    pes, csr = 4, GRAPHS[name]
     folder = make_layout(tmp_path, csr, pes)
     parts = [layout.load(folder, pe) for pe in range(pes)]
-    x = np.random.default_rng(9).normal(size=(csr.rows, WIDTH)).astype(real)
-    results = launch(
-        "simulated",
-        lambda: pes,
-        lambda world: both_ways(
-            StrictWorld(world) if strict else world, parts[world.rank], x, columns, dtype, made, real
-        ),
-    )
-    expected = np.zeros((csr.rows, columns))
-    for fetched, _, gradients, mine, ids, _ in results:
-        brought = x[mine, :columns]
-        np.testing.assert_array_equal(fetched, from_bf16(to_bf16(brought)) if dtype == "bf16" else brought)
-        np.testing.assert_array_equal(ids, mine)
-        np.add.at(expected, mine, gradients)
-    for part, (_, returned, *_, moved) in zip(parts, results, strict=True):
-        rounding = {"rtol": 1e-5, "atol": 1e-6} if real is np.float32 else {"rtol": 1e-13, "atol": 1e-14}
-        np.testing.assert_allclose(returned, expected[part.lo : part.hi], **rounding)
-        # Twice: each halo row here, and each row that others have of this PE.
-        size = np.dtype(real).itemsize
-        fetched = (2 if dtype == "bf16" else size) * part.forward.halo
-        assert not once or moved == 2 * columns * (fetched + size * len(part.forward.send_rows))
+    for how, columns, dtype, real in WAYS:
+        made, once = MADE[how]
+        x = np.random.default_rng(9).normal(size=(csr.rows, WIDTH)).astype(real)
+
+        def program(world, x=x, columns=columns, dtype=dtype, made=made, real=real):
+            wrapped = StrictWorld(world) if strict else world
+            return both_ways(wrapped, parts[world.rank], x, columns, dtype, made, real)
+
+        results = launch("simulated", lambda: pes, program)
+        expected = np.zeros((csr.rows, columns))
+        for fetched, _, gradients, mine, ids, _ in results:
+            brought = x[mine, :columns]
+            right = from_bf16(to_bf16(brought)) if dtype == "bf16" else brought
+            np.testing.assert_array_equal(fetched, right, err_msg=how)
+            np.testing.assert_array_equal(ids, mine, err_msg=how)
+            np.add.at(expected, mine, gradients)
+        for part, (_, returned, *_, moved) in zip(parts, results, strict=True):
+            rounding = {"rtol": 1e-5, "atol": 1e-6} if real is np.float32 else {"rtol": 1e-13, "atol": 1e-14}
+            np.testing.assert_allclose(returned, expected[part.lo : part.hi], err_msg=how, **rounding)
+            # Twice: each halo row here, and each row that others have of this PE.
+            size = np.dtype(real).itemsize
+            fetched = (2 if dtype == "bf16" else size) * part.forward.halo
+            assert not once or moved == 2 * columns * (fetched + size * len(part.forward.send_rows)), how
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])

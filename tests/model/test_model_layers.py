@@ -8,14 +8,12 @@ from scipy import sparse
 
 from mgg import vertex as V
 from mgg.model import Pass
-from mgg.model.layers import BatchNorm, Dropout, UnitRows
+from mgg.model.layers import BatchNorm, Dropout
 from mgg.model.module import Chain, Kept
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program import VertexLayer, Weight
-from mgg.model.propagate import PowerSteps, convolution, mean, normalized, sum_with_self
-from mgg.model.relational import RelationalRows
+from mgg.model.propagate import PowerSteps, convolution, mean, normalized
 from mgg.model.zoo.gat import attention
-from mgg.model.zoo.rgcn import layer as relational_layer
 
 
 def nodes(ids):
@@ -91,28 +89,11 @@ def test_dropout_of_another_csr_is_that_of_its_own_entries():
         np.testing.assert_array_equal(found.toarray(), drop(x.toarray(), range(20)))
 
 
-def test_normalized_is_the_formula(neighborhood, directed):
-    x = np.random.default_rng(0).normal(size=(12, 3))
-    with_loops = directed + np.eye(12)
-    scale = np.diag(1 / np.sqrt(with_loops.sum(axis=1)))
-    expected = scale @ with_loops @ scale @ x
-    for given_x in (x, sparse.csr_array(x)):
-        found = VertexLayer("a", normalized, 3, {}).forward(given_x, Pass(neighborhood(directed), {}, {}))
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
 def test_normalized_drops_nodes_whose_degree_is_not_positive(neighborhood):
     matrix = np.array([[0, -3.0, 0], [1, 0, 0], [0, -1.0, 0]])
     found = VertexLayer("a", normalized, 1, {}).forward(np.ones((3, 1)), Pass(neighborhood(matrix), {}, {}))
     # Row sums of A + I: -2, 2, 0. Only node 1 is left, with its own loop: 1 / 2.
     np.testing.assert_allclose(found[:, 0], [0, 0.5, 0])
-
-
-def test_sum_with_self_is_the_formula(neighborhood, directed):
-    x = np.random.default_rng(0).normal(size=(12, 3))
-    layer = VertexLayer("a", sum_with_self, 3, {"epsilon": Weight((1,), "zeros")})
-    found = layer.forward(x, Pass(neighborhood(directed), {"a.epsilon": np.array([0.25])}, {}))
-    np.testing.assert_allclose(found, 1.25 * x + directed @ x, rtol=1e-12)
 
 
 def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood, directed):
@@ -143,31 +124,11 @@ def test_power_steps_converge_to_personalized_pagerank(neighborhood, directed):
     np.testing.assert_array_equal(given, x)
 
 
-def test_unit_rows():
-    x = np.array([[3, 4], [0, 0], [0, -2]], np.float32)
-    np.testing.assert_allclose(UnitRows().forward(x, Pass(nodes(range(3)), {}, {})), [[0.6, 0.8], [0, 0], [0, -1]])
-
-
 def attended(x, target, source, graph):
     """GAT's layer without a product before."""
     weights = {"weight": np.eye(x.shape[1]), "target": target, "source": source}
     layer = VertexLayer("a", attention, x.shape[1], {k: Weight(w.shape) for k, w in weights.items()} | {"rate": 0.6})
     return layer.forward(x, Pass(graph, {f"a.{name}": weight for name, weight in weights.items()}, {}))
-
-
-def test_attention_is_the_formula(neighborhood, directed):
-    """Velickovic et al. 2018, equations 3 to 5, written out; a loop that the graph has is not counted twice."""
-    rng = np.random.default_rng(0)
-    x, target, source = rng.normal(size=(12, 6)), rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
-    found = attended(x, target, source, neighborhood(directed))
-    assert directed.diagonal().any()
-    for v in range(12):
-        others = np.union1d(np.flatnonzero(directed[v]), v)
-        for head in range(2):
-            columns = slice(3 * head, 3 * head + 3)
-            scores = target[head] @ x[v, columns] + x[others, columns] @ source[head]
-            shares = np.exp(np.where(scores > 0, scores, 0.2 * scores))
-            np.testing.assert_allclose(found[v, columns], shares / shares.sum() @ x[others, columns])
 
 
 def test_attention_survives_huge_scores(neighborhood, directed):
@@ -196,30 +157,6 @@ def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood)
             assert 0.4 < (mask == other).mean() < 0.6
     by_arc = masks()[:, 0].reshape(40, 40)
     assert not (by_arc == by_arc[0]).all() and not (by_arc == by_arc[:, :1]).all()
-
-
-def test_relational_is_the_formula(relational):
-    rng, graph = np.random.default_rng(0), relational()
-    module, x = relational_layer("a", 3, 2, 3, 0), rng.normal(size=(12, 3))
-    weight = rng.normal(size=(4, 3, 2))
-    found = module.forward(x, Pass(graph, {"a.weight": weight}, {}))
-    local = graph.product.local
-    for v in range(12):
-        mine = slice(local.indptr[v], local.indptr[v + 1])
-        expected = x[v] @ weight[3]
-        for kind in range(3):
-            neighbors = local.indices[mine][local.types[mine] == kind]
-            if len(neighbors):
-                expected = expected + x[neighbors].mean(axis=0) @ weight[kind]
-        np.testing.assert_allclose(found[v], expected)
-
-
-def test_relational_without_features_is_that_of_the_identity(relational):
-    weight = np.random.default_rng(0).normal(size=(4, 12, 2))
-    graph, weights = relational(), {"a.weight": weight}
-    whole = relational_layer("a", 12, 2, 3, 0).forward(np.eye(12), Pass(graph, weights, {}))
-    found = RelationalRows("a", 12, 2, 3, 0).forward(None, Pass(graph, weights, {}))
-    np.testing.assert_allclose(found, whole)
 
 
 def test_what_never_changes_is_worked_out_once(neighborhood, directed):

@@ -16,7 +16,6 @@ from mgg.vertex import ir
 from mgg.vertex.autodiff import gradients
 from mgg.vertex.interpret import ArcGraph, evaluate
 
-pytestmark = pytest.mark.slow
 SEED, EPOCH = 5, 2
 
 

@@ -84,6 +84,12 @@ def test_mistakes_are_named(model, values, message):
         settings_of(model, values)
 
 
+@pytest.mark.parametrize(("types", "message"), [(0, "have no types"), (5, "5 types of arcs are no relations and as m")])
+def test_types_that_are_no_relations_and_their_inverses(types, message):
+    with pytest.raises(InputError, match=message):
+        build("compgcn", settings_of("compgcn"), 4, 3, 9, types)
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), density=st.floats(0, 1))
 def test_row_normalization(seed, density):

@@ -61,23 +61,26 @@ def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def on_ranks(
-    ranks: int, out: Path, folder: Path, model: str, settings: dict[str, Any], weights: dict[str, np.ndarray]
-) -> list[dict[str, np.ndarray]]:
-    """The pass of each MPI rank; files go into the folder ``out``."""
-    np.savez(out / "weights.npz", **weights)
-    done = mpiexec(ranks, [__file__, str(folder), model, json.dumps(settings), str(out)])
+    ranks: int, out: Path, cases: list[tuple[str, str, dict[str, Any]]], weights: list[dict[str, np.ndarray]]
+) -> list[list[dict[str, np.ndarray]]]:
+    """The pass of each MPI rank, by case (layout, model, settings); files go into the folder ``out``."""
+    for number, values in enumerate(weights):
+        np.savez(out / f"weights{number}.npz", **values)
+    done = mpiexec(ranks, [__file__, json.dumps(cases), str(out)])
     assert done.returncode == 0, done.stderr
-    return [dict(np.load(out / f"{rank}.npz")) for rank in range(ranks)]
+    return [[dict(np.load(out / f"{k}-{rank}.npz")) for rank in range(ranks)] for k in range(len(cases))]
 
 
-def _main(folder: str, model: str, settings: str, out: str) -> None:
-    weights = dict(np.load(Path(out) / "weights.npz"))
+def _main(cases: str, out: str) -> None:
+    given = json.loads(cases)
 
     def program(world: World) -> None:
-        found = training_pass(world, Path(folder), model, json.loads(settings), weights)
-        np.savez(Path(out) / f"{world.rank}.npz", **found)
+        for number, (folder, model, settings) in enumerate(given):
+            weights = dict(np.load(Path(out) / f"weights{number}.npz"))
+            found = training_pass(world, Path(folder), model, settings, weights)
+            np.savez(Path(out) / f"{number}-{world.rank}.npz", **found)
 
-    launch("mpi", lambda: layout.read_manifest(folder).pes, program)
+    launch("mpi", lambda: layout.read_manifest(Path(given[0][0])).pes, program)
 
 
 if __name__ == "__main__":

@@ -135,9 +135,6 @@ LOOPS = {"loops": _loops}
 TYPED = {"typed": _typed, "typed, no features": _typed}
 #: As many types as their inverses have.
 PAIRED = {"paired": lambda: _typed(6), "paired, no features": lambda: _typed(6)}
-PES = (1, 4)
-#: A file that is there, whose features are sparse: the quick tests take it for one model.
-CORA = pytest.param("cora", marks=pytest.mark.slow)
 
 
 def _node_data(nodes: int) -> dict[str, np.ndarray]:
@@ -214,10 +211,7 @@ def _turned(reference: Reference, name: str, value: torch.Tensor) -> torch.Tenso
     return value.T if isinstance(reference.weights[name], Transposed) else value
 
 
-def check(
-    model: str, settings: dict[str, Any], make: Callable[[Manifest], Reference], folder: Path, pes: int,
-    ranks: Path | None = None,
-) -> None:  # fmt: skip
+def check(model: str, settings: dict[str, Any], make: Callable[[Manifest], Reference], folder: Path, pes: int) -> None:
     """Compare outputs, loss, running statistics and all gradients of ``model`` with PyTorch Geometric's.
 
     Args:
@@ -225,16 +219,25 @@ def check(
         settings: of the model; without dropout.
         make: the reference for a graph of these features, classes, nodes and relations.
         folder: a layout for ``pes`` PEs; the graph lies beside it.
-        pes: number of PEs, threads or, with a folder for their files in ``ranks``, MPI ranks.
+        pes: number of PEs, threads.
     """
     graph = Graph.open(folder.parent / "graph")
     weights = weights_of(model, settings, graph.manifest)
-    expected = expected_pass(make, graph, weights)
-    if ranks is None:
-        parts = simulated.run(pes, lambda world: training_pass(world, folder, model, settings, weights))
-    else:
-        parts = on_ranks(pes, ranks, folder, model, settings, weights)
-    found = whole(parts)
+    parts = simulated.run(pes, lambda world: training_pass(world, folder, model, settings, weights))
+    _compare(whole(parts), expected_pass(make, graph, weights))
+
+
+def check_on_ranks(cases: list[tuple[str, dict[str, Any], Any, Path]], ranks: int, out: Path) -> None:
+    """The same for several (model, settings, make, folder), on MPI ranks, which write into the folder ``out``."""
+    graphs = [Graph.open(folder.parent / "graph") for *_, folder in cases]
+    weights = [weights_of(*case[:2], graph.manifest) for case, graph in zip(cases, graphs, strict=True)]
+    given = [(str(folder), model, settings) for model, settings, _, folder in cases]
+    found = on_ranks(ranks, out, given, weights)
+    for (_, _, make, _), graph, values, parts in zip(cases, graphs, weights, found, strict=True):
+        _compare(whole(parts), expected_pass(make, graph, values))
+
+
+def _compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     assert set(found) == set(expected)
     for name, array in expected.items():
         assert found[name].shape == array.shape, name

@@ -73,19 +73,7 @@ class Grammar:
             return self.one(known)
         if depth <= 0:
             return self.leaf(space, shape)
-        kinds = [
-            "smooth",
-            "kinked",
-            "binary",
-            "binary",
-            "choice",
-            "where",
-            "matmul",
-            "matmul",
-            "dot",
-            "sum_axis",
-            "stop",
-        ]
+        kinds = ["smooth", "kinked", "choice", "where", "dot", "sum_axis", "stop", *["binary", "matmul"] * 2]
         if shape:
             kinds += ["concat", "slice", "pad", "repeat_axis", "reshape"]
         if COARSER[space]:

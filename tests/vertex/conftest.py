@@ -1,6 +1,8 @@
 import pytest
+from support import plain
 from support.vertex_work import KernelsOnHost
 
+from mgg.vertex.cpu import host
 from mgg.vertex.cuda import device
 
 
@@ -10,3 +12,9 @@ def kernels(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "_address", lambda array: array.ctypes.data)
         yield KernelsOnHost(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Sources of units are run by Python."""
+    monkeypatch.setattr(host, "compiled", plain.unit)

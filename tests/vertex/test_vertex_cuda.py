@@ -12,6 +12,7 @@ from support.vertex_work import drawn_work, worked_off
 
 from mgg.vertex import ir, products
 from mgg.vertex.cuda import device
+from mgg.vertex.cuda.execution import DEFAULT, Execution
 from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, P, S
 
@@ -30,17 +31,6 @@ MODELS = {
     **vertex_models.MODELS, "gat, eight heads of eight": vertex_models.gat(16, 8, 8),
     "gat, odd columns": vertex_models.gat(5, 2, 37), "gated, odd columns": vertex_models.gated(41),
 }  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_models(name, kernels):
-    graph = awkward()
-    outputs, late, seeds = vertex_models.differentiated(MODELS[name])
-    wanted = [*outputs, *late]
-    leaves = drawn([*wanted, *seeds], graph, 1)
-    found = worked_off(wanted, graph, leaves, outputs=len(outputs), seeds=seeds, draws=(3, 5), kernels=kernels)
-    compare(wanted, found, evaluate(wanted, graph, leaves, masks=(3, 5)), 5e-5)
 
 
 def crowded():
@@ -77,21 +67,25 @@ def test_rows_that_are_cut_are_combined(kernels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gat, eight heads of eight", "gated", "edge_conv", "gat, odd columns"])
-def test_models_where_rows_are_cut(name, kernels):
-    graph = crowded()
+@pytest.mark.parametrize(
+    ("name", "is_cut"),
+    [*((name, False) for name in ("sage", "gat, one head", "rgcn", "deviation", "gated, odd columns")),
+     *((name, True) for name in ("gat, eight heads of eight", "gat, odd columns", "gated", "edge_conv"))],
+)  # fmt: skip
+def test_models(name, is_cut, kernels):
+    graph = crowded() if is_cut else awkward()
     outputs, late, seeds = vertex_models.differentiated(MODELS[name])
     wanted = [*outputs, *late]
     leaves = drawn([*wanted, *seeds], graph, 1)
     found, launched, _ = made(wanted, graph, leaves, kernels, outputs=len(outputs), seeds=seeds, draws=(3, 5))
-    assert any(name.endswith("_combine") for name in launched)
-    compare(wanted, found, evaluate(wanted, graph, leaves, masks=(3, 5)), 1e-4)
+    assert any(name.endswith("_combine") for name in launched) is is_cut
+    compare(wanted, found, evaluate(wanted, graph, leaves, masks=(3, 5)), 1e-4 if is_cut else 5e-5)
 
 
 # Of heads whose lanes make their numbers for each other, of all columns, and of each of them.
 @pytest.mark.parametrize(
     ("space", "heads", "shape", "narrow"),
-    [(S, (2,), (2, 16), True), (D, (2,), (2, 16), True), (S, (), (3,), False), (D, (20,), (20,), False)],
+    [(S, (2,), (2, 16), True), (D, (20,), (20,), False)],
 )
 def test_masks_of_arcs_are_the_interpreters(space, heads, shape, narrow, kernels):
     graph = crowded()
@@ -124,7 +118,7 @@ def test_rows_of_odd_columns_are_padded(to, kernels):
 
 
 # Scores of one lane each, of all lanes of a head, and of two heads; they rise and fall by hundreds along a row.
-@pytest.mark.parametrize(("shape", "wide"), [((16,), False), ((16,), True), ((2, 16), False), ((3,), False)])
+@pytest.mark.parametrize(("shape", "wide"), [((16,), True), ((2, 16), False)])
 def test_a_softmax_takes_one_pass(shape, wide, kernels):
     graph = crowded()
     x, scores = ir.leaf("x", D, shape), ir.leaf("scores", D, shape if wide else shape[:-1])
@@ -185,19 +179,18 @@ def test_products_of_sources_are_those_of_vertices():
     assert len(ordered) == len(steps)
 
 
-@pytest.mark.parametrize("extreme", [ir.maximum_of, ir.minimum_of])
-def test_of_equal_entries_that_of_the_lowest_source_wins(extreme, kernels):
+@pytest.mark.parametrize("how", [DEFAULT, Execution("block", "parallel", "atomic", "sorted")], ids=["usual", "other"])
+def test_of_equal_entries_that_of_the_lowest_source_wins(how, kernels):
     graph = crowded()
     x = ir.leaf("x", D, (5,))
-    wanted = [ir.winner(extreme(vertex_models.of_source(x), D))]
+    wanted = [ir.winner(extreme(vertex_models.of_source(x), D)) for extreme in (ir.maximum_of, ir.minimum_of)]
     leaves = {"x": np.random.default_rng(1).integers(0, 3, (graph.vertices, 5)).astype(float)}
-    [found], launched, _ = made(wanted, graph, leaves, kernels)
+    found, launched, _ = made(wanted, graph, leaves, kernels, how=how)
     assert any(name.endswith("_combine") for name in launched)
-    sign = -1 if extreme is ir.maximum_of else 1
-    for v, row in enumerate(found):
-        arcs = np.flatnonzero(graph.targets == v)
-        sources = graph.sources[arcs]
-        for column, arc in enumerate(row):
+    for sign, rows in zip((-1, 1), found, strict=True):
+        for (v, column), arc in np.ndenumerate(rows):
+            arcs = np.flatnonzero(graph.targets == v)
+            sources = graph.sources[arcs]
             key = (arcs, graph.ids[sources], sign * leaves["x"][sources, column])
             assert arc == arcs[np.lexsort(key)[0]], (v, column)
 
@@ -227,18 +220,9 @@ def check(data, kernels):
     compare(wanted, found, right, 2e-3)
 
 
-def test_some_programs(kernels):
-    @settings(max_examples=3, **SETTINGS)
-    @given(data=st.data())
-    def some(data):
-        check(data, kernels)
-
-    some()
-
-
 @pytest.mark.slow
 def test_programs(kernels):
-    @settings(max_examples=60, **SETTINGS)
+    @settings(max_examples=25, **SETTINGS)
     @given(data=st.data())
     def many(data):
         check(data, kernels)

@@ -188,31 +188,6 @@ def test_mistake_is_told_with_its_line(tmp_path, name):
     assert re.search(words, _said(raised, tmp_path, source))
 
 
-SIGNATURES = {
-    "no vertex": "def f():  #!\n  pass",
-    "default": "def f(v, rate=0.5):  #!\n  return v.x",
-    "args": "def f(v, *W):  #!\n  return v.x",
-    "kwargs": "def f(v, **W):  #!\n  return v.x",
-    "keyword": "def f(v, *, W):  #!\n  return v.x",
-    "positional": "def f(v, /):  #!\n  return v.x",
-}
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signature_is_plain(tmp_path, name):
-    function = _defined(tmp_path, SIGNATURES[name], decorate=None)
-    with pytest.raises(V.VertexProgramError) as raised:
-        V.program(function)
-    assert "a program takes the vertex" in _said(raised, tmp_path, SIGNATURES[name])
-
-
-def test_the_line_is_that_of_def_below_decorators(tmp_path):
-    source = "@V.program(loops=True)\ndef f(v):  #!\n  pass"
-    with pytest.raises(V.VertexProgramError) as raised:
-        _defined(tmp_path, source, decorate=None).trace({}, {})
-    _said(raised, tmp_path, source)
-
-
 GIVEN = {
     "missing": (({"x": (4,)}, {}), {}, "parameter W is not given"),
     "unknown": (({"x": (4,)}, {"W": (4, 2), "U": (2,)}), {}, "no parameter U: there are W"),
@@ -235,53 +210,55 @@ def test_what_it_is_traced_with_fits(tmp_path, name):
     assert re.search(words, _said(raised, tmp_path, source))
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("def f(v, norm):\n  return v.norm * norm  #!", "rename the parameter"),
-        ("def f(v, weight):\n  return V.sum(weight * e.weight for e in v.inedges)  #!", "rename the parameter"),
-    ],
-)
-def test_parameter_named_as_what_is_built_in(tmp_path, source, words):
-    program = _defined(tmp_path, source)
+LOOPS = "@V.program(loops=True)\n"
+TYPED = {"arc_inputs": {"f": (4,)}}
+#: Programs as their text decorates them, parameters, what else they are traced with, what is said.
+OTHERS = {
+    "no vertex": ("@V.program\ndef f():  #!\n  pass", {}, {}, "a program takes the vertex"),
+    "default": ("@V.program\ndef f(v, rate=0.5):  #!\n  return v.x", {}, {}, "a program takes the vertex"),
+    "args": ("@V.program\ndef f(v, *W):  #!\n  return v.x", {}, {}, "a program takes the vertex"),
+    "kwargs": ("@V.program\ndef f(v, **W):  #!\n  return v.x", {}, {}, "a program takes the vertex"),
+    "keyword": ("@V.program\ndef f(v, *, W):  #!\n  return v.x", {}, {}, "a program takes the vertex"),
+    "positional": ("@V.program\ndef f(v, /):  #!\n  return v.x", {}, {}, "a program takes the vertex"),
+    "def below decorators": (LOOPS + "def f(v):  #!\n  pass", {}, {}, "returns None"),
+    "norm": ("@V.program\ndef f(v, norm):\n  return v.norm * norm  #!", {"norm": ()}, {}, "rename the parameter"),
+    "weight": (
+        "@V.program\ndef f(v, weight):\n  return V.sum(weight * e.weight for e in v.inedges)  #!",
+        {"weight": ()}, {}, "rename the parameter",
+    ),
+    "no types": (
+        "@V.program\ndef f(v):\n  return V.sum(V.sum(e.f for e in v.inedges[t]) for t in v.types)  #!",
+        {}, TYPED, "no types of arcs",
+    ),
+    "no type of an arc": (
+        "@V.program\ndef f(v, W):\n  return V.sum(W[e.type] for e in v.inedges)  #!",
+        {"W": (3, 4)}, TYPED, "no types of arcs",
+    ),
+    "feature of a loop": (
+        LOOPS + "def f(v):\n  return V.sum(e.f for e in v.inedges)  #!",
+        {}, TYPED | {"types": 3}, "arc of a vertex to itself",
+    ),
+    "type of a loop": (
+        LOOPS + "def f(v, W):\n  return V.sum(W[e.type] for e in v.inedges)  #!",
+        {"W": (3, 4)}, TYPED | {"types": 3}, "arc of a vertex to itself",
+    ),
+    "program in itself": ("@V.program\ndef f(v):\n  return v.x + f(v)  #!", {}, {}, "f calls itself"),
+    "program of other loops": (
+        LOOPS + "def g(v):\n  return v.x\n@V.program\ndef f(v):\n  return g(v)  #!", {}, {}, "loops",
+    ),
+    "program of a neighbour": (
+        "@V.program\ndef g(v):\n  return v.x\n@V.program\ndef f(v):\n  return V.sum(g(u) for u in v.innbs)  #!",
+        {}, {}, "one step",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(tmp_path, name):
+    source, parameters, named, words = OTHERS[name]
     with pytest.raises(V.VertexProgramError) as raised:
-        program.trace({}, dict.fromkeys(program.names, ()))
+        _defined(tmp_path, source, decorate=None).trace({"x": (4,)}, parameters, **named)
     assert words in _said(raised, tmp_path, source)
-
-
-def test_graph_without_types(tmp_path):
-    for loop in ("V.sum(V.sum(e.f for e in v.inedges[t]) for t in v.types)", "V.sum(W[e.type] for e in v.inedges)"):
-        source = f"def f(v, W):\n  return {loop}  #!"
-        with pytest.raises(V.VertexProgramError) as raised:
-            _defined(tmp_path, source).trace({}, {"W": (3, 4)}, arc_inputs={"f": (4,)})
-        assert "no types of arcs" in _said(raised, tmp_path, source)
-
-
-@pytest.mark.parametrize("value", ["e.f", "W[e.type]"])
-def test_arc_of_a_vertex_to_itself_has_no_feature_and_no_type(tmp_path, value):
-    source = f"def f(v, W):\n  return V.sum({value} for e in v.inedges)  #!"
-    program = _defined(tmp_path, source, decorate=V.program(loops=True))
-    with pytest.raises(V.VertexProgramError) as raised:
-        program.trace({}, {"W": (3, 4)}, arc_inputs={"f": (4,)}, types=3)
-    assert "arc of a vertex to itself" in _said(raised, tmp_path, source)
-
-
-def test_program_in_itself(tmp_path):
-    source = "@V.program\ndef f(v):\n  return v.x + f(v)  #!"
-    with pytest.raises(V.VertexProgramError) as raised:
-        _defined(tmp_path, source, decorate=None).trace({"x": (4,)}, {})
-    assert "f calls itself" in _said(raised, tmp_path, source)
-
-
-def test_program_in_another_agrees_with_it(tmp_path):
-    source = "@V.program(loops=True)\ndef g(v):\n  return v.x\n@V.program\ndef f(v):\n  return g(v)  #!"
-    with pytest.raises(V.VertexProgramError) as raised:
-        _defined(tmp_path, source, decorate=None).trace({"x": (4,)}, {})
-    assert "loops" in _said(raised, tmp_path, source)
-    source = "@V.program\ndef g(v):\n  return v.x\n@V.program\ndef f(v):\n  return V.sum(g(u) for u in v.innbs)  #!"
-    with pytest.raises(V.VertexProgramError) as raised:
-        _defined(tmp_path, source, decorate=None).trace({"x": (4,)}, {})
-    assert "one step" in _said(raised, tmp_path, source)
 
 
 def test_functions_need_a_program():

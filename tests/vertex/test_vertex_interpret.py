@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from support.arc_graphs import ARCS, IDS, TYPES, VERTICES, awkward, drawn
+from support.arc_graphs import ARCS, IDS, TYPES, VERTICES, awkward
 
 from mgg.kernel.random import STREAMS, Draws, uniform
 from mgg.model.arrays.host import HostArrays
@@ -161,82 +161,10 @@ def test_elementwise_of_two(op):
     assert np.array_equal(found, expected)
 
 
-def test_shapes_meet_at_their_first_axes():
-    x, y = numbers(P, 3, 1), numbers(T, 3, 2, 3)
-    found = run(ir.binary("add", ir.leaf("x", P, (3, 1)), ir.leaf("y", T, (3, 2, 3))), x=x, y=y)
-    assert np.array_equal(found, x[None, :, :, None] + y)
-
-
 def test_where():
     condition, x = np.array([0.0, 1, -1, 0, 0.5, 0]), numbers(P, 3)
     value = ir.where(ir.leaf("c", D, ()), ir.leaf("x", P, (3,)), ir.constant(7))
     assert np.array_equal(run(value, c=condition, x=x), [x if c else [7, 7, 7] for c in condition])
-
-
-@pytest.mark.parametrize("lead", [(), (2,), (2, 5)])
-@pytest.mark.parametrize("rest", [(), (3,), (3, 2)])
-@pytest.mark.parametrize("space", [P, T, E])
-def test_matmul(lead, rest, space):
-    """Of what each source has with one matrix, with that of the arc's type, and with the arc's own."""
-    x, w = numbers(S, *lead, 4), numbers(space, 4, *rest, seed=2)
-    found = run(ir.matmul(ir.leaf("x", S, (*lead, 4)), ir.leaf("w", space, (4, *rest))), x=x, w=w)
-    if space is P:
-        expected = [np.tensordot(x[u], w, 1) for u in range(VERTICES)]
-    else:
-        expected = [np.tensordot(x[u], w[t if space is T else k], 1) for k, (_, u, t) in enumerate(LISTED)]
-    assert np.allclose(found, expected, rtol=1e-13, atol=1e-13)
-
-
-def test_matmul_of_parameters():
-    x, w = numbers(P, 2, 4), numbers(T, 4, 3)
-    found = run(ir.matmul(ir.leaf("x", P, (2, 4)), ir.leaf("w", T, (4, 3))), x=x, w=w)
-    assert np.allclose(found, np.einsum("hk,tkm->thm", x, w), rtol=1e-13)
-
-
-@pytest.mark.parametrize("lead", [(), (2,)])
-@pytest.mark.parametrize("rest", [(), (3,), (3, 2)])
-@pytest.mark.parametrize("space", [P, T])
-def test_gram(lead, rest, space):
-    x, y = numbers(S, *lead, 4), numbers(D, *lead, *rest, seed=2)
-    expected = np.zeros((ROWS[space], 4, *rest))
-    for v, u, t in LISTED:
-        pairs = zip(x[u].reshape(-1, 4), y[v].reshape(-1, *rest), strict=True)
-        expected[t if space is T else 0] += sum(np.multiply.outer(a, b) for a, b in pairs)
-    found = run(ir.gram(ir.leaf("x", S, (*lead, 4)), ir.leaf("y", D, (*lead, *rest)), space), x=x, y=y)
-    assert np.allclose(rows(found, space), expected, rtol=1e-13, atol=1e-13)
-
-
-def test_gram_of_parameters():
-    x, y = numbers(P, 2, 4), numbers(P, 2, 3)
-    assert np.allclose(run(ir.gram(ir.leaf("x", P, (2, 4)), ir.leaf("y", P, (2, 3)), P), x=x, y=y), x.T @ y)
-
-
-def test_dot():
-    x, a = numbers(S, 2, 3), numbers(P, 1, 3)
-    found = run(ir.dot(ir.leaf("x", S, (2, 3)), ir.leaf("a", P, (1, 3))), x=x, a=a)
-    assert np.allclose(found, [[sum(row * a[0]) for row in heads] for heads in x])
-
-
-def test_axes():
-    x, leaf = numbers(D, 2, 3), ir.leaf("x", D, (2, 3))
-    assert np.allclose(run(ir.sum_axis(leaf, 0), x=x), x[:, 0] + x[:, 1])
-    assert np.allclose(run(ir.sum_axis(leaf, 1), x=x), x[:, :, 0] + x[:, :, 1] + x[:, :, 2])
-    assert np.array_equal(run(ir.repeat_axis(leaf, 1, 4), x=x), np.stack([x] * 4, axis=2))
-    assert np.array_equal(run(ir.repeat_axis(leaf, 0, 1), x=x), x[:, None])
-    assert np.array_equal(run(ir.reshape(leaf, (3, 1, 2)), x=x).reshape(VERTICES, 6), x.reshape(VERTICES, 6))
-    assert np.array_equal(run(ir.columns(leaf, 1, 3), x=x), x[:, :, 1:])
-    padded = run(ir.pad(leaf, 1, 6), x=x)
-    assert np.array_equal(padded[:, :, 1:4], x)
-    assert not padded[:, :, [0, 4, 5]].any()
-    for space in (P, T):
-        w = numbers(space, 2, 3)
-        assert np.array_equal(run(ir.transpose(ir.leaf("w", space, (2, 3))), w=w), np.moveaxis(w, -1, -2))
-
-
-def test_concat():
-    x, y, a = numbers(D, 2, 3), numbers(S, 2, 1), numbers(P, 2, 2)
-    found = run(ir.concat([ir.leaf("x", D, (2, 3)), ir.leaf("y", S, (2, 1)), ir.leaf("a", P, (2, 2))]), x=x, y=y, a=a)
-    assert np.array_equal(found, [np.hstack([x[v], y[u], a]) for v, u, _ in LISTED])
 
 
 def test_types():
@@ -279,17 +207,3 @@ def test_dropout_of_arcs():
     drawn_of = uniform(SEED, EPOCH * STREAMS + PLACE, np.array(IDS), (max(IDS) + 1) * heads).reshape(6, -1, heads)
     assert np.array_equal(found, [(drawn_of[v, IDS[u]] >= RATE) / (1 - RATE) for v, u, _ in LISTED])
     assert 0 < np.count_nonzero(found) < found.size
-
-
-def test_softmax_of_arcs():
-    """A program of several operations: shares of the in-arcs of each vertex add up to 1."""
-    x = ir.leaf("x", S, ())
-    score = ir.cast(x, E)
-    high = ir.stop(ir.maximum_of(score, D))
-    weight = ir.unary("exp", ir.binary("subtract", score, ir.cast(high, E)))
-    share = ir.binary("divide", weight, ir.cast(ir.total(weight, D), E))
-    leaves = drawn([share], GRAPH)
-    (found,) = evaluate([share], GRAPH, leaves)
-    powers = np.exp(leaves["x"])
-    for (v, u, _), value in zip(LISTED, found, strict=True):
-        assert math.isclose(value, powers[u] / sum(powers[b] for a, b, _ in ARCS if a == v), rel_tol=1e-12)

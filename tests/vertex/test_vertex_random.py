@@ -221,7 +221,7 @@ def check(data):
         close(array, tensor, value["name"])
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(data=st.data())
 def test_some_programs(data):
     check(data)

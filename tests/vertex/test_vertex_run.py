@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import plain
 from support.vertex_work import drawn_work, worked_off
 
 from mgg import files
 from mgg.vertex import products
 from mgg.vertex.cpu import host
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Sources of units are run by Python."""
-    monkeypatch.setattr(host, "compiled", plain.unit)
 
 
 def check(data):

@@ -5,8 +5,8 @@ import pytest
 
 from mgg import vertex as V
 from mgg.vertex import ir
+from mgg.vertex.interpret import ArcGraph, evaluate
 from mgg.vertex.ir import D, E, P, R, S, T, Value
-from mgg.vertex.listing import listing
 
 
 @V.program
@@ -127,65 +127,12 @@ def test_gated():
 
 # What programs compute, on a graph worked off vertex by vertex: vertex 3 has no arcs, 0 has some of two types.
 
-SOURCES, TARGETS, ARC_TYPES = np.array([1, 2, 0, 0, 2, 1]), np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 0, 1])
-RUNS = np.unique(np.stack([TARGETS, ARC_TYPES], 1), axis=0)
-RUN_OF = np.array([np.flatnonzero((pair == RUNS).all(1))[0] for pair in np.stack([TARGETS, ARC_TYPES], 1)])
+ARCS = np.array([(0, 1, 0), (0, 2, 0), (0, 0, 1), (1, 0, 1), (1, 2, 0), (2, 1, 1)])  # target, source, type
 VERTICES = 4
+GRAPH = ArcGraph.of(VERTICES, *ARCS.T, 2)
+TARGETS, SOURCES, ARC_TYPES = GRAPH.targets, GRAPH.sources, GRAPH.types
 RNG = np.random.default_rng(5)
 X, F, WEIGHT = RNG.normal(size=(VERTICES, 4)), RNG.normal(size=(6, 4)), RNG.uniform(1, 2, size=6)
-COUNT = {P: 1, T: 2, D: VERTICES, S: VERTICES, R: len(RUNS), E: 6}
-#: By pair of spaces, the row of the coarser that each row of the finer belongs to; every vertex is a source here.
-ROWS = {
-    (S, E): SOURCES, (D, E): TARGETS, (R, E): RUN_OF, (T, E): ARC_TYPES, (D, S): np.arange(VERTICES),
-    (D, R): RUNS[:, 0], (T, R): RUNS[:, 1],
-    **{(P, space): np.zeros(count, int) for space, count in COUNT.items()},
-}  # fmt: skip
-PLAIN = {
-    "negative": lambda x: -x, "reciprocal": lambda x: 1 / x, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
-    "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0), "abs": np.abs,
-    "elu": lambda x: np.where(x > 0, x, np.expm1(x)), "add": np.add, "subtract": np.subtract, "multiply": np.multiply,
-    "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum, "greater": lambda x, y: 1.0 * (x > y),
-    "equal": lambda x, y: 1.0 * (x == y), "where": lambda c, x, y: np.where(c != 0, x, y), "stop": lambda x: x,
-    "dot": lambda x, y: (x * y).sum(-1),
-}  # fmt: skip
-
-
-def computed(value, arrays):  # noqa: PLR0911, PLR0912
-    """The array of a value, [rows of its space, *shape]."""
-    inputs = [computed(operand, arrays) for operand in value.inputs]
-    attributes = dict(value.attributes)
-    if value.op == "input":
-        return arrays[attributes["name"]].reshape(COUNT[value.space], *value.shape)
-    if value.op == "constant":
-        return np.array([attributes["value"]])
-    if value.op == "cast":
-        return inputs[0][ROWS[value.inputs[0].space, value.space]]
-    if value.op in ("total", "maximum_of", "minimum_of"):
-        rows = ROWS[value.space, value.inputs[0].space]
-        how = {"total": np.sum, "maximum_of": np.max, "minimum_of": np.min}[value.op]
-        each = [inputs[0][rows == row] for row in range(COUNT[value.space])]
-        return np.array([how(some, axis=0) if len(some) else np.zeros(value.shape) for some in each])
-    if value.op == "by_type":
-        return inputs[0][0]
-    if value.op == "matmul":
-        x, w = inputs
-        return np.array([np.tensordot(x[row], w[row if len(w) > 1 else 0], 1) for row in range(len(x))])
-    if value.op == "sum_axis":
-        return inputs[0].sum(attributes["axis"] + 1)
-    if value.op == "reshape":
-        return inputs[0].reshape(-1, *value.shape)
-    if value.op == "slice":
-        return inputs[0][..., attributes["first"] : attributes["last"]]
-    if value.op == "repeat_axis":
-        return np.stack([inputs[0]] * attributes["count"], attributes["axis"] + 1)
-    if value.op == "concat":
-        return np.concatenate(inputs, -1)
-    if value.op == "power":
-        return inputs[0] ** attributes["exponent"]
-    if value.op == "leaky_relu":
-        return np.where(inputs[0] > 0, inputs[0], attributes["slope"] * inputs[0])
-    longest = max(array.ndim for array in inputs)
-    return PLAIN[value.op](*[array.reshape(array.shape + (1,) * (longest - array.ndim)) for array in inputs])
 
 
 def result(function, loops=False, **parameters):
@@ -193,10 +140,9 @@ def result(function, loops=False, **parameters):
     trace = V.program(loops=loops)(function).trace(
         {"x": (4,)}, {name: array.shape for name, array in parameters.items()}, arc_inputs={"f": (4,)}, types=2
     )
-    output = trace.outputs[0]
-    with np.errstate(all="raise"):
-        array = computed(output, {"x": X, "f": F, "weight": WEIGHT, "norm": 1 / (1 + np.arange(4.0)), **parameters})
-    assert array.shape == (VERTICES, *output.shape)
+    leaves = {"x": X, "f": F, "weight": WEIGHT, "norm": 1 / (1 + np.arange(4.0)), **parameters}
+    [array] = evaluate(trace.outputs[:1], GRAPH, leaves)
+    assert array.shape == (VERTICES, *trace.outputs[0].shape)
     return array
 
 
@@ -443,20 +389,3 @@ def test_values_can_be_printed():
     seen = []
     V.program(lambda v: [seen.append(f"{v.x} {v.x.shape}"), v.x][1]).trace({"x": (4,)}, {})
     assert seen[0] == "<input [4] a vertex> (4,)"
-
-
-def test_listing():
-    trace = V.program(loops=True)(lambda v, W: V.sum(V.leaky_relu(u.x @ W, 0.5) for u in v.innbs)).trace(
-        {"x": (4,)}, {"W": (4, 2)}
-    )
-    assert listing(trace).splitlines() == [
-        "program <lambda>, loops",
-        "%0   D [4]  input name=x",
-        "%1   S [4]  cast %0",
-        "%2   P [4, 2]  input name=W",
-        "%3   S [2]  matmul %1 %2",
-        "%4   S [2]  leaky_relu %3 slope=0.5",
-        "%5   E [2]  cast %4",
-        "%6   D [2]  total %5",
-        "return %6",
-    ]
