@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import itertools
 import math
 import random
 import re
@@ -45,6 +46,22 @@ GRAPHS = {"digits": (1797, 23_526), "cora": (2708, 10_556), "reddit-like": (23_2
 TECHNIQUES = ("broadcast", "cola", "halo", "mgg")
 
 
+#: Fields of timings and trainings.
+COMMON: dict[str, Any] = {
+    **ORIGIN,
+    "dataset": "cora",
+    "nodes": 2708,
+    "arcs": 10_556,
+    "technique": "halo",
+    "options": {},
+    "backend": "mpi",
+    "pes": 2,
+    "dtype": "fp32",
+    "machine": MACHINE,
+    "versions": VERSIONS,
+}
+
+
 def code_of(dataset: str) -> str:
     """The hash of a made-up graph."""
     return f"{sum(map(ord, dataset)):064x}"[::-1]
@@ -56,19 +73,9 @@ def aggregate(**changes: Any) -> AggregateRecord:
     launches = changes.pop("launches", seconds)
     q1, q3 = (float(value) for value in np.quantile(seconds, [0.25, 0.75]))
     fields: dict[str, Any] = {
-        **ORIGIN,
-        "dataset": "cora",
+        **COMMON,
         "graph_hash": "c0" * 32,
         "layout": "1a" * 32,
-        "nodes": 2708,
-        "arcs": 10_556,
-        "technique": "halo",
-        "options": {},
-        "backend": "mpi",
-        "pes": 2,
-        "dtype": "fp32",
-        "machine": MACHINE,
-        "versions": VERSIONS,
         "direction": "forward",
         "dim": 16,
         "scheme": "edge_balanced",
@@ -107,20 +114,13 @@ def sweep(
     pes: Sequence[int] = (1, 2, 4),
     dims: Sequence[int] = (16, 64),
     graphs: Sequence[str] = tuple(GRAPHS),
-    **changes: Any,
 ) -> list[AggregateRecord]:
     """Records of every combination."""
-    records = []
-    for dataset in graphs:
-        nodes, arcs = GRAPHS.get(dataset, (50_000, 1_000_000))
-        for p in pes:
-            for dim in dims:
-                for index, technique in enumerate(techniques):
-                    records.append(_made(dataset, nodes, arcs, p, dim, technique, index, changes))
-    return records
+    return [_made(*each) for each in itertools.product(graphs, pes, dims, enumerate(techniques))]
 
 
-def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str, index: int, changes: dict[str, Any]):
+def _made(dataset: str, p: int, dim: int, named: tuple[int, str]) -> AggregateRecord:
+    (index, technique), (nodes, arcs) = named, GRAPHS[dataset]
     draw = random.Random(f"{dataset} {p} {dim} {technique}")
     cut = 0 if p == 1 else int(arcs * 0.3 * (1 - 1 / p))
     halo = 0 if p == 1 else min(cut, int(nodes * 0.35 * (p - 1)))
@@ -129,45 +129,33 @@ def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str,
     slow = {"mgg": 1.8, "broadcast": 1.5, "cola": 1.25, "halo": 1.0}.get(technique, 1 + 0.07 * index)
     base = 2e-5 + arcs * dim * 1.5e-10 * slow / min(p, 2) ** 0.9 + volumes[kind] * 2e-9
     seconds = [base * (1 + 0.08 * abs(draw.gauss(0, 1))) for _ in range(20)]
-    options = {"ps": 16, "interleave": True} if technique == "mgg" else {}
     each = [volumes[kind] // p] * (p - 1)
-    fields = {
-        "dataset": dataset,
-        "graph_hash": code_of(dataset),
-        "nodes": nodes,
-        "arcs": arcs,
-        "technique": technique,
-        "options": options,
-        "pes": p,
-        "dim": dim,
-        "imbalance": 1 + 0.02 * (p - 1),
-        "edge_cut": cut,
-        "halo_rows": halo,
-        "seconds": seconds,
-        "launches": [float(np.median(seconds[start : start + 5])) for start in range(0, 20, 5)],
-        "bytes_wire": volumes[kind],
-        "bytes_per_pe": [*each, volumes[kind] - sum(each)],
-        "error": draw.uniform(0.5, 4) * 1e-7,
+    return aggregate(
+        dataset=dataset,
+        graph_hash=code_of(dataset),
+        nodes=nodes,
+        arcs=arcs,
+        technique=technique,
+        options={"ps": 16, "interleave": True} if technique == "mgg" else {},
+        pes=p,
+        dim=dim,
+        imbalance=1 + 0.02 * (p - 1),
+        edge_cut=cut,
+        halo_rows=halo,
+        seconds=seconds,
+        launches=[float(np.median(seconds[start : start + 5])) for start in range(0, 20, 5)],
+        bytes_wire=volumes[kind],
+        bytes_per_pe=[*each, volumes[kind] - sum(each)],
+        error=draw.uniform(0.5, 4) * 1e-7,
         **volumes,
-    }
-    return aggregate(**(fields | changes))
+    )
 
 
 def train(**changes: Any) -> TrainRecord:
     """One training record, every field given; ``changes`` replace fields."""
     fields: dict[str, Any] = {
-        **ORIGIN,
-        "dataset": "cora",
+        **COMMON,
         "graph_hash": code_of("cora"),
-        "nodes": 2708,
-        "arcs": 10_556,
-        "technique": "halo",
-        "options": {},
-        "backend": "mpi",
-        "pes": 2,
-        "dtype": "fp32",
-        "machine": MACHINE,
-        "versions": VERSIONS,
         "model": "gcn",
         "seed": 0,
         "epochs": 20,

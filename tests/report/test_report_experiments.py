@@ -13,7 +13,7 @@ from synthetic_records import GPUS, MACHINE, USUAL, timed, train
 import mgg.report
 from mgg.errors import InputError
 from mgg.report.papers.catalogue import EXPERIMENTS, STAND_INS
-from mgg.report.tables.mgg_sweep import search as search_among
+from mgg.report.tables.mgg_sweep import search
 from mgg.tune.setting import Setting as Knobs
 
 FAST = {"technique": "mgg", "options": USUAL, "backend": "nvshmem", "machine": GPUS, "pes": 4}
@@ -111,23 +111,19 @@ def test_communication_is_what_remains_without_aggregation(report):
     assert [row["verdict"] for row in rows] == ["the paper's direction", "not the paper's direction"]
 
 
-def test_sides_that_are_one_code_on_cpus_get_no_verdict_there(report):
+@pytest.mark.parametrize(
+    ("figure", "rival", "name", "said"),
+    [("mgg_fig8", "mgg_uvm", "unified memory", "noise"), ("mgg_fig7", "zero_copy", "zero-copy", "no verdict, since")],
+)
+def test_sides_that_cpus_do_not_tell_apart_get_no_verdict_there(report, figure, rival, name, said):
+    """CPU cores run one code for both, or have no bus that zero-copy could be slowed down by."""
     on_cpus = {"backend": "mpi", "machine": MACHINE, "pes": 2}
-    records = [timed(1.0, **on_cpus), timed(5.0, "mgg_uvm", **on_cpus), timed(1.0), timed(4.0, "mgg_uvm")]
-    rows, page = report(records, "mgg_fig8")
-    assert {(row["device"], row["verdict"]) for row in rows} == {("CPU ranks", ""), ("GPUs", "the paper's direction")}
-    assert "On CPU cores, “unified memory” took 5.00 times as long as “MGG” (one comparison): noise" in page
-    assert "On GPUs, “unified memory” took 4.00 times as long as “MGG” (one comparison): the paper" in page
-
-
-def test_sides_that_read_the_same_memory_on_cpus_get_no_verdict_there(report):
-    """On CPU ranks there is no bus that zero-copy could be slowed down by."""
-    on_cpus = {"backend": "mpi", "machine": MACHINE, "pes": 2}
-    records = [timed(1.0, **on_cpus), timed(0.2, "zero_copy", **on_cpus), timed(1.0), timed(4.0, "zero_copy")]
-    rows, page = report(records, "mgg_fig7")
+    records = [timed(1.0, **on_cpus), timed(0.2, rival, **on_cpus), timed(1.0), timed(4.0, rival)]
+    rows, page = report(records, figure)
     assert {(row["device"], row["verdict"]) for row in rows} == {("CPU ranks", ""), ("GPUs", "the paper's direction")}
     page = html.unescape(page)
-    assert "On CPU cores, “zero-copy” took 0.200 times as long as “MGG” (one comparison): no verdict, since" in page
+    assert f"On CPU cores, “{name}” took 0.200 times as long as “MGG” (one comparison): {said}" in page
+    assert f"On GPUs, “{name}” took 4.00 times as long as “MGG” (one comparison): the paper's direction" in page
     assert "not the paper's direction" not in page
 
 
@@ -237,42 +233,9 @@ def test_every_claim_says_which_way_it_goes():
                 assert {claim > 1 for claim in versus.claims.values()} == {versus.slower}, name
 
 
-def search(times):
-    """Played on one time each."""
-    return search_among({at: [time] for at, time in times.items()})
-
-
-def test_the_search_by_hand():
-    times = {
-        Knobs(1, 1, 1): 10.0,
-        Knobs(2, 1, 1): 7.0,
-        Knobs(4, 1, 1): 8.0,  # ps stays at 2
-        Knobs(2, 4, 1): 6.0,
-        Knobs(2, 16, 1): 6.5,  # dist stays at 4
-        Knobs(2, 4, 2): 5.0,
-        Knobs(2, 4, 4): 5.5,  # wpb stays at 2; back to a smaller ps
-        Knobs(1, 4, 1): 9.0,
-        Knobs(1, 4, 2): 4.0,  # the best of all, and the last value of wpb measured there
-        Knobs(4, 16, 4): 1.0,  # never visited
-    }
-    tried = search(times)
-    assert tried == [*list(times)[:9]]
-    assert min(tried, key=times.__getitem__) == Knobs(1, 4, 2)
-    assert search({Knobs(2, 1, 1): 1.0}) == [], "without its start there is no search"
-
-
-def test_the_search_stops_when_taking_ps_back_does_not_pay():
-    times = {Knobs(ps, 1, 1): 10.0 - ps for ps in (1, 2, 3, 4, 5)} | {Knobs(4, 1, 2): 20.0}
-    tried = search(times)
-    # 5, then back to 4 (second lowest of 5, 4, 3) and on to 3 (third lowest), 2 (fourth lowest): the end.
-    assert tried == [*(Knobs(ps, 1, 1) for ps in (1, 2, 3, 4, 5)), Knobs(4, 1, 2)]
-
-
-def test_the_search_goes_on_while_taking_ps_back_gives_one_of_the_three_lowest_times():
-    """Beside wpb = 1, which gets faster up to ps = 5, two warps a block are measured at ps 1 to 3, all slow."""
-    times = {Knobs(ps, 1, 1): 10.0 - ps for ps in (1, 2, 3, 4, 5)} | {Knobs(ps, 1, 2): 20.0 for ps in (1, 2, 3)}
-    # 4 gives the second lowest time, 3 the third lowest, 2 the fourth lowest: ps = 1 is not gone back to.
-    assert search(times) == [*(Knobs(ps, 1, 1) for ps in (1, 2, 3, 4, 5)), Knobs(3, 1, 2), Knobs(2, 1, 2)]
+def test_without_its_start_there_is_no_search():
+    """Of the rest of it, see tests/tune."""
+    assert search({Knobs(2, 1, 1): [1.0]}) == []
 
 
 def swept(**changes):
