@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from mgg.report.figures.svg import INK, SERIES, draw, horizontal
@@ -58,7 +59,7 @@ def _groups(runs: Rows) -> Rows:
     return rows
 
 
-def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str) -> str:
+def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str) -> Markup:
     """Draw one bar per run with one segment per phase."""
 
     def plot(figure: Figure) -> None:

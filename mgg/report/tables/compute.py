@@ -131,7 +131,7 @@ def _once(rows: Iterable[Row], table: str) -> Rows:
 
 def _machines(collection: Collection) -> Rows:
     rows = []
-    everything = [*collection.timings, *collection.runs, *collection.latencies, *collection.lookups]
+    everything: list[Named[Any]] = [*collection.timings, *collection.runs, *collection.latencies, *collection.lookups]
     for name in {entry.machine for entry in everything}:
         records: list[Measured] = [entry.record for entry in everything if entry.machine == name]
         first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
@@ -166,7 +166,8 @@ def _gpus(records: Iterable[Measured]) -> str:
 
 
 def _graphs(collection: Collection) -> Rows:
-    records = [entry.record for entry in (*collection.timings, *collection.runs)]
+    timed: list[Named[Any]] = [*collection.timings, *collection.runs]
+    records = [entry.record for entry in timed]
     found = [
         (each.dataset, each.graph_hash, each.nodes, each.arcs, each)
         for each in (*records, *collection.predictions, *collection.described)
