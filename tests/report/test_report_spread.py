@@ -30,19 +30,17 @@ def test_a_star_for_whose_slowest_launch_beats_every_other_launch(judged):
 
 
 @pytest.mark.parametrize(
-    "rival", [[1.2, 1.5, 1.6], [0.5, 1.5, 1.6]], ids=["begins where the fastest ends", "one launch faster than all"]
+    ("cola", "mgg", "near"),
+    [
+        ([1.2, 1.5, 1.6], [4.0, 3.0, 5.0], "cola"),  # begins where the fastest ends
+        ([0.5, 1.5, 1.6], [4.0, 3.0, 5.0], "cola"),  # one launch is faster than all
+        ([1.3, 1.3, 1.3], [1.15, 7.0, 8.0], "mgg"),  # the runner-up is apart, the third, slower in its median, is not
+    ],
 )
-def test_no_star_where_launches_overlap(judged, rival):
-    fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=rival, mgg=[4.0, 3.0, 5.0])
-    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", "cola"}}
-    assert fastest["unstarred"] == "launches overlap" and fastest["close"]
-
-
-def test_a_rival_behind_the_runner_up_may_take_the_star(judged):
-    """The second is apart from the fastest; the third, slower in its median, is not."""
-    fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=[1.3, 1.3, 1.3], mgg=[1.15, 7.0, 8.0])
-    assert fastest["runner_up"] == "cola" and fastest["unstarred"] == "launches overlap"
-    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", "mgg"}}
+def test_no_star_where_launches_overlap(judged, cola, mgg, near):
+    fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=cola, mgg=mgg)
+    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", near}}
+    assert (fastest["runner_up"], fastest["unstarred"], fastest["close"]) == ("cola", "launches overlap", True)
 
 
 @pytest.mark.parametrize(("halo", "cola"), [([1.0] * 3, [4.0, 4.1]), ([1.0, 1.1], [4.0] * 3), ([1.0], [4.0])])
