@@ -10,7 +10,6 @@ Data comes from $MGG_DATA_DIR, the cache or the network. OUT gets agreement.json
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 from collections import defaultdict
@@ -21,6 +20,7 @@ from unittest import mock
 import click
 import numpy as np
 from accuracy import make_layout
+from common import Results
 
 from mgg import layout
 from mgg.backend import launch
@@ -79,10 +79,10 @@ def _by_node(call: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
 @click.option("--pes", default="2,4", show_default=True, help="numbers of PEs, separated by commas")
 def main(out: Path, datasets: str, seeds: int, pes: str) -> None:
     """Compute and print a table."""
-    out.mkdir(parents=True, exist_ok=True)
+    results = Results(out / "agreement.jsonl")
     columns = ("data", "model", "seed", "PEs", "loss", "gradient", "of", "to all", "signs")
     click.echo(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-    with tempfile.TemporaryDirectory() as folder, (out / "agreement.jsonl").open("w", encoding="utf-8") as file:
+    with tempfile.TemporaryDirectory() as folder:
         for dataset in datasets.split(","):
             sizes = [1, *map(int, pes.split(","))]
             parts = {size: _parts(dataset, Path(folder) / f"{dataset}{size}", size) for size in sizes}
@@ -93,7 +93,7 @@ def main(out: Path, datasets: str, seeds: int, pes: str) -> None:
                     for size in sizes[1:]:
                         line = {"data": dataset, "model": model, "seed": seed, "pes": size}
                         line |= Computed(parts[size], model, seed).beside(one)
-                        file.write(json.dumps(line) + "\n")
+                        results.record(**line)
                         cells = dataset, model, seed, size, f"{line['loss']:.1e}", f"{line['gradient']:.1e}", line["of"]
                         above = " above 1e-5" * (line["gradient"] > TOLERANCE)
                         click.echo(f"| {' | '.join(map(str, cells))} | {line['all']:.1e} | {line['signs']}{above} |")

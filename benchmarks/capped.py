@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 import numpy as np
+from common import Results
 
 from mgg import layout, partition
 from mgg.backend import World, job_size, launch
@@ -76,15 +77,13 @@ class Trial:
             except ShortError:
                 share += STEP
 
-    def peak(self, trainer: Trainer, done: list[float], epochs: int) -> int:
-        """Most bytes in ``epochs`` more epochs, whose seconds go to ``done`` (collective)."""
-        world = self.world
+    def epochs(self, trainer: Trainer, done: list[float], epochs: int) -> None:
+        """So many more epochs, whose seconds go to ``done`` (collective)."""
         for _ in range(epochs):
-            world.barrier()
+            self.world.barrier()
             started = time.perf_counter()
             trainer.epoch(len(done) + 1)
-            done.append(max(world.gather(time.perf_counter() - started)))
-        return world.peak_memory() or tracemalloc.get_traced_memory()[1]
+            done.append(max(self.world.gather(time.perf_counter() - started)))
 
     def run(self, share: float) -> dict[str, Any]:
         """What is told of it (collective)."""
@@ -109,25 +108,18 @@ class Trial:
                     tracemalloc.start()
                 world.barrier()
                 trainer, done = self.trainer(cap), list[float]()
-                found[f"peak_{name}"] = self.peak(trainer, done, 1)
+                self.epochs(trainer, done, 1)
+                found[f"peak_{name}"] = world.peak_memory() or tracemalloc.get_traced_memory()[1]
                 world.barrier()
                 if world.rank == 0:
                     tracemalloc.stop()
                 world.barrier()
-                self.peak_free(trainer, done)
+                self.epochs(trainer, done, EPOCHS)  # memory is not traced
                 seconds[name] += done[1:]
                 trainer.close()
         found |= {f"seconds_{name}": median(each) for name, each in seconds.items()}
         found["ratio"] = found["seconds_capped"] / found["seconds_kept"]
         return found
-
-    def peak_free(self, trainer: Trainer, done: list[float]) -> None:
-        """Epochs whose memory is not traced (collective)."""
-        for _ in range(EPOCHS):
-            self.world.barrier()
-            started = time.perf_counter()
-            trainer.epoch(len(done) + 1)
-            done.append(max(self.world.gather(time.perf_counter() - started)))
 
 
 @click.command()
@@ -146,14 +138,12 @@ def main(out: Path, models: str, pes: int, scale: float, share: float) -> None:
             made(folder, pes, scale)
         world.barrier()
         part = layout.load(folder / "layout", world.rank)
+        results = Results(out / f"capped-p{pes}.jsonl", world.rank, "a")
         for model in models.split(","):
             line = Trial(world, part, model).run(share) | {"pes": pes, "gpu": world.gpu, "nodes": part.manifest.nodes}
-            if world.rank == 0:
-                click.echo(json.dumps(line))
-                with (out / f"capped-p{pes}.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
+            results.say(json.dumps(line))
+            results.record(**line)
 
-    out.mkdir(parents=True, exist_ok=True)
     launch("auto", lambda: pes, program)
 
 

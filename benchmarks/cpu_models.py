@@ -10,8 +10,6 @@ network. OUT gets cpu_models-pP.jsonl.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,15 +20,14 @@ import click
 import numpy as np
 import torch
 from accuracy import RANDOM_SPLITS, make_layout, split_anew
+from common import Results, twin_step
 from step_models import SETTINGS
-from torch.nn import functional
 from torch_geometric.utils import to_torch_csr_tensor
 
 from mgg import layout
 from mgg.backend import World, launch
-from mgg.interop.twins import twin_of
 from mgg.layout import PeLayout
-from mgg.model import Sizes, settings_of
+from mgg.model import settings_of
 from mgg.train import Trainer
 
 WARMUP = 2
@@ -66,20 +63,8 @@ def theirs(whole: PeLayout, model: str, weights: dict[str, np.ndarray], steps: i
     targets = np.repeat(np.arange(whole.rows), np.diff(matrix.indptr))
     arcs = torch.as_tensor(np.stack([matrix.indices, targets]).astype(np.int64))
     graph = to_torch_csr_tensor(arcs.flip(0), size=(whole.rows, whole.rows)) if csr else arcs
-    x = torch.as_tensor(np.array(whole.features))
-    label = torch.as_tensor(np.where(whole.splits == 1, whole.labels, -100).astype(np.int64))
-    sizes = Sizes(x.shape[1], whole.manifest.classes)
-    net = twin_of(model, settings_of(model, SETTINGS[model]), sizes, weights, "cpu")
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x, graph), label)
-        loss.backward()
-        optimizer.step()
-        return float(loss)
-
-    return [timed(step) for _ in range(WARMUP + steps)]
+    step = twin_step(whole, graph, model, weights, "cpu")
+    return [timed(lambda: float(step())) for _ in range(WARMUP + steps)]
 
 
 def timed(step: Callable[[], float]) -> Step:
@@ -126,9 +111,9 @@ def line_of(row: dict[str, Any]) -> str:
 def main(out: Path, datasets: str, models: str, pes: int, rounds: int, steps: int) -> None:
     """Check, time, and print a table."""
     torch.set_num_threads(pes)
-    out.mkdir(parents=True, exist_ok=True)
-    click.echo("| data set | model | ours, ms | edge_index, ms | times as fast | CSR, ms | times as fast |")
-    with tempfile.TemporaryDirectory(prefix="mgg-") as scratch, (out / f"cpu_models-p{pes}.jsonl").open("w") as file:
+    results = Results(out / f"cpu_models-p{pes}.jsonl")
+    results.say("| data set | model | ours, ms | edge_index, ms | times as fast | CSR, ms | times as fast |")
+    with tempfile.TemporaryDirectory(prefix="mgg-") as scratch:
         for dataset in datasets.split(","):
             folders = {count: make_layout(dataset, Path(scratch) / f"{dataset}-{count}", count) for count in {1, pes}}
             layouts = {count: [layout.load(folder, rank) for rank in range(count)] for count, folder in folders.items()}
@@ -137,9 +122,8 @@ def main(out: Path, datasets: str, models: str, pes: int, rounds: int, steps: in
             for model in models.split(","):
                 ms = measured(layouts[1][0], layouts[pes], model, rounds, steps)
                 row = {"dataset": dataset, "model": model, "pes": pes, "ms": ms}
-                file.write(json.dumps(row) + "\n")
-                click.echo(line_of(row))
-                sys.stdout.flush()
+                results.record(**row)
+                results.say(line_of(row))
 
 
 if __name__ == "__main__":

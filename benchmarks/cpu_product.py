@@ -10,7 +10,6 @@ ratios, of the fastest peer's time to ours. OUT gets cpu_product-tN.jsonl, one l
 from __future__ import annotations
 
 import ctypes
-import json
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
+from common import Results
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -135,11 +135,11 @@ def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> 
 def main(out: Path, graphs: str, scale: float, dims: str, threads: int, rounds: int) -> None:
     """Check, time, and print a table."""
     torch.set_num_threads(threads)
-    out.mkdir(parents=True, exist_ok=True)
+    results = Results(out / f"cpu_product-t{threads}.jsonl")
     library, ratios = compiled(), []
     click.echo("| graph | D | ours, ms | SciPy, ms | torch, ms | loop, ms | best / ours |")
     click.echo("| --- | --- | --- | --- | --- | --- | --- |")
-    with threads_per_pe(threads, 1), (out / f"cpu_product-t{threads}.jsonl").open("w") as file:
+    with threads_per_pe(threads, 1):
         for name in graphs.split(","):
             csr = communities.make(name, scale, communities.SEED, False).csr
             for dim in map(int, dims.split(",")):
@@ -152,7 +152,7 @@ def main(out: Path, graphs: str, scale: float, dims: str, threads: int, rounds: 
                 cells = " | ".join(f"{each:.1f}" for each in medians.values())
                 click.echo(f"| {name} | {dim} | {cells} | {ratio:.2f} ({best}) |")
                 row = {"graph": name, "scale": scale, "arcs": len(csr.indices), "dim": dim, "threads": threads}
-                file.write(json.dumps(row | {"ms": taken, "best": best, "ratio": ratio}) + "\n")
+                results.record(**row, ms=taken, best=best, ratio=ratio)
     click.echo(f"lowest {min(ratios):.2f}, geometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
 
 

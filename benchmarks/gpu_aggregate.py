@@ -9,17 +9,17 @@ docs/results/gpu.md), and what technique auto picks (fp32), with its time over t
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 import cupy as cp
 import numpy as np
 import yaml
-from gpu_graphs import Sample, generated, pe_layout
+from common import Results
+from gpu_graphs import Inputs, Sample, checked, graphs_of
 
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.auto import forecast
@@ -49,37 +49,20 @@ def parsed(spec: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-class Bench:
+class Bench(Results):
     """A run on one PE."""
 
-    def __init__(self, world: World, out: Path, dims: list[int], specs: list[str], iterations: int, parts: bool):
-        self.world, self.dims, self.specs, self.iterations = world, dims, specs, iterations
-        self.parts = parts
-        self.failed = 0
-        self.started = time.perf_counter()
-        self.file: TextIO | None = None
+    def __init__(self, world: World, out: Path, specs: list[str], iterations: int, parts: bool):
+        super().__init__(out / f"gpu_aggregate-p{world.size}.jsonl", world.rank, "a")
+        self.world, self.specs, self.iterations, self.parts = world, specs, iterations, parts
         self.times: dict[tuple[str, int], dict[str, float]] = {}
-        if world.rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
-            self.file = (out / f"gpu_aggregate-p{world.size}.jsonl").open("a", encoding="utf-8")
 
-    def say(self, text: str) -> None:
-        if self.world.rank == 0:
-            click.echo(text)
-            sys.stdout.flush()
-
-    def graph(self, name: str, scale: float) -> None:
+    def graph(self, name: str, layout: PeLayout, sample: Sample, inputs: Inputs) -> None:
         """Every technique at every width on one graph."""
-        csr = generated(name, scale)
-        layout = pe_layout(self.world, csr, name)
-        del csr
-        sample = Sample(layout)
         remote = sum(layout.manifest.forward.remote_arcs) / layout.manifest.arcs
         self.say(
-            f"{name}: {layout.nodes:,} nodes, {layout.manifest.arcs:,} arcs, {remote:.1%} remote,"
-            f" after {time.perf_counter() - self.started:.0f} s"
+            f"{name}: {layout.nodes:,} nodes, {layout.manifest.arcs:,} arcs, {remote:.1%} remote, after {self.seconds}"
         )
-        inputs = {dim: self.world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in self.dims}
         for spec in self.specs:
             try:
                 self.technique(name, layout, sample, spec, inputs)
@@ -88,12 +71,12 @@ class Bench:
                     raise
                 self.say(f"{name:<14} {spec}: {error}")
             cp.get_default_memory_pool().free_all_blocks()
-        self.choice(name, layout)
+        self.choice(name, layout, list(inputs))
 
-    def choice(self, name: str, layout: PeLayout) -> None:
+    def choice(self, name: str, layout: PeLayout, dims: list[int]) -> None:
         """What auto picks, beside the techniques that were measured at their defaults."""
         said = forecast(self.world, layout, "forward")
-        for dim in self.dims:
+        for dim in dims:
             plain = {spec: ms for spec, ms in self.times.get((name, dim), {}).items() if ":" not in spec}
             if not plain:
                 continue
@@ -104,20 +87,18 @@ class Bench:
             self.say(f"    D = {dim}: auto picks {pick}, {over}; predicted: {foretold}")
             self.record(graph=name, dim=dim, pes=self.world.size, pick=pick, fastest=best, measured=plain, said=costs)
 
-    def technique(self, name: str, layout: PeLayout, sample: Sample, spec: str, inputs: dict[int, Any]) -> None:
+    def technique(self, name: str, layout: PeLayout, sample: Sample, spec: str, inputs: Inputs) -> None:
         """Check and time one technique."""
         technique, options = parsed(spec)
         dtype = options.pop("dtype", "fp32")
         started = time.perf_counter()
         plan = prepare(
-            technique, self.world, layout, "forward", max(self.dims), parse_options(technique, options).model_dump(),
+            technique, self.world, layout, "forward", max(inputs), parse_options(technique, options).model_dump(),
             dtype,
         )  # fmt: skip
         made = time.perf_counter() - started
         shown, told = [], []
-        for dim in self.dims:
-            plan.write(dim, inputs[dim])
-            error = max(self.world.gather(sample.error(plan(dim))))
+        for dim, error in checked(self.world, plan, sample, inputs):
             wrong = not error <= oracle.TOLERANCE[dtype]
             self.failed += wrong
             values = self.measured(plan, dim)
@@ -133,7 +114,6 @@ class Bench:
                 graph=name, technique=technique, options=plan.options.model_dump(), spec=spec, pes=self.world.size,
                 dim=dim, dtype=dtype, error=error, prepare_seconds=made, **values,
             )  # fmt: skip
-        plan.close()
         self.say(f"{name:<14} {spec:<32}" + " ".join(shown) + f"   prepared in {made:.1f} s")
         for line in told:
             self.say(line)
@@ -146,11 +126,6 @@ class Bench:
         alone = parts_alone(self.world, plan, dim, protocol) if self.parts and any(moved) else {}
         times = {"ms": median, "q1": q1, "q3": q3, "bytes": float(sum(moved))}
         return times | {name: value * 1e3 for name, value in alone.items()}
-
-    def record(self, **values: object) -> None:
-        if self.file is not None:
-            self.file.write(json.dumps(values) + "\n")
-            self.file.flush()
 
     def summary(self, scale: float) -> None:
         """Ratios to the released kernels, where they were measured on as many PEs."""
@@ -184,12 +159,13 @@ def main(out: Path, techniques: str, dims: str, graphs: str, scale: float, itera
     """Check and time, and print tables."""
 
     def program(world: World) -> int:
-        bench = Bench(world, out, [int(dim) for dim in dims.split(",")], techniques.split(";"), iterations, parts)
+        bench = Bench(world, out, techniques.split(";"), iterations, parts)
         bench.say(f"{world.size} x {world.gpu}, milliseconds for D = {dims}")
-        for name in graphs.split(","):
-            bench.graph(name, scale)
+        for name, layout, sample, inputs in graphs_of(world, graphs, scale, dims):
+            bench.graph(name, layout, sample, inputs)
+            del layout, sample, inputs
         bench.summary(scale)
-        bench.say(f"{bench.failed} failures, {time.perf_counter() - bench.started:.0f} s")
+        bench.end()
         return bench.failed
 
     sys.exit(4 if launch("nvshmem", lambda: job_size() or 1, program)[0] else 0)

@@ -25,6 +25,7 @@ from typing import Any
 import click
 import numpy as np
 from accuracy import make_layout
+from common import Results
 
 from mgg import layout
 from mgg.aggregate import all_techniques
@@ -93,10 +94,7 @@ def case(world: World, part: PeLayout, model: str, technique: str, epochs: int, 
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--datasets", default="cora,citeseer,pubmed", show_default=True, help="separated by commas")
 @click.option("--models", default="gcn,gat,sage,gin,appnp,sgc", show_default=True, help="likewise")
-@click.option(
-    "--technique",
-    help="aggregation technique; default: local on one PE, halo on several",
-)
+@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
 @click.option("--epochs", default=400, show_default=True, type=click.IntRange(SKIPPED + 2), help="of a run")
 @click.option("--rounds", default=2, show_default=True, help="runs of each way")
 @click.option("--debug", is_flag=True, help="say why an epoch is no CUDA graph, where it is none")
@@ -105,7 +103,6 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
     logging.basicConfig(level=logging.WARNING)
     if debug:
         logging.getLogger("mgg.backend.gpu.graphs").setLevel(logging.DEBUG)
-    out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
 
     def folder(world: World, dataset: str) -> Path:
@@ -114,22 +111,21 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
         return path / "layout"
 
     def program(world: World) -> int:
-        failed, lines = 0, []
+        results, lines = Results(out / "gpu_epochs.jsonl", world.rank), []
         for dataset in datasets.split(","):
             part = layout.load(folder(world, dataset), world.rank)
             for model in models.split(","):
                 named = technique or ("local" if pes == 1 else "halo")
                 found = case(world, part, model, named, epochs, rounds)
-                failed += bool(found["differing_epochs"])
+                results.failed += bool(found["differing_epochs"])
                 lines.append(
                     {"dataset": dataset, "model": model, "technique": named, "pes": pes, "gpu": world.gpu, **found}
                 )
-                if world.rank == 0:
-                    click.echo(json.dumps(lines[-1]))
+                results.say(json.dumps(lines[-1]))
+                results.record(**lines[-1])
         if world.rank == 0:
-            (out / "gpu_epochs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
             table(lines)
-        return failed
+        return results.failed
 
     sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)
 

@@ -9,15 +9,14 @@ the Decider to it and says what its picks are worth on each graph when the fit h
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TextIO
 
 import click
 import cupy as cp
 import numpy as np
+from common import Results
 from fit_gnnadvisor import read, report
 from gpu_graphs import generated
 from gpu_local import milliseconds
@@ -53,11 +52,12 @@ def on_device(groups: Groups) -> Groups:
     return replace(groups, **arrays)
 
 
-class Bench:
+class Bench(Results):
     """Operators, and a file of measurements."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file, self._operators, self.failed = file, CudaOperators(), 0
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._operators = CudaOperators()
 
     def sweep(self, name: str, csr: Csr) -> None:
         """All settings of a graph; those that cut it into the same groups follow one another."""
@@ -82,7 +82,7 @@ class Bench:
                 if not bool(cp.all(cp.abs(out - expected[dim]) <= bound)):
                     self.failed += 1
                     click.echo(f"FAILED {name}, D = {dim}, {setting}")
-            self._keep(graph=name, dim=dim, by=asked[setting, dim], ms=ms, **asdict(setting))
+            self.record(graph=name, dim=dim, by=asked[setting, dim], ms=ms, **asdict(setting))
         for dim in DIMS:
             click.echo(f"{name:<14} D {dim:>3}: best {best[dim]:.3f} ms")
 
@@ -102,10 +102,6 @@ class Bench:
         finally:
             cp.get_default_memory_pool().free_all_blocks()
 
-    def _keep(self, **values: Any) -> None:
-        self._file.write(json.dumps(values) + "\n")
-        self._file.flush()
-
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
@@ -113,14 +109,12 @@ class Bench:
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 def main(out: Path, graphs: str, scale: float) -> None:
     """Sweep, then fit."""
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "gpu_gnnadvisor.jsonl"
     device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
     click.echo(device)
-    with path.open("w", encoding="utf-8") as file:
-        bench = Bench(file)
-        for name in graphs.split(","):
-            bench.sweep(name, generated(name, scale))
+    bench = Bench(path)
+    for name in graphs.split(","):
+        bench.sweep(name, generated(name, scale))
     click.echo(report(read(path), device))
     sys.exit(4 if bench.failed else 0)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from unittest import mock
 
 import cupy as cp
@@ -11,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from mgg.aggregate import oracle
+from mgg.aggregate.plan import Plan
 from mgg.backend import World
 from mgg.graph.csr import Csr
 from mgg.graph.generators import communities
@@ -118,11 +120,39 @@ class Sample:
     def error(self, out: cp.ndarray) -> float:
         """max |C - C*| / (|A| |B|) of the sampled rows of ``out`` [rows, D]."""
         b = oracle.embeddings(self._nodes, out.shape[1]).astype(np.float64)
-        found = cp.asnumpy(out[cp.asarray(self.rows)])
-        error, scale = np.abs(found - self._matrix @ b), self._matrix @ np.abs(b)
-        if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
-            return np.inf
-        return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+        return error_of(cp.asnumpy(out[cp.asarray(self.rows)]), self._matrix @ b, self._matrix @ np.abs(b))
+
+
+def error_of(found: np.ndarray, product: np.ndarray, scale: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|); infinite where C must be 0 and is not."""
+    error = np.abs(found - product)
+    if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
+        return np.inf
+    return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
+
+
+Inputs = dict[int, Any]
+
+
+def graphs_of(world: World, names: str, scale: float, dims: str) -> Iterator[tuple[str, PeLayout, Sample, Inputs]]:
+    """Each graph's name, this PE's part, a sample of its rows and inputs by width (collective).
+
+    Whoever deletes the last two at the end of its loop has their memory back for the next graph.
+    """
+    for name in names.split(","):
+        layout = pe_layout(world, generated(name, scale), name)
+        inputs = {dim: world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in map(int, dims.split(","))}
+        yield name, layout, Sample(layout), inputs
+        del layout, inputs
+
+
+def checked(world: World, plan: Plan, sample: Sample, inputs: Inputs) -> Iterator[tuple[int, float]]:
+    """Each width and the error of its product, whose input is then in place; at the end the plan goes (collective)."""
+    for dim, rows in inputs.items():
+        plan.write(dim, rows)
+        yield dim, max(world.gather(sample.error(plan(dim))))
+    plan.close()
+    cp.get_default_memory_pool().free_all_blocks()
 
 
 def _ones(csr: Csr) -> sparse.csr_matrix:

@@ -8,18 +8,16 @@ whole over the larger of the two. OUT gets gpu_halo-pP.jsonl, one line a measure
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import click
-import cupy as cp
 import numpy as np
-from gpu_graphs import Sample, generated, pe_layout
+from common import Results
+from gpu_graphs import Inputs, Sample, checked, graphs_of
 
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.measure import Protocol, parts_alone, timed
@@ -39,7 +37,7 @@ def tuned(spec: str) -> tuple[HaloTuning, int]:
 
 
 def measured(
-    world: World, layout: PeLayout, sample: Sample, spec: str, dtype: str, inputs: dict[int, Any]
+    world: World, layout: PeLayout, sample: Sample, spec: str, dtype: str, inputs: Inputs
 ) -> list[dict[str, Any]]:
     """One line for each width (collective)."""
     tuning, cut = tuned(spec)
@@ -47,15 +45,11 @@ def measured(
         options = parse_options("halo", {}).model_dump()
         plan = prepare("halo", world, layout, "forward", max(inputs), options, dtype)
     protocol, lines = Protocol("forward", 5, 20, True), []
-    for dim, rows in inputs.items():
-        plan.write(dim, rows)
-        error = max(world.gather(sample.error(plan(dim))))
+    for dim, error in checked(world, plan, sample, inputs):
         seconds, _ = timed(world, plan, dim, protocol)
         alone = parts_alone(world, plan, dim, protocol)
         times = {"ms": 1e3 * float(np.median(seconds))} | {name: 1e3 * value for name, value in alone.items()}
         lines.append({"dim": dim, "dtype": dtype, "error": error, **times, **asdict(tuning), "cut": cut})
-    plan.close()
-    cp.get_default_memory_pool().free_all_blocks()
     return lines
 
 
@@ -70,37 +64,28 @@ def main(out: Path, graphs: str, dims: str, dtypes: str, tunings: str, scale: fl
     """Check, time, print."""
 
     def program(world: World) -> int:
-        failed, started = 0, time.perf_counter()
-        for graph in graphs.split(","):
-            layout = pe_layout(world, generated(graph, scale), graph)
-            sample = Sample(layout)
-            inputs = {dim: world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in map(int, dims.split(","))}
+        results = Results(out / f"gpu_halo-p{world.size}.jsonl", world.rank, "a")
+        for graph, layout, sample, inputs in graphs_of(world, graphs, scale, dims):
             for dtype in dtypes.split(","):
                 for spec in tunings.split(";"):
-                    lines = measured(world, layout, sample, spec, dtype, inputs)
-                    failed += sum(not line["error"] <= oracle.TOLERANCE[dtype] for line in lines)
-                    if world.rank == 0:
-                        keep(out, world.size, graph, spec, lines)
-        if world.rank == 0:
-            click.echo(f"{failed} failures, {time.perf_counter() - started:.0f} s")
-        return failed
+                    for line in measured(world, layout, sample, spec, dtype, inputs):
+                        results.failed += not line["error"] <= oracle.TOLERANCE[dtype]
+                        results.record(graph=graph, pes=world.size, **line)
+                        results.say(f"{graph:<14} {shown(spec, line)}")
+        results.end()
+        return results.failed
 
     sys.exit(4 if launch("nvshmem", lambda: job_size() or 1, program)[0] else 0)
 
 
-def keep(out: Path, pes: int, graph: str, spec: str, lines: list[dict[str, Any]]) -> None:
-    """Write the lines down and show them."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"gpu_halo-p{pes}.jsonl").open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps({"graph": graph, "pes": pes, **line}) + "\n" for line in lines)
-    for line in lines:
-        parts = {name: line.get(name, 0.0) for name in ("transfer", "compute")}
-        click.echo(
-            f"{graph:<14} D = {line['dim']:<4} {line['dtype']} {spec:<14} {line['ms']:8.3f} ms, pull alone"
-            f" {parts['transfer']:.3f}, arithmetic alone {parts['compute']:.3f}, whole"
-            f" {line['ms'] / max(*parts.values(), 1e-9):.2f} times the larger, error {line['error']:.1g}"
-        )
-    sys.stdout.flush()
+def shown(spec: str, line: dict[str, Any]) -> str:
+    """A line of the table."""
+    parts = {name: line.get(name, 0.0) for name in ("transfer", "compute")}
+    return (
+        f"D = {line['dim']:<4} {line['dtype']} {spec:<14} {line['ms']:8.3f} ms, pull alone"
+        f" {parts['transfer']:.3f}, arithmetic alone {parts['compute']:.3f}, whole"
+        f" {line['ms'] / max(*parts.values(), 1e-9):.2f} times the larger, error {line['error']:.1g}"
+    )
 
 
 if __name__ == "__main__":

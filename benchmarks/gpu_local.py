@@ -9,15 +9,14 @@ Times are medians of 7 launches after 2, by CUDA events. OUT gets gpu_local.json
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import cupy as cp
 import numpy as np
+from common import Results
 from gpu_graphs import generated
 
 from mgg.graph.csr import Csr
@@ -55,18 +54,12 @@ def milliseconds(launch: Callable[[], object], warmup: int = 5, iterations: int 
     return float(np.median(times))
 
 
-class Bench:
+class Bench(Results):
     """A run: its operators, records and the graphs on the device."""
 
-    def __init__(self, out: Path) -> None:
-        self.file = (out / "gpu_local.jsonl").open("w", encoding="utf-8")
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.operators = CudaOperators()
-        self.failed = 0
-
-    def record(self, **values: object) -> None:
-        """Keep one measurement."""
-        self.file.write(json.dumps(values) + "\n")
-        self.file.flush()
 
     def embeddings(self, rows: int, dim: int) -> cp.ndarray:
         """Uniform in [-1, 1)."""
@@ -122,17 +115,16 @@ class Bench:
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
 def main(out: Path, graphs: str, scale: float) -> None:
     """Check and time, and print tables."""
-    out.mkdir(parents=True, exist_ok=True)
-    bench, started = Bench(out), time.perf_counter()
+    bench = Bench(out / "gpu_local.jsonl")
     device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
     click.echo(f"{device}, CuPy {cp.__version__}, nvcc {nvcc_version(find_nvcc())}")
     bench.record(part="machine", device=device, scale=scale)
     for name in graphs.split(","):
         csr = generated(name, scale)
-        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {time.perf_counter() - started:.0f} s")
+        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {bench.seconds}")
         bench.mgg(name, csr)
         cp.get_default_memory_pool().free_all_blocks()
-    click.echo(f"{bench.failed} failures, {time.perf_counter() - started:.0f} s")
+    bench.end()
     sys.exit(4 if bench.failed else 0)
 
 

@@ -11,9 +11,7 @@ takes. OUT gets gpu_models-pP.jsonl.
 from __future__ import annotations
 
 import gc
-import json
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -22,33 +20,28 @@ from typing import Any
 import click
 import cupy as cp
 import numpy as np
+from common import torch_steps, twin_step
 from gpu_graphs import generated
-from gpu_train import PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, Traced, with_node_data
+from gpu_train import PATIENCE, STEPS, TOLERANCE, WARMUP, WIDTHS, with_node_data
+from gpu_train import Bench as GcnBench
 from step_models import ALONE, SETTINGS
 
 from mgg.backend import World, job_size, nvshmem
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout
-from mgg.model import Sizes, settings_of
+from mgg.model import settings_of
 from mgg.train import Trainer
 
 GIB = 2**30
 
 
-class Bench:
+class Bench(GcnBench):
     """A run of one PE."""
 
     def __init__(self, world: World, out: Path, technique: str | None, attention: str) -> None:
-        self.world, self.failed, self.attention = world, 0, attention
-        self.technique = technique or ("local" if world.size == 1 else "halo")
+        super().__init__(world, out / f"gpu_models-p{world.size}.jsonl", technique)
+        self.attention = attention
         self.rows: list[dict[str, Any]] = []
-        path = out / f"gpu_models-p{world.size}.jsonl"
-        self.file = path.open("w", encoding="utf-8") if world.rank == 0 else None
-
-    def say(self, text: str) -> None:
-        if self.file:
-            click.echo(text)
-            sys.stdout.flush()
 
     def ours(self, name: str, model: str, part: PeLayout) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Our step, and the weights that it began with."""
@@ -60,32 +53,21 @@ class Bench:
             self.world, part, model=model, technique=self.technique, options={}, settings=settings, seed=0
         )  # fmt: skip
         weights = {key: self.world.download(value).copy() for key, value in trainer.weights.items()}
-        losses, times = [], []
-        for epoch in range(1, 1 + WARMUP + STEPS):
-            self.world.barrier()
-            clock = self.world.clock()
-            clock.start()
-            losses.append(trainer.step(epoch))
-            times.append(1e3 * max(self.world.gather(clock.stop())))
+        epochs = iter(range(1, 1000))
+        losses, step = self.timed(lambda: trainer.step(next(epochs)))
         taken = max(self.world.gather(free - cp.cuda.runtime.memGetInfo()[0]))
         predicted = max(self.world.gather(trainer.need.total))
-        trainer._graph.arrays = traced = Traced(trainer._graph.arrays)
-        trainer.step(1 + WARMUP + STEPS)
-        operations = traced.milliseconds()
+        operations = self.operations(trainer, next(epochs))
         trainer.close()
         cp.get_default_memory_pool().free_all_blocks()
         found = {
-            "step": float(np.median(times[WARMUP:])), "bytes": taken, "predicted": predicted, "losses": losses,
-            "operations": operations,
+            "step": step, "bytes": taken, "predicted": predicted, "losses": losses, "operations": operations,
         }  # fmt: skip
         return found, weights
 
     def theirs(self, model: str, csr: Csr, part: PeLayout, weights: dict[str, np.ndarray]) -> dict[str, Any]:
         """The step of PyTorch Geometric."""
         import torch
-        from torch.nn import functional
-
-        from mgg.interop.twins import twin_of
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -93,25 +75,9 @@ class Bench:
         targets = torch.repeat_interleave(torch.arange(csr.rows, device="cuda"), rows)
         arcs = torch.stack([torch.as_tensor(csr.indices, device="cuda").long(), targets])
         del rows, targets
-        x = torch.as_tensor(np.asarray(part.features), device="cuda")
-        label = torch.as_tensor(np.where(part.splits == 1, part.labels, -100).astype(np.int64), device="cuda")
-        sizes = Sizes(x.shape[1], part.manifest.classes)
-        net = twin_of(model, settings_of(model, SETTINGS[model]), sizes, weights, "cuda")
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-        losses, times = [], []
-        for _ in range(WARMUP + STEPS):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(net(x, arcs), label)
-            loss.backward()
-            optimizer.step()
-            stop.record()
-            stop.synchronize()
-            losses.append(float(loss))
-            times.append(start.elapsed_time(stop))
-        peak = torch.cuda.max_memory_allocated()
-        return {"step": float(np.median(times[WARMUP:])), "bytes": peak, "losses": losses}
+        step = twin_step(part, arcs, model, weights, "cuda")
+        losses, ms = torch_steps(step, WARMUP, STEPS)
+        return {"step": ms, "bytes": torch.cuda.max_memory_allocated(), "losses": [float(each) for each in losses]}
 
     def attempt(self, what: str, action: Callable[[], Any]) -> Any:
         """Run a part; one that fails is reported. Several PEs would wait for one that failed: there it ends the run."""
@@ -133,14 +99,8 @@ class Bench:
         if done is None:
             return
         ours, weights = done
-        row = {
-            "graph": name,
-            "model": model,
-            "pes": self.world.size,
-            "technique": self.technique,
-            "attention": self.attention,
-            "ours": ours,
-        }
+        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique}
+        row |= {"attention": self.attention, "ours": ours}
         if with_pyg:
             row["pyg"] = theirs = self.attempt(
                 f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
@@ -151,9 +111,7 @@ class Bench:
                 self.failed += not error <= TOLERANCE
                 self.say(f"{name}, {model}: first losses differ by {error:.2g}" + " FAILED" * (not error <= TOLERANCE))
         self.rows.append(row)
-        if self.file:
-            self.file.write(json.dumps(row) + "\n")
-            self.file.flush()
+        self.record(**row)
         self.say(line_of(row))
 
 
@@ -180,10 +138,7 @@ def line_of(row: dict[str, Any]) -> str:
 @click.option("--graphs", default=",".join(WIDTHS), show_default=True, help="separated by commas")
 @click.option("--models", default=",".join(SETTINGS), show_default=True, help="likewise")
 @click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
-@click.option(
-    "--technique",
-    help="aggregation technique; default: local on one PE, halo on several",
-)
+@click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
 @click.option(
     "--attention", default="rows", show_default=True, type=click.Choice(["rows", "product"]), help="setting of gat"
 )
@@ -192,23 +147,21 @@ def main(
     out: Path, graphs: str, models: str, scale: float, technique: str | None, attention: str, with_pyg: bool
 ) -> None:
     """Check and time, and print a table."""
-    out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
 
     def program(world: World) -> int:
-        started = time.perf_counter()
         bench = Bench(world, out, technique, attention)
         bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, scale {scale}")
         for name in graphs.split(","):
             csr = generated(name, scale)
             part = with_node_data(world, csr, name)
-            bench.say(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs after {time.perf_counter() - started:.0f} s")
+            bench.say(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs after {bench.seconds}")
             for model in models.split(","):
                 bench.model(name, model, csr, part, with_pyg and world.size == 1 and model in SETTINGS)
         bench.say("| graph | model | ms | GiB | PyTorch Geometric, ms | GiB | times as fast | times as much memory |")
         for row in bench.rows:
             bench.say(line_of(row))
-        bench.say(f"{bench.failed} failures, {time.perf_counter() - started:.0f} s")
+        bench.end()
         return bench.failed
 
     sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)

@@ -8,13 +8,13 @@ gpu_nvlink-pP.jsonl.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
 
 import click
 import pynvml
+from common import Results
 from gpu_aggregate import parsed
 from gpu_graphs import generated, pe_layout
 
@@ -76,7 +76,7 @@ def main(out: Path, techniques: str, dims: str, graphs: str, scale: float) -> No
     """Count and print a table."""
 
     def program(world: World) -> None:
-        counters, lines = Counters(), []
+        counters, results = Counters(), Results(out / f"gpu_nvlink-p{world.size}.jsonl", world.rank)
         for graph in graphs.split(","):
             layout = pe_layout(world, generated(graph, scale), graph)
             widths = [int(dim) for dim in dims.split(",")]
@@ -95,26 +95,17 @@ def main(out: Path, techniques: str, dims: str, graphs: str, scale: float) -> No
                     seconds = time.perf_counter() - started
                     counted = world.gather(world.counters.embeddings() - before)
                     idle = received(world, counters, lambda: time.sleep(seconds))  # noqa: B023
-                    lines.append(
-                        {
-                            "graph": graph, "spec": spec, "dim": dim, "pes": world.size, "gpu": world.gpu,
-                            "products": PRODUCTS, "counted": counted, "links": links, "idle": idle,
-                        }
+                    results.record(
+                        graph=graph, spec=spec, dim=dim, pes=world.size, gpu=world.gpu, products=PRODUCTS,
+                        counted=counted, links=links, idle=idle,
                     )  # fmt: skip
-                    if world.rank == 0:
-                        total = sum(counted)
-                        data, raw = sum(links["data"]), sum(links["raw"])
-                        click.echo(
-                            f"{graph:<14} {spec:<16} D = {dim:<4} counted {total / PRODUCTS / 1e6:10.3f} MB a product,"
-                            f" payload {data / max(total, 1):.4f}, with headers {raw / max(total, 1):.4f} of it,"
-                            f" idle {sum(idle['data']) / max(total, 1):.5f}"
-                        )
-                        sys.stdout.flush()
+                    total, data, raw = sum(counted), sum(links["data"]), sum(links["raw"])
+                    results.say(
+                        f"{graph:<14} {spec:<16} D = {dim:<4} counted {total / PRODUCTS / 1e6:10.3f} MB a product,"
+                        f" payload {data / max(total, 1):.4f}, with headers {raw / max(total, 1):.4f} of it,"
+                        f" idle {sum(idle['data']) / max(total, 1):.5f}"
+                    )
                 plan.close()
-        if world.rank == 0:
-            out.mkdir(parents=True, exist_ok=True)
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            (out / f"gpu_nvlink-p{world.size}.jsonl").write_text(text, encoding="utf-8")
 
     launch("nvshmem", lambda: job_size() or 1, program)
 

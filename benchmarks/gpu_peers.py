@@ -13,7 +13,6 @@ gpu_peers.jsonl, one line a measurement.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,8 +25,9 @@ from typing import Any
 import click
 import cupy as cp
 import numpy as np
+from common import Results
 from cusparse import ALGORITHMS, BF16_ONE, Products
-from gpu_graphs import LONGEST, SAMPLE, generated_at_once
+from gpu_graphs import LONGEST, SAMPLE, error_of, generated_at_once
 from gpu_local import milliseconds
 from scipy import sparse
 
@@ -96,14 +96,6 @@ def expected_of(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.nda
     return a @ b, magnitude @ np.abs(b)
 
 
-def error_of(found: np.ndarray, product: np.ndarray, scale: np.ndarray) -> float:
-    """max |C - C*| / (|A| |B|); infinite where C must be 0 and is not."""
-    error = np.abs(found - product)
-    if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
-        return np.inf
-    return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
-
-
 def awkward() -> Iterator[tuple[str, Csr]]:
     """Matrices with rows of every kind of length."""
     rng = np.random.default_rng(3)
@@ -140,20 +132,15 @@ def timed(run: Callable[[], object]) -> float:
     return milliseconds(run, 1, 5) if first > 15 else milliseconds(run)
 
 
-class Bench:
+class Bench(Results):
     """A run: its records and what is compared."""
 
     def __init__(self, out: Path, names: list[str], peers: bool) -> None:
-        self.file = (out / "gpu_peers.jsonl").open("w", encoding="utf-8")
+        super().__init__(out / "gpu_peers.jsonl")
         self.operators = CudaOperators()
         self.candidates = {name: CANDIDATES[name] for name in names}
-        self.peers, self.failed = peers, 0
+        self.peers = peers
         self.times: dict[tuple[str, str, int], dict[str, float]] = {}
-
-    def record(self, **values: object) -> None:
-        """Keep one measurement."""
-        self.file.write(json.dumps(values) + "\n")
-        self.file.flush()
 
     def accept(self, what: str, error: float) -> None:
         """Count what exceeds the tolerance."""
@@ -336,8 +323,6 @@ def main(
     out: Path, graphs: str, dims: str, types: str, candidates: str, scale: float, peers: bool, check: bool
 ) -> None:
     """Check and time, and print tables."""
-    out.mkdir(parents=True, exist_ok=True)
-    started = time.perf_counter()
     bench = Bench(out, [name for name in candidates.split(",") if name], peers)
     widths, kinds = [int(dim) for dim in dims.split(",")], types.split(",")
     device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
@@ -346,18 +331,18 @@ def main(
     with ThreadPoolExecutor(1) as pool:
         compiled = pool.submit(bench.compile, kinds)
         made = generated_at_once(graphs.split(","), scale)
-        click.echo(f"graphs after {time.perf_counter() - started:.0f} s")
+        click.echo(f"graphs after {bench.seconds}")
         compiled.result()
-        click.echo(f"kernels after {time.perf_counter() - started:.0f} s")
+        click.echo(f"kernels after {bench.seconds}")
     if check:
         bench.check(widths, kinds)
-        click.echo(f"checked after {time.perf_counter() - started:.0f} s")
+        click.echo(f"checked after {bench.seconds}")
     for name, csr in made.items():
-        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {time.perf_counter() - started:.0f} s")
+        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {bench.seconds}")
         bench.graph(name, csr, widths, kinds)
         cp.get_default_memory_pool().free_all_blocks()
     bench.summary()
-    click.echo(f"{bench.failed} failures, {time.perf_counter() - started:.0f} s")
+    bench.end()
     sys.exit(4 if bench.failed else 0)
 
 

@@ -21,6 +21,7 @@ import click
 import numpy as np
 import torch
 import torch_geometric.nn as layers
+from common import torch_steps
 from torch.nn.functional import cross_entropy, relu
 
 from mgg import interop
@@ -57,18 +58,15 @@ MODULES: dict[str, Callable[[int, int, torch.Tensor], torch.nn.Module]] = {
 
 def _timed(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> tuple[float, int]:
     """Milliseconds of a step, and the most bytes that PyTorch held."""
-    optimizer, times = torch.optim.Adam(net.parameters(), lr=0.01), []
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     torch.cuda.reset_peak_memory_stats()
-    for _ in range(WARMUP + STEPS):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+
+    def step() -> None:
         optimizer.zero_grad()
         cross_entropy(net(x, arcs), labels).backward()
         optimizer.step()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop))
-    return float(np.median(times[WARMUP:])), torch.cuda.max_memory_allocated()
+
+    return torch_steps(step, WARMUP, STEPS)[1], torch.cuda.max_memory_allocated()
 
 
 def _gradients(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> list[torch.Tensor]:

@@ -16,9 +16,8 @@ from typing import Any
 from unittest import mock
 
 import click
-import cupy as cp
 import numpy as np
-from gpu_graphs import Sample, generated, pe_layout
+from gpu_graphs import Inputs, Sample, checked, graphs_of
 
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.measure import Protocol, timed
@@ -38,20 +37,16 @@ WAYS = {"as it is": _SEND, "nbi": _beside}
 
 
 def measured(
-    world: World, layout: PeLayout, sample: Sample, technique: str, way: str, inputs: dict[int, Any]
+    world: World, layout: PeLayout, sample: Sample, technique: str, way: str, inputs: Inputs
 ) -> list[dict[str, Any]]:
     """An entry for each width, of one launch (collective)."""
     options, entries = parse_options(technique, {"workgroup": 1}).model_dump(), []
     with mock.patch.object(NvshmemWorld, "_send_rows", WAYS[way]):
         plan = prepare(technique, world, layout, "forward", max(inputs), options)
-        for dim, rows in inputs.items():
-            plan.write(dim, rows)
-            error = max(world.gather(sample.error(plan(dim))))
+        for dim, error in checked(world, plan, sample, inputs):
             seconds, moved = timed(world, plan, dim, Protocol("forward", 5, 20, True))
             q1, median, q3 = (1e3 * float(each) for each in np.percentile(seconds, [25, 50, 75]))
             entries.append({"dim": dim, "error": error, "ms": median, "q1": q1, "q3": q3, "bytes": sum(moved)})
-        plan.close()
-    cp.get_default_memory_pool().free_all_blocks()
     return entries
 
 
@@ -89,10 +84,7 @@ def main(out: Path, graphs: str, techniques: str, dims: str, launches: int, scal
     def program(world: World) -> int:
         entries: list[dict[str, Any]] = []
         started = time.perf_counter()
-        for graph in graphs.split(","):
-            layout = pe_layout(world, generated(graph, scale), graph)
-            sample = Sample(layout)
-            inputs = {dim: world.upload(oracle.embeddings(layout.node_ids, dim)) for dim in map(int, dims.split(","))}
+        for graph, layout, sample, inputs in graphs_of(world, graphs, scale, dims):
             for number in range(launches):
                 for technique in techniques.split(","):
                     for way in list(WAYS) if number % 2 else reversed(WAYS):
@@ -102,7 +94,6 @@ def main(out: Path, graphs: str, techniques: str, dims: str, launches: int, scal
                         entries += [told | entry for entry in found]
                         if world.rank == 0:
                             keep(out, world.size, entries)
-            del layout, sample, inputs
         failed = sum(not entry["error"] <= oracle.TOLERANCE["fp32"] for entry in entries)
         if world.rank == 0:
             text = f"{table(entries)}\n{failed} failures, {time.perf_counter() - started:.0f} s, {world.gpu}\n"

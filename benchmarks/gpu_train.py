@@ -25,6 +25,7 @@ from typing import Any
 import click
 import cupy as cp
 import numpy as np
+from common import Results, torch_steps
 from cusparse import Products
 from gpu_graphs import generated, pe_layout
 from scipy import sparse
@@ -137,21 +138,12 @@ class Traced:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-class Bench:
+class Bench(Results):
     """A run of one PE."""
 
-    def __init__(self, world: World, out: Path, technique: str) -> None:
-        self.world, self.technique, self.failed = world, technique, 0
-        self.file = (out / "gpu_train.jsonl").open("w", encoding="utf-8") if world.rank == 0 else None
-
-    def say(self, text: str) -> None:
-        if self.file:
-            click.echo(text)
-
-    def record(self, **values: Any) -> None:
-        if self.file:
-            self.file.write(json.dumps(values) + "\n")
-            self.file.flush()
+    def __init__(self, world: World, path: Path, technique: str | None) -> None:
+        super().__init__(path, world.rank)
+        self.world, self.technique = world, technique or ("local" if world.size == 1 else "halo")
 
     def attempt(self, what: str, action: Callable[[], Any]) -> Any:
         """Run a part; one that fails is reported. Several PEs would wait for one that failed: there it ends the run."""
@@ -190,18 +182,22 @@ class Bench:
         self.say(f"{name:<14} check {verdict}: {csr.rows:,} nodes, largest error {errors[worst]:.2g} ({worst})")
         self.record(part="check", graph=name, pes=world.size, errors=errors)
 
-    def timed(self, action: Callable[[], Any], warmup: int = WARMUP, steps: int = STEPS) -> float:
-        """Median milliseconds of the slowest PE."""
-        times = []
-        for number in range(warmup + steps):
+    def timed(self, action: Callable[[], Any], warmup: int = WARMUP, steps: int = STEPS) -> tuple[list[Any], float]:
+        """What each call returned, and the median milliseconds of the slowest PE."""
+        found, times = [], []
+        for _ in range(warmup + steps):
             self.world.barrier()
             clock = self.world.clock()
             clock.start()
-            action()
-            seconds = max(self.world.gather(clock.stop()))
-            if number >= warmup:
-                times.append(1e3 * seconds)
-        return float(np.median(times))
+            found.append(action())
+            times.append(1e3 * max(self.world.gather(clock.stop())))
+        return found, float(np.median(times[warmup:]))
+
+    def operations(self, trainer: Trainer, epoch: int) -> dict[str, float]:
+        """Milliseconds of each operation but the products in one more step."""
+        trainer._graph.arrays = traced = Traced(trainer._graph.arrays)
+        trainer.step(epoch)
+        return traced.milliseconds()
 
     def train(self, name: str, part: PeLayout) -> None:
         """Steps, products and the other operations."""
@@ -220,13 +216,15 @@ class Bench:
         )  # fmt: skip
         prepared = time.perf_counter() - started
         epochs = iter(range(1, 1000))
-        losses = []
-        step = self.timed(lambda: losses.append(trainer.step(next(epochs))))
+        losses, step = self.timed(lambda: trainer.step(next(epochs)))
         graph = trainer._graph
-        products = self.timed(lambda: [plan(HIDDEN) for plan in (graph.plan, graph.transposed) * 2])
-        graph.arrays = traced = Traced(graph.arrays)
-        trainer.step(next(epochs))
-        others = traced.milliseconds()
+
+        def four() -> None:
+            for plan in (graph.plan, graph.transposed) * 2:
+                plan(HIDDEN)
+
+        _, products = self.timed(four)
+        others = self.operations(trainer, next(epochs))
         trainer.close()
         shown = ", ".join(f"{operation} {ms:.3f}" for operation, ms in others.items())
         self.say(f"{name:<14} dropout {dropout}: step {step:.3f} ms, four products {products:.3f} ms; {shown}")
@@ -310,25 +308,13 @@ class Bench:
             loss().backward()
             optimizer.step()
 
-        import torch
-
-        times = []
-        for number in range(WARMUP + STEPS):
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            step()
-            stop.record()
-            stop.synchronize()
-            if number >= WARMUP:
-                times.append(start.elapsed_time(stop))
-        return float(np.median(times))
+        return torch_steps(step, WARMUP, STEPS)[1]
 
     def milliseconds(self, action: Callable[[], object]) -> float:
         """Median milliseconds of ``action`` on this PE."""
-        return self.timed(action, 2, 5)
+        return self.timed(action, 2, 5)[1]
 
     def run(self, graphs: list[str], scale: float, check_scale: float, with_torch: bool) -> None:
-        started = time.perf_counter()
         for name in graphs:
             self.attempt(f"{name}, check", lambda name=name: self.check(name, check_scale))
             csr = self.attempt(f"{name}, graph", lambda name=name: generated(name, scale))
@@ -337,18 +323,18 @@ class Bench:
             )
             if part is None:
                 continue
-            self.say(f"{name:<14} {csr.rows:,} nodes, {csr.arcs:,} arcs after {time.perf_counter() - started:.0f} s")
+            self.say(f"{name:<14} {csr.rows:,} nodes, {csr.arcs:,} arcs after {self.seconds}")
             self.attempt(f"{name}, train", lambda name=name, part=part: self.train(name, part))
             if with_torch and self.world.size == 1:
                 self.attempt(f"{name}, torch", lambda name=name, csr=csr, part=part: self.torch(name, csr, part))
         self.table(graphs)
-        self.say(f"{self.failed} failures, {time.perf_counter() - started:.0f} s")
+        self.end()
 
     def table(self, graphs: list[str]) -> None:
         """What was measured, a row a graph."""
-        if not self.file:
+        if self.world.rank:
             return
-        lines = [json.loads(line) for line in Path(self.file.name).read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
         steps = {(line["graph"], line["dropout"]): line for line in lines if line["part"] == "train"}
         theirs = {line["graph"]: line for line in lines if line["part"] == "torch"}
         click.echo(
@@ -377,11 +363,10 @@ class Bench:
 @click.option("--torch/--no-torch", "with_torch", default=True, show_default=True, help="time torch, on one PE")
 def main(out: Path, graphs: str, scale: float, check_scale: float, technique: str | None, with_torch: bool) -> None:
     """Check and time, and print a table."""
-    out.mkdir(parents=True, exist_ok=True)
     pes = job_size() or 1
 
     def program(world: World) -> int:
-        bench = Bench(world, out, technique or ("local" if world.size == 1 else "halo"))
+        bench = Bench(world, out / "gpu_train.jsonl", technique)
         bench.say(f"{world.gpu}, {world.size} PE, CuPy {cp.__version__}, technique {bench.technique}")
         bench.record(part="machine", device=world.gpu, pes=world.size, scale=scale)
         bench.run(graphs.split(","), scale, check_scale, with_torch)

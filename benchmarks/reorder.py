@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -19,11 +18,11 @@ from pathlib import Path
 
 import click
 import numpy as np
+from common import run
 from modularity import modularity
 from pydantic import BaseModel, Field
 
 from mgg.backend.machine.facts import these_versions, this_machine
-from mgg.errors import MggError
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
 from mgg.graph.generate import generate
@@ -202,8 +201,4 @@ def main(out: Path, graphs: str, scale: float, names: str, pes: int, symmetrize:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MggError as error:
-        click.echo(f"reorder: {error}", err=True)
-        sys.exit(error.exit_code)
+    run("reorder", main)

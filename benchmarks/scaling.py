@@ -14,11 +14,7 @@ graph without locality, or a folder of mgg graph.
 
 from __future__ import annotations
 
-import json
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,6 +25,7 @@ from typing import Any
 
 import click
 import numpy as np
+from common import measured, run
 from pydantic import BaseModel, Field
 
 from mgg import layout
@@ -37,7 +34,7 @@ from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.cost import machines
 from mgg.cost.product import Machine as CostMachine
 from mgg.cost.product import Split
-from mgg.errors import InputError, MggError
+from mgg.errors import InputError
 from mgg.graph.budget import parse_size
 from mgg.graph.cover import cover_size
 from mgg.graph.csr import row_ids
@@ -58,32 +55,20 @@ TECHNIQUES = ("halo", "cola", "mgg", "broadcast_pipelined")
 SAMPLE = 16
 #: Share of the rows that boundary sampling keeps; bytes of rows of fewer bits, their scales included, to those of fp32.
 SHARE, BITS = 0.1, {"int8": 0.28, "int4": 0.16, "int2": 0.10}
-#: What a measured process does; argv: a graph, a tiny graph, and keyword arguments of the two stages.
-MEASURED = """
-import json, resource, shutil, sys, tempfile, time
-from pathlib import Path
+#: Of a graph, a tiny graph, the partition and the layout: compile the stage's loops on the tiny graph, then run it.
+WARM = """
+import shutil, tempfile
 from mgg import layout, partition
-from mgg.errors import MggError
-stage, graph, tiny, part, out = sys.argv[1], *map(Path, sys.argv[2:6])
-asked = json.loads(sys.argv[6])
-warm = Path(tempfile.mkdtemp())
-partition.build(tiny, warm / "part", **asked | {"pes": 3})
-if stage == "layout":
-    layout.build(tiny, warm / "part", warm / "layout")
+asked, warm = {asked}, Path(tempfile.mkdtemp())
+partition.build(paths[1], warm / "part", **asked | {{"pes": 3}})
+if {stage!r} == "layout":
+    layout.build(paths[1], warm / "part", warm / "layout")
 shutil.rmtree(warm)
-def used():
-    mine = resource.getrusage(resource.RUSAGE_SELF)
-    return mine.ru_utime + mine.ru_stime
-started, before = time.perf_counter(), used()
-try:
-    partition.build(graph, part, **asked) if stage == "partition" else layout.build(graph, part, out)
-except (MggError, MemoryError) as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-seconds, processor = time.perf_counter() - started, used() - before
-status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
-print(json.dumps({"seconds": seconds, "processor_seconds": processor, "peak_bytes": peak}))
 """
+STAGES = {
+    "partition": "partition.build(paths[0], paths[2], **asked)",
+    "layout": "layout.build(paths[0], paths[2], paths[3])",
+}
 
 
 class Spent(BaseModel):
@@ -201,17 +186,10 @@ class Bench:
 
     def measure(self, stage: str, graph: Graph, part: Path, laid: Path, scheme: str, pes: int) -> Spent:
         """Run a stage in a process that may take ``limit`` bytes of memory."""
-        asked = json.dumps({"pes": pes, "scheme": scheme, "workgroup": self.workgroup, "dim": self.dim})
-        paths = map(str, (graph.path, self._tiny, part, laid))
-
-        def limited() -> None:
-            resource.setrlimit(resource.RLIMIT_AS, (self.limit, self.limit))
-
-        command = [sys.executable, "-c", MEASURED, stage, *paths, asked]
-        run = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=limited)
-        if run.returncode:
-            raise ChildProcessError((run.stderr.strip() or f"ended with {run.returncode}").splitlines()[-1])
-        return Spent.model_validate_json(run.stdout.splitlines()[-1])
+        asked = {"pes": pes, "scheme": scheme, "workgroup": self.workgroup, "dim": self.dim}
+        paths = (graph.path, self._tiny, part, laid)
+        found = measured(WARM.format(asked=asked, stage=stage), STAGES[stage], *paths, limit=self.limit)
+        return Spent.model_validate(found)
 
     def partitioned(self, graph: Graph, shuffled: bool, scheme: str, pes: int, part: Path) -> ScalingRecord:
         """The record of a partition, which is left in ``part``."""
@@ -487,8 +465,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MggError as error:
-        click.echo(f"scaling: {error}", err=True)
-        sys.exit(error.exit_code)
+    run("scaling", main)

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +22,7 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+from common import measured
 from pydantic import BaseModel, Field
 
 from mgg.backend.machine.facts import these_versions, this_machine
@@ -34,19 +32,6 @@ SEED = 2026
 CHUNK = 2**22
 #: Arcs for each node of the generated graphs.
 DEGREE = 20
-#: What a measured process does; argv: a Python expression to prepare, one to time, and the paths that they use.
-MEASURED = """
-import json, sys, time
-from pathlib import Path
-paths = [Path(text) for text in sys.argv[3:]]
-exec(sys.argv[1])
-started = time.perf_counter()
-exec(sys.argv[2])
-seconds = time.perf_counter() - started
-status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
-print(json.dumps({"seconds": seconds, "peak_bytes": peak}))
-"""
 #: Compile what will be used, on a graph of two nodes of the same kind, and let the memory go.
 WARM = """
 import shutil, tempfile
@@ -128,13 +113,6 @@ def write_ogb(path: Path, arcs: int) -> None:
             file.write(f"{count}\n")
 
 
-def measure(prepare: str, timed: str, *paths: Path) -> dict[str, float]:
-    """Seconds and peak bytes of a process."""
-    command = [sys.executable, "-c", MEASURED, prepare, timed, *map(str, paths)]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(run.stdout.splitlines()[-1])
-
-
 class Bench:
     """The settings of a run and the records that it has made."""
 
@@ -154,7 +132,7 @@ class Bench:
         """Measure once and keep the record."""
         out = self.scratch / "out"
         shutil.rmtree(out, ignore_errors=True)
-        found = measure(prepare, timed, *paths, out)
+        found = measured(prepare, timed, *paths, out)
         memory = self.memory if what == "mgg" else 0
         self.records.append(
             ShardsRecord(

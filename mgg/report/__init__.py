@@ -37,6 +37,44 @@ def build(
         MachineError: the disk is full or fails. After any error the old report is unchanged.
     """
     # Imported late: each workflow process reads names from this package and should not wait for matplotlib.
-    from mgg.report.page import folder
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
 
-    folder.write(paths, out, title, figures, notes, job_file)
+    from mgg.errors import InputError
+    from mgg.files import Kind, replace_folder
+    from mgg.report.figures import files
+    from mgg.report.page.render import render
+    from mgg.report.papers.catalogue import FORESEEN, check_figure
+    from mgg.report.tables import choice, jobs, mgg_sweep, requests
+    from mgg.report.tables.collect import collect
+    from mgg.report.tables.columns import TABLES
+    from mgg.report.tables.comparisons import compare
+    from mgg.report.tables.compute import compute, to_arrow
+    from mgg.schema import nearest
+
+    for name in figures:
+        check_figure(name)
+    if unused := [name for name in notes if name not in figures]:
+        raise InputError(f"note on {unused[0]!r}: this figure is not shown; {nearest(unused[0], figures)}")
+    shown = list(dict.fromkeys(figures))
+    rows = compute(collect(paths))
+    rows["figures"] = compare([name for name in shown if name not in FORESEEN], rows["aggregate"], rows["training"])
+    rows["choices"] = choice.compute(rows["aggregate"])
+    rows["knobs"] = mgg_sweep.compute(rows["aggregate"])
+    rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
+    rows["requests"] = requests.compute(rows["jobs"])
+    tables = {name: to_arrow(name, rows[name]) for name in TABLES}
+    page = render(rows, title, [(name, notes.get(name, "")) for name in shown])
+    of_tables = (f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))
+    # Marker: a file that only reports have. With index.html as marker, a web site could be replaced.
+    kind = Kind("machines.parquet", ("index.html", *files.FOLDERS.values(), *of_tables))
+    with replace_folder(out, kind) as folder:
+        (folder / "index.html").write_text(page.html, encoding="utf-8")
+        for name in files.FOLDERS.values():
+            (folder / name).mkdir()
+        for path, text in files.files(page.illustrated).items():
+            (folder / path).write_text(text, encoding="utf-8")
+        for name, table in tables.items():
+            pa.csv.write_csv(table, folder / f"{name}.csv")
+            pa.parquet.write_table(table, folder / f"{name}.parquet")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import html
+import itertools
 import math
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +41,30 @@ ORIGIN = {
 #: Four GPUs, and options of MGG's kernel.
 GPUS = MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 4})
 USUAL = {"ps": 16, "dist": 16, "wpb": 4, "neighbor_partition": True, "interleave": True, "primitive": "direct"}
-VERSIONS = {
-    "python": "3.11.2",
-    "mgg": "0.1.0",
-    "numpy": "2.4.6",
-    "scipy": "1.17.0",
-    "numba": "0.65.0",
-    "mpich": "5.0.0",
-}
+VERSIONS = {"python": "3.11.2", "mgg": "0.1.0", "numpy": "2.4.6"}
 GRAPHS = {"digits": (1797, 23_526), "cora": (2708, 10_556), "reddit-like": (23_296, 9_400_000)}
 TECHNIQUES = ("broadcast", "cola", "halo", "mgg")
+
+
+#: Fields of timings and trainings.
+COMMON: dict[str, Any] = {
+    **ORIGIN,
+    "dataset": "cora",
+    "nodes": 2708,
+    "arcs": 10_556,
+    "technique": "halo",
+    "options": {},
+    "backend": "mpi",
+    "pes": 2,
+    "dtype": "fp32",
+    "machine": MACHINE,
+    "versions": VERSIONS,
+}
+
+
+def code_of(dataset: str) -> str:
+    """The hash of a made-up graph."""
+    return f"{sum(map(ord, dataset)):064x}"[::-1]
 
 
 def aggregate(**changes: Any) -> AggregateRecord:
@@ -56,19 +73,9 @@ def aggregate(**changes: Any) -> AggregateRecord:
     launches = changes.pop("launches", seconds)
     q1, q3 = (float(value) for value in np.quantile(seconds, [0.25, 0.75]))
     fields: dict[str, Any] = {
-        **ORIGIN,
-        "dataset": "cora",
+        **COMMON,
         "graph_hash": "c0" * 32,
         "layout": "1a" * 32,
-        "nodes": 2708,
-        "arcs": 10_556,
-        "technique": "halo",
-        "options": {},
-        "backend": "mpi",
-        "pes": 2,
-        "dtype": "fp32",
-        "machine": MACHINE,
-        "versions": VERSIONS,
         "direction": "forward",
         "dim": 16,
         "scheme": "edge_balanced",
@@ -107,20 +114,13 @@ def sweep(
     pes: Sequence[int] = (1, 2, 4),
     dims: Sequence[int] = (16, 64),
     graphs: Sequence[str] = tuple(GRAPHS),
-    **changes: Any,
 ) -> list[AggregateRecord]:
     """Records of every combination."""
-    records = []
-    for dataset in graphs:
-        nodes, arcs = GRAPHS.get(dataset, (50_000, 1_000_000))
-        for p in pes:
-            for dim in dims:
-                for index, technique in enumerate(techniques):
-                    records.append(_made(dataset, nodes, arcs, p, dim, technique, index, changes))
-    return records
+    return [_made(*each) for each in itertools.product(graphs, pes, dims, enumerate(techniques))]
 
 
-def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str, index: int, changes: dict[str, Any]):
+def _made(dataset: str, p: int, dim: int, named: tuple[int, str]) -> AggregateRecord:
+    (index, technique), (nodes, arcs) = named, GRAPHS[dataset]
     draw = random.Random(f"{dataset} {p} {dim} {technique}")
     cut = 0 if p == 1 else int(arcs * 0.3 * (1 - 1 / p))
     halo = 0 if p == 1 else min(cut, int(nodes * 0.35 * (p - 1)))
@@ -129,54 +129,42 @@ def _made(dataset: str, nodes: int, arcs: int, p: int, dim: int, technique: str,
     slow = {"mgg": 1.8, "broadcast": 1.5, "cola": 1.25, "halo": 1.0}.get(technique, 1 + 0.07 * index)
     base = 2e-5 + arcs * dim * 1.5e-10 * slow / min(p, 2) ** 0.9 + volumes[kind] * 2e-9
     seconds = [base * (1 + 0.08 * abs(draw.gauss(0, 1))) for _ in range(20)]
-    options = {"ps": 16, "interleave": True} if technique == "mgg" else {}
     each = [volumes[kind] // p] * (p - 1)
-    fields = {
-        "dataset": dataset,
-        "graph_hash": f"{sum(map(ord, dataset)):064x}"[::-1],
-        "nodes": nodes,
-        "arcs": arcs,
-        "technique": technique,
-        "options": options,
-        "pes": p,
-        "dim": dim,
-        "imbalance": 1 + 0.02 * (p - 1),
-        "edge_cut": cut,
-        "halo_rows": halo,
-        "seconds": seconds,
-        "launches": [float(np.median(seconds[start : start + 5])) for start in range(0, 20, 5)],
-        "bytes_wire": volumes[kind],
-        "bytes_per_pe": [*each, volumes[kind] - sum(each)],
-        "error": draw.uniform(0.5, 4) * 1e-7,
+    return aggregate(
+        dataset=dataset,
+        graph_hash=code_of(dataset),
+        nodes=nodes,
+        arcs=arcs,
+        technique=technique,
+        options={"ps": 16, "interleave": True} if technique == "mgg" else {},
+        pes=p,
+        dim=dim,
+        imbalance=1 + 0.02 * (p - 1),
+        edge_cut=cut,
+        halo_rows=halo,
+        seconds=seconds,
+        launches=[float(np.median(seconds[start : start + 5])) for start in range(0, 20, 5)],
+        bytes_wire=volumes[kind],
+        bytes_per_pe=[*each, volumes[kind] - sum(each)],
+        error=draw.uniform(0.5, 4) * 1e-7,
         **volumes,
-    }
-    return aggregate(**(fields | changes))
+    )
 
 
 def train(**changes: Any) -> TrainRecord:
     """One training record, every field given; ``changes`` replace fields."""
     fields: dict[str, Any] = {
-        **ORIGIN,
-        "dataset": "cora",
-        "graph_hash": f"{sum(map(ord, 'cora')):064x}"[::-1],
-        "nodes": 2708,
-        "arcs": 10_556,
-        "technique": "halo",
-        "options": {},
-        "backend": "mpi",
-        "pes": 2,
-        "dtype": "fp32",
-        "machine": MACHINE,
-        "versions": VERSIONS,
+        **COMMON,
+        "graph_hash": code_of("cora"),
         "model": "gcn",
         "seed": 0,
-        "epochs": 200,
+        "epochs": 20,
         "settings": {"hidden": 16, "dropout": 0.5, "learning_rate": 0.01, "weight_decay": 0.0005},
         "features": 1433,
         "classes": 7,
         "parameters": 23_063,
         "loss": 0.52,
-        "best_epoch": 150,
+        "best_epoch": 15,
         "train_accuracy": 1.0,
         "validation_accuracy": 0.79,
         "test_accuracy": 0.815,
@@ -255,7 +243,7 @@ def split(dataset: str = "cora", pes: int = 4, *, scheme: str = "edge_balanced",
     )
     return PartitionRecord(
         name=dataset,
-        graph_hash=f"{sum(map(ord, dataset)):064x}"[::-1],
+        graph_hash=code_of(dataset),
         nodes=nodes,
         pes=pes,
         scheme=scheme,
@@ -274,25 +262,36 @@ def write_split(folder: Path, record: PartitionRecord) -> Path:
     return folder
 
 
-def write_all(folder: Path) -> list[Path]:
-    """A whole experiment: 3 graphs, 4 techniques, 3 numbers of PEs, 2 widths, 5 partitions, training with 3 seeds."""
-    paths = []
-    for dataset in GRAPHS:
-        for p in (2, 4, 8, 16, 32):
-            paths.append(write_split(folder / "partition" / dataset / f"p{p}", split(dataset, p, workgroup=8)))
-        for p in (1, 2, 4):
-            path = folder / "aggregate" / dataset / f"p{p}.jsonl"
-            write_lines(path, sweep(pes=[p], graphs=[dataset]))
-            paths.append(path)
-    for dataset in ("digits", "cora"):
-        for model in ("gcn", "gin"):
-            for p in (1, 2):
-                for seed in range(3):
-                    code = f"{sum(map(ord, dataset)):064x}"[::-1]
-                    nodes, arcs = GRAPHS[dataset]
-                    found = 0.81 + 0.003 * seed - (0.03 if model == "gin" else 0)
-                    names = {"dataset": dataset, "graph_hash": code, "nodes": nodes, "arcs": arcs, "model": model}
-                    scores = {"test_accuracy": found, "validation_accuracy": found - 0.02}
-                    record = train(**names, **scores, pes=p, seed=seed, bytes_wire=2_000_000 * (p - 1))
-                    paths.append(write_run(folder / "train" / dataset / f"{model}-halo-p{p}-s{seed}", record))
+def write_given(folder: Path, records: Iterable[Any] = (), runs: Iterable[Any] = (), splits: Iterable[Any] = ()):
+    """Files of records of any kinds, and folders of runs (records, or records and epochs) and of partitions."""
+    made = [run if isinstance(run, tuple) else (run,) for run in runs]
+    paths = [write_run(folder / f"run-{number}", *run) for number, run in enumerate(made)]
+    paths += [write_split(folder / f"split-{number}", record) for number, record in enumerate(splits)]
+    for kind in dict.fromkeys(map(type, records)):
+        paths.append(folder / f"{kind.__name__}.jsonl")
+        write_lines(paths[-1], [record for record in records if type(record) is kind])
     return paths
+
+
+def write_all(folder: Path) -> list[Path]:
+    """A whole experiment: 2 graphs, 4 techniques, 3 numbers of PEs, 2 widths, 5 partitions, training with 3 seeds."""
+    paths = []
+    for dataset in ("digits", "cora"):
+        splits = [split(dataset, p, workgroup=8) for p in (2, 4, 8, 16, 32)]
+        paths += write_given(folder / dataset, sweep(graphs=[dataset]), splits=splits)
+    runs = []
+    for model, top in (("gcn", 0.81), ("gin", 0.78)):
+        for p in (1, 2):
+            for seed in range(3):
+                scores = {"test_accuracy": top + 0.003 * seed, "validation_accuracy": top - 0.02}
+                moved = {"pes": p, "bytes_wire": 2_000_000 * (p - 1)}
+                runs.append(train(model=model, seed=seed, epochs=30, best_epoch=20, **scores, **moved))
+    return paths + write_given(folder / "train", runs=runs)
+
+
+def words(page: str, section: str = "") -> str:
+    """The text of a page, or of one of its sections, without figures; single spaces divide cells and paragraphs."""
+    page = re.sub(r"(?s)<style>.*?</style>|<svg.*?</svg>", "", page)
+    if section:
+        page = page[page.index(f'<section id="{section}">') :].split("</section>", 1)[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"</?(abbr|a)\b[^>]*>", "", page))).split())

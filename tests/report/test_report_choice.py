@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import html
 import json
 import math
 import re
 
 import pytest
 from pydantic import ValidationError
-from synthetic_records import ORIGIN, aggregate, train, write_run
+from synthetic_records import ORIGIN, aggregate, train, words
 
-import mgg.report
 from mgg.errors import InputError
 from mgg.record import AggregateRecord, PredictionRecord, holds, read_lines, write_lines
 from mgg.report.papers.catalogue import FORESEEN, check_figure
+from mgg.report.tables import choice
 
 LINKS = {
     "nvlink": {"latency": 1e-5, "bandwidth": 3e11, "message": 0.0},
@@ -40,124 +38,110 @@ def timed(technique, median, predicted, **changes):
 
 
 @pytest.fixture
-def report(tmp_path):
-    """The rows of a table and the words of a page's section."""
+def told(report):
+    """The rows of a table and the words of a page's section, if it is there."""
 
-    def make(records, table, section, *figures, runs=()):
-        paths = [write_run(tmp_path / f"run-{number}", run) for number, run in enumerate(runs)]
-        for kind in {type(record) for record in records}:
-            write_lines(tmp_path / f"{kind.__name__}.jsonl", [r for r in records if isinstance(r, kind)])
-            paths.append(tmp_path / f"{kind.__name__}.jsonl")
-        mgg.report.build(paths, tmp_path / "out", "t", figures)
-        page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-        found = re.search(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)
-        with (tmp_path / "out" / f"{table}.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        return rows, html.unescape(re.sub(r"<[^>]+>", " ", found[1])) if found else None
+    def make(records, table, section, *figures):
+        rows, page = report(records, *figures, table=table)
+        return rows, words(page, section) if f'<section id="{section}">' in page else None
 
     return make
 
 
-def test_a_pick_stands_beside_the_fastest(report):
+def test_a_pick_stands_beside_the_fastest(told):
     records = [
         timed("halo", 0.004, 0.002, chosen=True), timed("mgg", 0.002, 0.003), timed("cola", 0.008, 0.004),
         timed("halo", 0.003, 0.003, chosen=True, dim=64), timed("mgg", 0.006, 0.006, dim=64),
     ]  # fmt: skip
-    rows, words = report(records, "choices", "choice")
+    rows, text = told(records, "choices", "choice")
     assert [(row["dim"], row["pick"], row["best"], float(row["ratio"]), row["compared"]) for row in rows] == [
         ("16", "halo", "mgg", 2.0, "3"),
         ("64", "halo", "halo", 1.0, "2"),
     ]
-    assert "Of 2 comparisons it picked the fastest technique in 1; in 1 its pick is within 5.0 %" in words
-    assert "took 1.41 times the fastest, geometric mean, at most 2.00 (halo instead of mgg, cora, 2 PEs" in words
+    assert "Of 2 comparisons it picked the fastest technique in 1; in 1 its pick is within 5.0 %" in text
+    assert "took 1.41 times the fastest, geometric mean, at most 2.00 (halo instead of mgg, cora, 2 PEs" in text
     # Off by 2, 1.5, 2, 1 and 1: the geometric mean is 1.43; predicted over measured 0.5, 1.5, 0.5, 1, 1: 0.82.
-    assert "Predictions of 5 products were off by 43.1 % on average" in words and "over measured is 0.822" in words
+    assert "Predictions of 5 products were off by 43.1 % on average" in text and "over measured is 0.822" in text
 
 
-def test_a_wrong_result_is_no_rival_of_the_pick(report):
-    records = [
-        timed("halo", 0.004, 0.002, chosen=True),
-        timed("mgg", 0.002, 0.003, error=1.0),
-        timed("cola", 0.005, 0.004),
-    ]
-    (row,), _ = report(records, "choices", "choice")
-    assert (row["best"], row["compared"]) == ("halo", "2")
+def test_a_wrong_result_is_no_rival_of_the_pick(tables):
+    records = [timed("halo", 0.004, 0.002, chosen=True), timed("mgg", 0.002, 0.003, error=1.0)]
+    (row,) = choice.compute(tables([*records, timed("cola", 0.005, 0.004)])["aggregate"])
+    assert (row["best"], row["compared"]) == ("halo", 2)
 
 
-def test_without_auto_there_is_no_such_section(report):
-    rows, words = report([aggregate(), aggregate(technique="mgg")], "choices", "choice")
-    assert rows == [] and words is None
+def test_without_auto_there_is_no_such_section(told):
+    rows, text = told([aggregate(), aggregate(technique="mgg")], "choices", "choice")
+    assert rows == [] and text is None
 
 
-def test_a_pick_alone_is_compared_with_nothing(report):
-    rows, words = report([timed("halo", 0.004, 0.002, chosen=True)], "choices", "choice")
-    assert rows == [] and "nothing to compare its pick with" in words and "off by 100.0 %" in words
+def test_a_pick_alone_is_compared_with_nothing(told):
+    rows, text = told([timed("halo", 0.004, 0.002, chosen=True)], "choices", "choice")
+    assert rows == [] and "nothing to compare its pick with" in text and "off by 100.0 %" in text
 
 
-def test_runs_that_auto_picked_have_a_name_of_their_own(report):
-    runs = [train(), train(chosen=True, median=0.0125)]
-    rows, _ = report([aggregate()], "training", "none", runs=runs)
+def test_runs_that_auto_picked_have_a_name_of_their_own(tables):
+    rows = tables(runs=[train(), train(chosen=True, median=0.0125)])["training"]
     assert sorted(row["label"] for row in rows) == ["auto: halo", "halo"]
 
 
-def test_predictions_are_named_so(report):
+def test_predictions_are_named_so(told, drawn):
     records = [prediction(pes=pes, technique=name, seconds=s, fixed=s - 0.003, chosen=name == "halo")
                for pes in (16, 1024) for name, s in (("halo", 0.0035), ("cola", 0.004))]  # fmt: skip
-    rows, words = report(records, "predictions", "predictions")
+    rows, text = told(records, "predictions", "predictions")
     assert [(row["pes"], row["technique"], row["model_machine"], row["chosen"]) for row in rows] == [
         ("16", "cola", "a800", "false"), ("16", "halo", "a800", "true"),
         ("1024", "cola", "a800", "false"), ("1024", "halo", "a800", "true"),
     ]  # fmt: skip
     assert json.loads(rows[0]["links"]) == LINKS
-    assert "Predicted, not measured" in words and "halo, predicted" in words and "1,024 PEs" in words
-    assert "infiniband 18.0 GB/s and 50.0 µs (1.95 µs a row)" in words
+    assert "Predicted, not measured" in text and "1,024 PEs" in text
+    assert "infiniband 18.0 GB/s and 50.0 µs (1.95 µs a row)" in text
 
 
-def test_a_paper_of_several_hosts_stands_beside_predictions(report):
+def test_a_paper_of_several_hosts_stands_beside_predictions(told):
     records = [
         prediction(technique=name, seconds=s, fixed=s - 0.003) for name, s in (("broadcast", 0.012), ("cola", 0.004))
     ]
-    _, words = report(records, "predictions", "cola_table7", "cola_table7")
-    assert "Here nothing was measured" in words
-    assert "12.0, 3.00 x paper 25.8, 4.37 x" in re.sub(r"\s+", " ", words)  # CoLa, table 7, COK, 16 GPUs
-    assert "4.00, 1.00 x paper 5.90, 1.00 x" in re.sub(r"\s+", " ", words)
+    _, text = told(records, "predictions", "cola_table7", "cola_table7")
+    assert "Here nothing was measured" in text
+    assert "12.0, 3.00 x paper 25.8, 4.37 x" in text  # CoLa, table 7, COK, 16 GPUs
+    assert "4.00, 1.00 x paper 5.90, 1.00 x" in text
 
 
-def test_cola_without_its_steps_is_a_column_of_its_own(report):
+def test_cola_without_its_steps_is_a_column_of_its_own(told):
     records = [
         prediction(technique="cola", options=options, seconds=s, fixed=s - 0.003, pes=8, workgroup=4, machine="v100")
         for options, s in (({}, 0.004), ({"fusion": False}, 0.01), ({"coalesced": False}, 0.02))
     ]
-    rows, words = report(records, "predictions", "cola_table9", "cola_table9")
+    rows, text = told(records, "predictions", "cola_table9", "cola_table9")
     assert [row["options"] for row in rows] == ['{"coalesced": false}', '{"fusion": false}', "{}"]
-    words = re.sub(r"\s+", " ", words)
-    assert "CoLa_w/o_LA (cola, fusion=False) CoLa (cola)" in words
+    assert "CoLa_w/o_LA (cola, fusion=False) CoLa (cola)" in text
     # Table 9, COK: 59.60 and 33.14 ms.
-    assert "10.0, 2.50 x paper 59.6, 1.80 x 4.00, 1.00 x paper 33.1, 1.00 x" in words and "20.0" not in words
+    assert "10.0, 2.50 x paper 59.6, 1.80 x 4.00, 1.00 x paper 33.1, 1.00 x" in text and "20.0" not in text
 
 
-def test_variants_are_told_apart_among_predictions(report):
+def test_variants_are_told_apart_among_predictions(told):
     records = [
         prediction(technique="cola", options=options, seconds=s, fixed=s - 0.003)
         for options, s in (({}, 0.004), ({"fusion": False}, 0.01))
     ]
-    _, words = report(records, "predictions", "predictions")
-    assert re.search(r"cola \(fusion=False\)\s+10\.0", words) and re.search(r"cola\s+4\.00", words)
+    _, text = told(records, "predictions", "predictions")
+    assert re.search(r"cola \(fusion=False\)\s+10\.0", text) and re.search(r"cola\s+4\.00", text)
 
 
 @pytest.mark.parametrize(("figure", "pes"), [("cola_table7", 16), ("cola_table9", 8)])
-def test_means_over_graphs_stand_beside_the_papers(report, figure, pes):
+def test_means_over_graphs_stand_beside_the_papers(told, figure, pes):
     """MGG takes 4 and 9 times what CoLa takes on two of the paper's graphs; a third is none of its."""
     records = [
         prediction(dataset=graph, graph_hash=graph * 9, technique=name, seconds=s, fixed=s - 0.003, pes=pes)
         for graph, slower in (("orkut-like", 4), ("products-like", 9), ("mine", 100))
         for name, s in (("cola", 0.004), ("mgg", 0.004 * slower))
     ]
-    _, words = report(records, "predictions", figure, figure)
+    _, text = told(records, "predictions", figure, figure)
     mean = {16: "657.72", 8: "7.77"}[pes]
     expected = f"6.00 x, 2 graphs paper {float(mean):.3g} x"
-    assert expected in re.sub(r"\s+", " ", words)
-    assert ("CoLa_w/o_LA" in words) == (pes == 8)
+    assert expected in text
+    assert ("CoLa_w/o_LA" in text) == (pes == 8)
 
 
 def test_a_prediction_without_options_is_at_the_defaults():
@@ -167,9 +151,9 @@ def test_a_prediction_without_options_is_at_the_defaults():
     assert PredictionRecord.model_validate(values) == prediction(options={})
 
 
-def test_a_figure_without_predictions_says_so(report):
-    _, words = report([aggregate()], "predictions", "cola_table9", "cola_table9")
-    assert "predict nothing of this figure" in words
+def test_a_figure_without_predictions_says_so(told):
+    _, text = told([aggregate()], "predictions", "cola_table9", "cola_table9")
+    assert "predict nothing of this figure" in text
 
 
 def test_unknown_figures_get_the_nearest_of_both_kinds():
@@ -215,6 +199,6 @@ def test_kinds_of_files_are_told_apart(tmp_path):
         read_lines(tmp_path / "p.jsonl", AggregateRecord)
 
 
-def test_two_predictions_of_one_thing_name_the_file(tmp_path, report):
+def test_two_predictions_of_one_thing_name_the_file(tables):
     with pytest.raises(InputError, match="two different results of one measurement"):
-        report([prediction(), prediction(seconds=0.005, fixed=0.002)], "predictions", "predictions")
+        tables([prediction(), prediction(seconds=0.005, fixed=0.002)])

@@ -1,35 +1,30 @@
 """Page faults over PEs, and occupancy, beside what MGG's two versions say of them."""
 
-import csv
-
 import pytest
 from synthetic_records import GPUS, aggregate, timed
 
-from mgg.record import write_lines
-from mgg.report import build
 from mgg.report.papers.sections import outcomes, sections
-from mgg.report.tables.collect import collect
-from mgg.report.tables.comparisons import compare
-from mgg.report.tables.compute import compute
 
 PIPELINE = {"neighbor_partition": True, "interleave": True, "ps": 32}
 
 
-def tables(folder, records):
-    write_lines(folder / "records.jsonl", records)
-    found = compute(collect([folder / "records.jsonl"]))
-    return found | {"figures": compare(["mgg_fig3", "mgg_arxiv_fig3"], found["aggregate"], found["training"])}
+FIGURES = ("mgg_fig3", "mgg_arxiv_fig3")
 
 
-def shown(folder, name, records):
-    """The sentence at the head of the page, the grid's cells by group and row, and the number of drawings."""
-    found = tables(folder, records)
-    (finding,) = outcomes(found, [(name, "")])
-    (section,) = [each for each in sections(found, [(name, "")]) if each.anchor == name]
-    (part,) = section.parts
-    assert finding.text in part.intro
-    rows = {(key, row): [cell.text for cell in cells] for key, lines in part.grids[0].groups for row, cells in lines}
-    return finding.text, rows, part.drawings
+@pytest.fixture
+def shown(tables):
+    """The sentence at the head of the page, the grid's cells by group and row, and the drawings of a figure."""
+
+    def make(name, records):
+        found = tables(records, figures=FIGURES)
+        (finding,) = outcomes(found, [(name, "")])
+        (section,) = [each for each in sections(found, [(name, "")]) if each.anchor == name]
+        (part,) = section.parts
+        assert finding.text in part.intro
+        cells = {(key, row): [cell.text for cell in line] for key, lines in part.grids[0].groups for row, line in lines}
+        return finding.text, cells, part.drawings
+
+    return make
 
 
 def faulted(pes, faults, **changes):
@@ -39,9 +34,9 @@ def faulted(pes, faults, **changes):
     return timed(0.1, "mgg_uvm", pes=pes, machine=machine, **counted | changes)
 
 
-def test_page_faults_stand_beside_those_of_the_fewest_pes(tmp_path):
+def test_page_faults_stand_beside_those_of_the_fewest_pes(shown):
     records = [faulted(4, 768.0, fault_seconds=2.56), faulted(2, 256.0), faulted(3, 512.0)]
-    text, rows, drawings = shown(tmp_path, "mgg_arxiv_fig3", records)
+    text, rows, drawings = shown("mgg_arxiv_fig3", records)
     assert "4 PEs have 768 page faults a product, 3.00 times those of 2: the paper's direction." in text
     assert list(rows.values()) == [
         ["256", "1.00", "0.512", "1.00", "1.00"],
@@ -61,11 +56,11 @@ def test_page_faults_stand_beside_those_of_the_fewest_pes(tmp_path):
         ((None, None), "Page faults were not counted: CUPTI says no."),
     ],
 )
-def test_counts_that_say_something_else_are_told(tmp_path, counts, told):
+def test_counts_that_say_something_else_are_told(shown, counts, told):
     why = {"faults_untold": "CUPTI says no", "fault_seconds": None, "migrated_bytes": None}
     records = [faulted(pes, n or 0.0, **{} if n is not None else why | {"page_faults": None})
                for pes, n in zip((2, 4), counts, strict=True)]  # fmt: skip
-    assert told in shown(tmp_path, "mgg_arxiv_fig3", records)[0]
+    assert told in shown("mgg_arxiv_fig3", records)[0]
 
 
 def profiled(technique, occupancy, utilization, **options):
@@ -77,14 +72,14 @@ def profiled(technique, occupancy, utilization, **options):
     )  # fmt: skip
 
 
-def test_occupancy_stands_beside_unified_memory_and_the_paper(tmp_path):
+def test_occupancy_stands_beside_unified_memory_and_the_paper(shown):
     """Options that no side names, as ps here, may be any; those of a side are its own."""
     records = [
         profiled("mgg", 0.60, 0.90, ps=16),
         profiled("mgg_uvm", 0.40, 0.95),
         profiled("mgg", 0.30, 0.80, neighbor_partition=False),
     ]
-    text, rows, _ = shown(tmp_path, "mgg_fig3", records)
+    text, rows, _ = shown("mgg_fig3", records)
     assert "Achieved occupancy of MGG is 1.50 times that of unified memory (1 case), 1.392 times" in text
     assert "SM utilization of MGG is 0.947 times" in text and text.count("not the paper's") == 1
     assert {name.split(",")[0]: cells for (_, name), cells in rows.items()} == {
@@ -94,17 +89,14 @@ def test_occupancy_stands_beside_unified_memory_and_the_paper(tmp_path):
     }
 
 
-def test_what_was_not_asked_for_is_said_to_be_missing(tmp_path):
-    found = tables(tmp_path, [timed(0.1, "mgg_uvm")])
+def test_what_was_not_asked_for_is_said_to_be_missing(tables):
+    found = tables([timed(0.1, "mgg_uvm")], figures=FIGURES)
     told = [finding.text for finding in outcomes(found, [("mgg_arxiv_fig3", ""), ("mgg_fig3", "")])]
     assert "mgg aggregate --faults" in told[0] and "mgg aggregate --profile" in told[1]
 
 
-def test_tables_have_the_columns(tmp_path):
+def test_tables_have_the_columns(report):
     untold = {"faults_untold": None, "profile_untold": "kernels wait"}
-    write_lines(tmp_path / "records.jsonl", [faulted(2, 256.0, **untold)])
-    build([tmp_path / "records.jsonl"], tmp_path / "out", "counters")
-    with (tmp_path / "out/aggregate.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,), _ = report([faulted(2, 256.0, **untold)], table="aggregate")
     assert (float(row["page_faults"]), float(row["migrated_bytes"])) == (256, 256 * 4096)
     assert (row["occupancy"], row["faults_untold"], row["profile_untold"]) == ("", "", "kernels wait")

@@ -6,17 +6,13 @@ import json
 import re
 
 import pytest
-from synthetic_records import ORIGIN, aggregate, split, train, write_run, write_split
+from synthetic_records import ORIGIN, aggregate, split, train
 
 from mgg.graph_record import GraphRecord
-from mgg.record import write_lines
 from mgg.report.page import described as described_graphs
 from mgg.report.papers import advisor
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.sections import outcomes, sections
-from mgg.report.tables.collect import collect
-from mgg.report.tables.comparisons import compare
-from mgg.report.tables.compute import compute
 
 NAMES = [name for name in EXPERIMENTS if name.startswith("gnna_")]
 DEFAULTS = {
@@ -41,15 +37,6 @@ def timed(median, ngs=16, dw=32, tpb=128, atomics=0, **changes):
     )  # fmt: skip
 
 
-def tables(folder, records, splits=()):
-    write_lines(folder / "records.jsonl", records)
-    paths = [folder / "records.jsonl"]
-    for number, each in enumerate(splits):
-        paths.append(write_split(folder / f"split-{number}", each))
-    found = compute(collect(paths))
-    return found | {"figures": compare(NAMES, found["aggregate"], found["training"]), "jobs": []}
-
-
 def described(seconds, graph_hash):
     """A graph, of which communities are known where ``seconds`` are."""
     communities = {} if seconds is None else {
@@ -63,25 +50,15 @@ def described(seconds, graph_hash):
     )  # fmt: skip
 
 
-def given(folder, graphs, runs=()):
-    """Tables of described graphs and trainings."""
-    paths = [write_run(folder / f"run-{number}", run) for number, run in enumerate(runs)]
-    if graphs:
-        write_lines(folder / "graphs.jsonl", graphs)
-        paths.append(folder / "graphs.jsonl")
-    found = compute(collect(paths))
-    return found | {"figures": compare(NAMES, found["aggregate"], found["training"])}
-
-
 def grid():
     """Times of a plane of ngs and dw, least at 16 and 8."""
     times = {(ngs, dw): 1 + abs(ngs - 16) / 16 + abs(dw - 8) / 8 for ngs in (4, 16, 64) for dw in (1, 8, 32)}
     return [timed(time / 1e3, ngs, dw) for (ngs, dw), time in times.items()]
 
 
-def test_picks_stand_beside_the_best_of_the_grid(tmp_path):
+def test_picks_stand_beside_the_best_of_the_grid(tables):
     records = [*grid(), timed(1.05e-3, 64, 16, decide="artifact"), timed(4e-3, 1024, 16, decide="paper")]
-    found = tables(tmp_path, records)
+    found = tables(records)
     (part,) = advisor.parts(found, "f", ["picks"])
     assert part.intro.startswith(
         "The Decider's picks take as printed 4.00 times the grid's best on average, within 10 % of it in 0 of 1 case,"
@@ -101,18 +78,18 @@ def test_picks_stand_beside_the_best_of_the_grid(tmp_path):
 
 
 @pytest.mark.parametrize(("option", "least", "lines"), [("ngs", 16, 3), ("dw", 8, 3)])
-def test_a_sweep_is_a_line_for_what_else_differs(tmp_path, option, least, lines):
-    (part,) = advisor.parts(tables(tmp_path, grid()), "f", [option])
+def test_a_sweep_is_a_line_for_what_else_differs(tables, option, least, lines):
+    (part,) = advisor.parts(tables(grid()), "f", [option])
     assert part.intro.startswith(f"The least time is at {option} {least} (cora, D = 16).")
     ((_, body),) = part.grids[0].groups
     assert len(body) == lines and all([cell.best for cell in cells] == [False, True, False] for _, cells in body)
     assert "On CPU cores ngs alone" in part.intro
 
 
-def test_atomics_of_both_sides_are_set_against_each_other(tmp_path):
+def test_atomics_of_both_sides_are_set_against_each_other(tables):
     sides = [(True, 25), (False, 100)]
     records = [timed(1e-3, leader=on, sums="atomic", atomics=16 * n, repeats=False) for on, n in sides]
-    found = tables(tmp_path, [*records, timed(2e-3)])
+    found = tables([*records, timed(2e-3)], figures=NAMES)
     (part,) = advisor.parts(found, "f", ["atomics"])
     assert part.intro == "The leader saves 75.0 % of the atomics on average; in the paper 47.85 %."
     assert {row["repeats"] for row in found["aggregate"]} == {False, None}
@@ -120,7 +97,7 @@ def test_atomics_of_both_sides_are_set_against_each_other(tmp_path):
     assert part.intro in told.text and "noise, since CPU cores run the same code" in told.text
 
 
-def test_spans_of_both_orders_stand_below_the_times(tmp_path):
+def test_spans_of_both_orders_stand_below_the_times(tables):
     names = {"amazon-like-shuffled": 3e-3, "amazon-like-reordered": 2e-3}
     records = [timed(time, dataset=name, graph_hash=split(name, 1).graph_hash) for name, time in names.items()]
     splits = [split(name, 1) for name in names]
@@ -128,28 +105,28 @@ def test_spans_of_both_orders_stand_below_the_times(tmp_path):
         each.model_copy(update={"quality": each.quality.model_copy(update={"span": span})})
         for each, span in zip(splits, (900.0, 300.0), strict=True)
     ]
-    (part,) = advisor.parts(tables(tmp_path, records, splits), "f", ["span"])
+    (part,) = advisor.parts(tables(records, splits=splits), "f", ["span"])
     assert [(name.split(" ")[0], cells[0].text) for name, cells in part.grids[0].groups[0][1]] == [
         ("amazon-like-reordered", "300"), ("amazon-like-shuffled", "900"),
     ]  # fmt: skip
 
 
-def test_every_figure_has_its_section_with_and_without_records(tmp_path):
+def test_every_figure_has_its_section_with_and_without_records(tables):
     assert len(NAMES) == 12
     chosen = [(name, "") for name in NAMES]
-    empty = tables(tmp_path, [aggregate()])
+    empty = tables([aggregate()])
     assert all(re.search("hold nothing to compare", each.parts[0].intro) for each in sections(empty, chosen)[:12])
     assert all("hold nothing to compare" in each.text for each in outcomes(empty, chosen)[:12])
 
 
-def test_graphs_described_are_a_section(tmp_path):
+def test_graphs_described_are_a_section(tables):
     """Spans before and after, of a graph whose communities are known, and of one whose are not."""
-    found = given(tmp_path, [described(0.6, "ab" * 32), described(None, "cd" * 32)])
+    found = tables([described(0.6, "ab" * 32), described(None, "cd" * 32)])
     lines = described_graphs.section(found).parts[0].grids[0].groups[0][1]
     (known, unknown) = ({cell.text: cell.small for cell in cells} for _, cells in lines)
     assert known["900"] == "" and known["300"] == "33.3 %" and known["600 ms"] == "" and known["renumber"] == ""
     assert "900" in unknown and "300" not in unknown and "-" in unknown
-    assert described_graphs.section(given(tmp_path, [], [train()])) is None
+    assert described_graphs.section(tables(runs=[train()])) is None
 
 
 def test_a_page_of_described_graphs_alone_compares_nothing(report):
@@ -157,7 +134,7 @@ def test_a_page_of_described_graphs_alone_compares_nothing(report):
     assert "What the graphs are like" in page and "What won" not in page
 
 
-def test_passes_without_gradients_are_compared(tmp_path):
+def test_passes_without_gradients_are_compared(tables):
     """Not epochs, whose quotient is another; runs that timed none are left out."""
     ours = {"technique": "gnnadvisor", "pes": 1}
     theirs = {"technique": "pyg_csr", "side": "pyg_csr", "pes": 1}
@@ -166,7 +143,7 @@ def test_passes_without_gradients_are_compared(tmp_path):
         for side, median, seconds in ((ours, 0.01, 0.002), (theirs, 0.05, 0.004))
         for model, inference in (("gcn", seconds), ("gin", None))
     ]
-    rows = given(tmp_path, [], runs)["figures"]
+    rows = tables(runs=runs, figures=NAMES)["figures"]
     assert {(row["figure"], row["model"], round(row["ratio"], 9), row["paper"]) for row in rows} == {
         ("gnna_fig8", "gcn", 2.0, 4.03), ("gnna_fig9", "gcn", 5.0, 1.61), ("gnna_fig9", "gin", 5.0, 2.0),
     }  # fmt: skip

@@ -5,14 +5,11 @@ from __future__ import annotations
 import html
 import re
 
-import pyarrow.parquet
 import pytest
 from synthetic_records import MACHINE, ORIGIN, VERSIONS
 
 from mgg.errors import InputError
 from mgg.lookup_record import LookupRecord
-from mgg.record import write_lines
-from mgg.report import build
 
 #: Milliseconds of a batch, by side and samples.
 TIMES = {"mgg": {256: 1.0, 4096: 9.0}, "alltoall": {256: 2.0, 4096: 8.0}, "alltoall_tables": {256: 3.0, 4096: 18.0}}
@@ -31,28 +28,16 @@ def looked_up(side, batch, ms, **changes):
     return LookupRecord(**fields | changes)
 
 
-@pytest.fixture
-def page(tmp_path):
-    """The page, and table lookups, of records."""
-
-    def make(records, *names):
-        write_lines(tmp_path / "lookups.jsonl", records)
-        build([tmp_path / "lookups.jsonl"], tmp_path / "out", "t", names)
-        table = pyarrow.parquet.read_table(tmp_path / "out" / "lookups.parquet").to_pylist()
-        return html.unescape((tmp_path / "out" / "index.html").read_text()), table
-
-    return make
-
-
 def records():
     return [looked_up(side, batch, ms) for side, times in TIMES.items() for batch, ms in times.items()]
 
 
-def test_the_table_and_the_section(page):
-    text, table = page(records())
-    first = next(row for row in table if (row["side"], row["batch"]) == ("mgg", 256))
-    assert first["rate"] == pytest.approx(512 / 1e-3) and first["remote_share"] == 0.5
-    assert (first["bytes_wire"], first["v_fr"], first["device"]) == (256 * 256, 256 * 256, "CPU ranks")
+def test_the_table_and_the_section(report, drawn):
+    table, text = report(records(), table="lookups")
+    text = html.unescape(text)
+    first = next(row for row in table if (row["side"], row["batch"]) == ("mgg", "256"))
+    assert float(first["rate"]) == pytest.approx(512 / 1e-3) and first["remote_share"] == "0.5"
+    assert (first["bytes_wire"], first["v_fr"], first["device"]) == ("65536", "65536", "CPU ranks")
     section = text[text.index('<section id="lookups">') :]
     overtaken = "alltoall at 256 (2.00 at 256, 0.89 at 4096); crossover between 256 and 4096."
     assert f"Side mgg takes less time than {overtaken}" in section
@@ -63,7 +48,7 @@ def test_the_table_and_the_section(page):
 
 
 def test_beside_the_paper(page):
-    text, _ = page(records(), "mgg_table4")
+    text = page(records(), "mgg_table4")
     section = text[text.index('<section id="mgg_table4">') :]
     section = section[: section.index("</section>")]
     assert "119.66 ms" in section and "315.27 ms" in section
@@ -74,16 +59,15 @@ def test_beside_the_paper(page):
 
 
 def test_without_the_subject_there_is_nothing_to_compare(page):
-    text, _ = page([looked_up("alltoall", 256, 1.0)], "mgg_table4")
+    text = page([looked_up("alltoall", 256, 1.0)], "mgg_table4")
     assert "The records of this report hold nothing to compare here" in text
 
 
 def test_a_wrong_result_is_compared_with_nothing(page):
-    text, _ = page([looked_up("mgg", 256, 1.0, error=1.0), looked_up("alltoall", 256, 2.0)])
+    text = page([looked_up("mgg", 256, 1.0, error=1.0), looked_up("alltoall", 256, 2.0)])
     assert "wrong result" in text and "crossover" not in text
 
 
-def test_times_that_no_clock_gives_are_refused(tmp_path):
-    write_lines(tmp_path / "l.jsonl", [looked_up("mgg", 256, 0.0)])
-    with pytest.raises(InputError, match=r"l.jsonl: record 1: field \w+: 0.0 is not a time"):
-        build([tmp_path / "l.jsonl"], tmp_path / "out", "t")
+def test_times_that_no_clock_gives_are_refused(tables):
+    with pytest.raises(InputError, match=r"LookupRecord.jsonl: record 1: field \w+: 0.0 is not a time"):
+        tables([looked_up("mgg", 256, 0.0)])

@@ -10,22 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from synthetic_records import (
-    MACHINE,
-    OTHER,
-    aggregate,
-    epochs,
-    split,
-    sweep,
-    train,
-    write_all,
-    write_run,
-    write_split,
-)
+from synthetic_records import MACHINE, OTHER, aggregate, epochs, split, sweep, train, words, write_all
 
 import mgg.report
 from mgg.aggregate import all_techniques
-from mgg.record import write_lines
 
 PAGE = Path(mgg.report.__file__).parent / "page"
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -65,20 +53,6 @@ class Page(HTMLParser):
 
     def named(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
-
-
-@pytest.fixture
-def page(tmp_path):
-    def make(records=(), runs=(), splits=(), title="t"):
-        paths = [write_run(tmp_path / "in" / f"run-{n}", *run) for n, run in enumerate(runs)]
-        paths += [write_split(tmp_path / "in" / f"split-{n}", record) for n, record in enumerate(splits)]
-        if records:
-            write_lines(tmp_path / "in" / "a.jsonl", records)
-            paths.append(tmp_path / "in" / "a.jsonl")
-        mgg.report.build(paths, tmp_path / "out", title)
-        return (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +129,8 @@ def test_what_a_graph_stands_for_wraps_in_its_column(page):
 
 def test_figures_take_their_colors_from_the_page(whole):
     svgs = re.findall(r"<svg.*?</svg>", whole, re.S)
-    # The first screen's; 3 graphs: time and scaling for 2 widths, bytes for one; 2 graphs and 2 models: both losses and
-    # accuracy.
-    assert len(svgs) == 2 + 3 * 5 + 2 * 2 * 3
+    # The first screen's; 2 graphs: time and scaling for 2 widths, bytes for one; 2 models: both losses and accuracy.
+    assert len(svgs) == 2 + 2 * 5 + 2 * 3
     for svg in svgs:
         assert not re.search(r"#[0-9a-f]{6}\b(?!\))", re.sub(r'(id|href)="[^"]*"|url\([^)]*\)', "", svg)), svg[:200]
     used = set(re.findall(r"var\((--\w+)\)", whole))
@@ -167,17 +140,17 @@ def test_figures_take_their_colors_from_the_page(whole):
 def test_a_stranger_finds_the_main_findings(whole):
     text = Page(whole, plain=True).text
     assert "MGG trains graph neural networks" in text
-    assert "72 timings of one aggregation: 4 techniques (broadcast, cola, halo and mgg)" in text
-    # 3 graphs, 2 widths, 2 and 4 PEs, of which 4 take turns; 1 moves nothing.
-    assert "of 12 comparisons of several PEs: the slowest of its launches" in text
-    assert re.search(r"No star in .* PEs: more PEs than cores in 6( and launches overlap in \d)?\.", text)
-    assert "Can I trust it 72 of 72 results right, 2 cautions" in text
+    assert "48 timings of one aggregation: 4 techniques (broadcast, cola, halo and mgg)" in text
+    # 2 graphs, 2 widths, 2 and 4 PEs, of which 4 take turns; 1 moves nothing.
+    assert "of 8 comparisons of several PEs: the slowest of its launches" in text
+    assert re.search(r"No star in .* PEs: more PEs than cores in 4( and launches overlap in \d)?\.", text)
+    assert "Can I trust it 48 of 48 results right, 2 cautions" in text
     assert "cola and halo moved each row that a PE needs exactly once (V_FC)" in text
     assert "broadcast moved exactly all rows to all PEs (V_CG)" in text
-    assert "72 of 72 agree with a float64 product" in text
+    assert "48 of 48 agree with a float64 product" in text
     assert "81.3 ± 0.3 % of the test nodes right (gcn, mean of 3 seeds" in text
     assert "Runs with 4 PEs had more PEs than the 2 cores of machine M1" in text
-    assert "15 partitions (edge_balanced) of cora, digits and reddit-like, over 2, 4, 8, 16 and 32 PEs." in text
+    assert "10 partitions (edge_balanced) of cora and digits, over 2, 4, 8, 16 and 32 PEs." in text
     for term in ("PE", "Halo", "V_CG", "V_FR", "V_FC", "VI_CoLa", "Workgroup", "Speedup, efficiency"):
         assert re.search(f"<dt[^>]*>{term}</dt>", whole), term
 
@@ -195,9 +168,13 @@ def test_names_of_volumes_and_machines_lead_to_what_they_mean(whole):
         assert f'id="term-{name.lower().replace("_", "-")}">{name}</' in terms, name
 
 
-def test_the_fastest_is_marked_in_table_and_figure(page):
-    found = {"halo": 1e-3, "cola": 3e-3}
-    text = page([aggregate(technique=name, pes=2, seconds=[time] * 3) for name, time in found.items()])
+def timings(pes=(2,), **seconds):
+    """Of techniques by their launches."""
+    return [aggregate(technique=name, pes=p, seconds=each) for name, each in seconds.items() for p in pes]
+
+
+def test_the_fastest_is_marked_in_table_and_figure(page, drawn):
+    text = page(timings(halo=[1e-3] * 3, cola=[3e-3] * 3))
     assert re.findall(r'<td class="best">★ ([\d.]+)', text) == ["1.00"]
     # In the first screen's figure, too.
     assert re.findall(r"<text[^>]*>([^<]*★[^<]*)</text>", text) == ["1.00 ★ fastest"] * 2
@@ -206,9 +183,8 @@ def test_the_fastest_is_marked_in_table_and_figure(page):
     assert "halo, in 1 of 1" in text and "No star" not in text
 
 
-def test_nothing_within_the_spread_of_another_is_called_the_fastest(page):
-    found = {"halo": [0.9e-3, 1e-3, 1.1e-3], "cola": [1e-3, 1.02e-3, 1.1e-3], "mgg": [3e-3] * 3}
-    text = page([aggregate(technique=name, pes=2, seconds=times) for name, times in found.items()])
+def test_nothing_within_the_spread_of_another_is_called_the_fastest(page, drawn):
+    text = page(timings(halo=[0.9e-3, 1e-3, 1.1e-3], cola=[1e-3, 1.02e-3, 1.1e-3], mgg=[3e-3] * 3))
     assert 'class="best"' not in text
     assert re.findall(r"<td>≈ ([\d.]+)", text) == ["1.02", "1.00"]
     assert re.findall(r"<text[^>]*>([^<]*[★≈][^<]*)</text>", text) == ["1.02 ≈", "1.00 ≈"] * 2
@@ -218,99 +194,106 @@ def test_nothing_within_the_spread_of_another_is_called_the_fastest(page):
 
 def test_one_pe_makes_no_technique_the_fastest(page):
     """Nothing moves there: neither a mark nor a finding, beside runs of several PEs or alone."""
-    alone = [aggregate(technique=name, pes=1, seconds=[time]) for name, time in {"halo": 1e-3, "cola": 3e-3}.items()]
+    alone = timings((1,), halo=[1e-3], cola=[3e-3])
     text = page(alone)
-    assert 'class="best"' not in text and not re.search(r"<text[^>]*>[^<]*[★≈]", text)
+    assert 'class="best"' not in text and not re.search("<td[^>]*>[★≈]", text)
     assert "With 1 PE alone no technique moves anything" in text
     assert "Fastest of each comparison" not in text
-    found = {"halo": 2e-3, "cola": 1e-3}
-    several = [aggregate(technique=name, pes=2, seconds=[time] * 3) for name, time in found.items()]
-    text = page([*alone, *several])
+    text = page([*alone, *timings(halo=[2e-3] * 3, cola=[1e-3] * 3)])
     assert "cola in 1 of 1 comparison" in text
     assert "halo, 1.00 ms" not in text[: text.index('<section id="graph-1">')]
 
 
 def test_pes_that_take_turns_have_no_winner(page):
-    found = {"halo": 1e-3, "cola": 3e-3}
-    text = page([aggregate(technique=name, pes=p, seconds=[time] * 3) for name, time in found.items() for p in (1, 4)])
-    assert 'class="best"' not in text and not re.search(r"<t(ext|d)[^>]*>[^<]*★", text)
+    text = page(timings((1, 4), halo=[1e-3] * 3, cola=[3e-3] * 3))
+    assert 'class="best"' not in text and not re.search("<td[^>]*>[^<]*★", text)
     assert "No star in 1 of 1" in text and "PEs: more PEs than cores in 1." in text
     assert "<strong>Products on several PEs</strong>: Not measured: every one had more PEs than cores.</li>" in text
 
 
-def test_texts_from_records_are_escaped(page):
+def test_texts_from_records_are_escaped(page, drawn):
     evil = "<script>alert('x')</script>$x^2${{7*7}}&amp;\"'"
     changes = {"dataset": evil, "technique": f"{evil}T", "options": {"<b>": evil}}
     records = [aggregate(**changes, pes=p) for p in (1, 2)] + [aggregate(**changes | {"technique": "halo"}, pes=2)]
     machine = MACHINE.model_copy(update={"cpu": evil})
-    text = page(records, [(train(**changes | {"model": evil}, machine=machine),)], title=evil)
+    text = page(records, runs=[train(**changes | {"model": evil}, machine=machine, epochs=2)], title=evil)
     assert not {tag for tag, _ in Page(text).elements} & {"script", "b"}
     assert Page(text).text.count("alert('x')") > 10
     assert "{{7*7}}" in text
     assert "&lt;script&gt;alert" in text
 
 
-def test_only_training_runs(page):
-    run = train(epochs=20)
-    text = Page(page([], [(run,), (train(seed=1, epochs=20),)])).text
-    assert "Training on cora" in text
-    assert "Result checks" not in text
-    assert "Fastest" not in text
-
-
-def test_training_without_validation_nodes(page):
-    record = train(validation_accuracy=None)
-    lines = [
-        epoch.model_copy(update={"validation_accuracy": None, "validation_loss": None}) for epoch in epochs(record)
-    ]
-    text = Page(page([], [(record, lines)])).text
-    assert "training loss." in text
-    assert "validation accuracy." not in text and "validation loss." not in text
-
-
-def scores(validation, **changes):
-    """Runs of two models, by the test score that each has; the better one on the test nodes is the worse elsewhere."""
-    given = {} if validation else {"validation_accuracy": None}
+def scores(validation, model="gcn", **changes):
+    """A run of two models; the better one on the test nodes is the worse on the validation nodes."""
+    shown = {"gcn": (0.8, 0.7), "gin": (0.9, 0.6)}
     return [
-        (train(model="gcn", test_accuracy=0.8, **changes | {"validation_accuracy": 0.7} | given),),
-        (train(model="gin", test_accuracy=0.9, **changes | {"validation_accuracy": 0.6} | given),),
+        train(model=model, test_accuracy=test, validation_accuracy=seen if validation else None, epochs=1, **changes)
+        for model, (test, seen) in shown.items()
     ]
+
+
+MORE = [run for n in range(1, 5) for run in scores(True, dataset=f"graph {n}", graph_hash=f"{n:064x}")]
 
 
 @pytest.mark.parametrize(
-    ("graphs", "validation", "said"),
+    ("runs", "said"),
     [
-        (1, True, "80.0 % of the test nodes right (gcn, one seed, 2 PEs; the best on the validation nodes)."),
-        (1, False, "80.0 to 90.0 % of the test nodes right (gcn and gin, 2 PEs; no validation nodes to choose"),
-        (5, True, "80.0 % to 80.0 % on the test nodes, of each graph the best run on its validation nodes."),
-        (5, False, "80.0 % to 90.0 % on the test nodes, of each graph the best run on its validation nodes; all runs"
-        " of 1 graph without such nodes."),
+        (scores(True), "80.0 % of the test nodes right (gcn, one seed, 2 PEs; the best on the validation nodes)."),
+        (scores(False), "80.0 to 90.0 % of the test nodes right (gcn and gin, 2 PEs; no validation nodes to choose"),
+        (scores(True) + MORE, "80.0 % to 80.0 % on the test nodes, of each graph the best run on its validation nodes"),
+        (scores(False) + MORE, "best run on its validation nodes; all runs of 1 graph without such nodes."),
+    ],
+)
+def test_only_validation_nodes_choose_a_run(page, runs, said):
+    assert said in words(page(runs=runs))
+
+
+#: As a least cover moves; whoever moves less in one case and as much in another fits none.
+LESS = [
+    aggregate(options={"split": "cover"}, bytes_wire=95_000, bytes_per_pe=[]),
+    *(aggregate(technique="odd", dim=d, bytes_wire=moved, bytes_per_pe=[]) for d, moved in ((16, 9), (32, 97_000))),
+]
+BETTER = split(scheme="metis")
+BETTER = BETTER.model_copy(update={"quality": BETTER.quality.model_copy(update={"v_fc": 640})})
+SHORT = train(epochs=5)
+UNSEEN = [epoch.model_copy(update={"validation_accuracy": None, "validation_loss": None}) for epoch in epochs(SHORT)]
+ON_GPUS = {"backend": "nvshmem", "machine": MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 2})}
+MANY = [train(technique=f"t{t}", pes=pes, epochs=3) for t in range(3) for pes in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("records", "others", "shown", "hidden"),
+    [
+        ([], {"runs": [SHORT, train(seed=1, epochs=1)]}, ["Training on cora", "cora: validation accuracy."],
+         ["Result checks", "Fastest"]),
+        ([], {"runs": [(SHORT.model_copy(update={"validation_accuracy": None}), UNSEEN)]}, ["training loss."],
+         ["validation accuracy.", "validation loss."]),
+        ([], {"runs": MANY}, ["t0, all numbers of PEs"], []),
+        (sweep(graphs=["cora"], dims=[16]), {}, ["Graph cora"], ["training run:", "Accuracy on"]),
+        (LESS, {}, ["halo moved less than each row that a PE needs once (V_FC)",
+                    "odd moved none of these volumes (V_FC, V_FR, V_CG) in every case"], []),
+        ([aggregate(graph_hash=split().graph_hash, pes=2)], {"splits": [split(pes=2)]}, [],
+         ["How each graph was split"]),
+        ([aggregate(graph_hash=split().graph_hash, direction="transpose"), aggregate(graph_hash="ef" * 32)],
+         {"splits": [split(pes=2)]}, ["2 PEs, edge_balanced, transpose", "2 PEs, edge_balanced, forward"], []),
+        ([], {"splits": [split(), BETTER]}, ["4 PEs, metis: V_FC is 0.1 % of V_CG, less than edge_balanced."], []),
+        ([aggregate(pes=1, bytes_wire=0)], {}, [], ["★ halo", "Bytes on the wire V_CG"]),
+        ([aggregate(pes=2), aggregate(pes=4)], {}, ["There is no sound time with 1 PE to compare with"], []),
+        ([aggregate(graph_hash=code * 32) for code in ("ab", "cd")], {},
+         ["Graph cora (abababab)", "Graph cora (cdcdcdcd)"], []),
+        ([aggregate(pes=1), aggregate(pes=1, machine=OTHER)], {}, ["These records come from 2 machines"], []),
+        ([aggregate(pes=8)], {}, ["Runs with 8 PEs had more PEs than the 2 cores of machine M1"], []),
+        ([aggregate(error=None, tolerance=None)], {}, ["1 timing came without a check"], []),
+        ([aggregate(error=1.0)], {}, ["1 result failed the check"], []),
+        ([aggregate(backend="simulated")], {}, ["threads of one process"], []),
+        ([aggregate(backend="mpi")], {}, ["another technique can be the fastest in it"], []),
+        ([aggregate(pes=1, **ON_GPUS), aggregate(pes=2, **ON_GPUS)], {}, ["no cautions"], []),
     ],
 )  # fmt: skip
-def test_only_validation_nodes_choose_a_run(page, graphs, validation, said):
-    runs = scores(validation)
-    for number in range(1, graphs):
-        runs += scores(True, dataset=f"graph {number}", graph_hash=f"{number:064x}")
-    assert said in Page(page([], runs)).text
-
-
-def test_only_timings(page):
-    text = Page(page(sweep(graphs=["cora"]))).text
-    assert "Graph cora" in text
-    assert "training run:" not in text
-    assert "Accuracy on" not in text
-
-
-def test_less_than_each_needed_row_is_said(page):
-    """As a least cover moves; whoever moves less in one case and as much in another fits none."""
-    volumes = {"v_cg": 173_312, "v_fr": 256_000, "v_fc": 96_000, "bytes_per_pe": []}
-    records = [aggregate(options={"split": "cover"}, bytes_wire=95_000, **volumes)]
-    records += [
-        aggregate(technique="odd", dim=dim, bytes_wire=moved, **volumes) for dim, moved in ((16, 9), (32, 97_000))
-    ]
-    text = Page(page(records), plain=True).text
-    assert "halo moved less than each row that a PE needs once (V_FC)" in text
-    assert "odd moved none of these volumes (V_FC, V_FR, V_CG) in every case" in text
+def test_the_page_says_what_the_records_hold(page, records, others, shown, hidden):
+    made = page(records, **others)
+    text = words(made)
+    assert [each for each in shown if each not in text + made] == [each for each in hidden if each in text] == []
 
 
 def test_only_partitions(page):
@@ -347,95 +330,26 @@ def test_pairs_of_pes_are_a_table_while_it_is_readable(page):
     assert set(re.findall(r'class="(heat\d)"', text)) <= set(re.findall(r"\.(heat\d) {", text))
 
 
-def test_what_the_partitions_tell_is_not_told_twice(page):
-    made = split("cora", 2)
-    timing = aggregate(graph_hash=made.graph_hash, pes=2)
-    assert "How each graph was split" not in page([timing], splits=[made])
-
-
-def test_bytes_have_one_unit_wherever_they_stand(page):
+def test_bytes_have_one_unit_wherever_they_stand(page, drawn):
     """The same volume, computed from the partition and counted where it moved: the same number."""
     made = split(pes=2)
     moved = {"v_cg": 2_500_000, "v_fr": 5_000_000, "v_fc": 2_000_000}
     made = made.model_copy(update={"quality": made.quality.model_copy(update=moved)})
     same = {"graph_hash": made.graph_hash, "dataset": made.name, "pes": 2, "dim": made.quality.dim}
     text = page([aggregate(**same, technique="broadcast", bytes_wire=2_500_000, **moved)], splits=[made])
-    words = Page(text).text
-    assert re.findall(r"[KMG]i?B\b", words[: words.index("Units KiB")]).count("MB") == 0
-    assert "bytes on the wire of one aggregation (MiB)" in words
+    shown = Page(text).text
+    assert re.findall(r"[KMG]i?B\b", shown[: shown.index("Units KiB")]).count("MB") == 0
+    assert "bytes on the wire of one aggregation (MiB)" in shown
     # Of one product: V_CG under Partitions, of the technique, and of both bars in two figures.
-    assert words.count("2.38") == 6
+    assert shown.count("2.38") == 6
 
 
-def test_other_splits_of_timings_are_told(page):
-    timings = [aggregate(graph_hash=split().graph_hash, direction="transpose"), aggregate(graph_hash="ef" * 32)]
-    text = Page(page(timings, splits=[split("cora", 2)])).text
-    assert "2 PEs, edge_balanced, transpose" in text and "2 PEs, edge_balanced, forward" in text
-
-
-def test_the_better_scheme_is_named(page):
-    worse = split(pes=4)
-    better = split(pes=4, scheme="metis")
-    less = better.quality.model_copy(update={"v_fc": 640})
-    text = Page(page(splits=[worse, better.model_copy(update={"quality": less})]), plain=True).text
-    said = "V_FC is 0.1 % of V_CG, less than edge_balanced."
-    assert f"4 PEs, metis: {said}" in text
-
-
-def test_one_technique_on_one_pe(page):
-    text = Page(page([aggregate(pes=1, bytes_wire=0)])).text
-    assert "★" not in text.replace("★ the fastest, ≈ too close", "")
-    assert "Bytes on the wire V_CG" not in text
-
-
-def test_no_one_pe_time(page):
-    text = Page(page([aggregate(pes=2), aggregate(pes=4)])).text
-    assert "There is no sound time with 1 PE to compare with" in text
-
-
-@pytest.mark.parametrize(
-    ("records", "caution"),
-    [
-        ([aggregate(pes=1), aggregate(pes=1, machine=OTHER)], "These records come from 2 machines"),
-        ([aggregate(pes=8)], "Runs with 8 PEs had more PEs than the 2 cores of machine M1"),
-        ([aggregate(error=None, tolerance=None)], "1 timing came without a check"),
-        ([aggregate(error=1.0)], "1 result failed the check"),
-        ([aggregate(backend="simulated")], "threads of one process"),
-        ([aggregate(backend="mpi")], "another technique can be the fastest in it"),
-    ],
-)
-def test_cautions(page, records, caution):
-    assert caution in Page(page(records), plain=True).text
-
-
-def test_nothing_to_be_careful_about(page):
-    gpus = {"backend": "nvshmem", "machine": MACHINE.model_copy(update={"gpus": ["NVIDIA H200"] * 2})}
-    assert "Read with care" not in page([aggregate(pes=1, **gpus), aggregate(pes=2, **gpus)])
-
-
-def test_graphs_of_one_name_are_told_apart(page):
-    text = Page(page([aggregate(graph_hash=code * 32) for code in ("ab", "cd")])).text
-    assert "Graph cora (abababab)" in text
-    assert "Graph cora (cdcdcdcd)" in text
-
-
-def test_a_short_or_uneven_training_curve(page):
-    short = train(seed=1, epochs=1)
-    text = page([], [(train(epochs=5),), (short, epochs(short))])
-    assert "validation accuracy over epochs" in text
-
-
-def test_many_techniques_numbers_of_pes_and_widths(page):
+def test_many_techniques_numbers_of_pes_and_widths(page, drawn):
     techniques = [f"technique-with-a-long-name-number-{number}-of-many" for number in range(10)]
-    text = page(sweep(techniques, (1, 2, 3, 8), (1, 602), ["cora"]))
+    text = page(sweep(techniques, (1, 3), (602,), ["cora"]))
     labels = re.findall(r"<text[^>]*>(technique[^<]*)</text>", text)
     assert max(map(len, labels)) <= 26
     assert len(set(labels)) == 10
-
-
-def test_many_runs_share_a_figure(page):
-    runs = [(train(technique=f"t{t}", pes=p, epochs=3),) for t in range(3) for p in (1, 2, 4)]
-    assert "t0, all numbers of PEs" in page([], runs)
 
 
 def test_contents_come_first_and_long_sections_are_folded(whole):

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import html
-import re
-
 import pytest
-from synthetic_records import ORIGIN, timed, train, write_run
+from synthetic_records import ORIGIN, timed, train, words
 
-import mgg.report
 from mgg.job_record import JobRecord
-from mgg.record import write_lines
-
-
-def text_of(page):
-    """The page without markup, with single spaces."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub("<[^>]+>", " ", page)))
 
 
 def test_preparing_stands_beside_products_and_the_papers_times(report):
     records = [timed(2e-3, dataset="reddit-like", prepare=0.5), timed(3e-3, "dgcl", dataset="reddit-like", prepare=4.0)]
     (row,), page = report(records, "mgg_arxiv_table4")
-    assert (row["rival"], row["ratio"], row["paper"], row["verdict"]) == (
-        "DGCL",
-        "1.5",
-        "1.83",
-        "the paper's direction",
-    )
-    page = text_of(page)
+    assert [row[name] for name in ("rival", "ratio", "paper", "verdict")] == [
+        "DGCL", "1.5", "1.83", "the paper's direction",
+    ]  # fmt: skip
+    page = words(page)
     assert "Preparing DGCL took 8.00 times as long as MGG (one comparison; in the paper 140), 4.00 s at most." in page
     assert (
         "0.500 paper 590 ms 4.00 paper 82.8 s 8.00 paper 140 2.00 paper 6.95 ms 3.00 paper 12.7 ms 1.50 paper 1.83"
@@ -42,25 +29,20 @@ def test_records_without_it_leave_products(report):
 
 
 @pytest.fixture
-def repaid(tmp_path):
+def repaid(page):
     """The page of an experiment on epochs by graph, order and time, with jobs that renumbered for so many seconds."""
 
     def make(figure, technique, times, orders, **changes):
-        paths = []
-        for name, median in times.items():
-            run = train(
-                dataset=name, graph_hash=f"{len(paths):064x}", technique=technique, median=median, q1=median, q3=median,
-                **changes,
-            )  # fmt: skip
-            paths.append(write_run(tmp_path / name, run))
+        runs = [
+            train(dataset=name, graph_hash=f"{n:064x}", technique=technique, median=t, q1=t, q3=t, **changes)
+            for n, (name, t) in enumerate(times.items())
+        ]
         jobs = [
             JobRecord(**ORIGIN, stage="graph", rule=rule, wildcards={"dataset": name}, seconds=seconds)
             for name, seconds in orders.items()
             for rule in ("order", "partition")
         ]
-        write_lines(tmp_path / "jobs.jsonl", jobs)
-        mgg.report.build(paths, tmp_path / "out", "t", [figure], {}, tmp_path / "jobs.jsonl" if orders else None)
-        return text_of((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
+        return words(page([], figure, runs=runs, jobs=jobs))
 
     return make
 

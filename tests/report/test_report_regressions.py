@@ -1,29 +1,33 @@
 """Two reports side by side: which rows pair, what is worse, and what the command says of it."""
 
 import json
-import os
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
-from support import forked
-from synthetic_records import MACHINE, aggregate, train, write_run
+from synthetic_records import MACHINE, aggregate, train
 
 import mgg.report
 from mgg.errors import InputError
-from mgg.record import write_lines
+from mgg.report.tables.collect import collect
+from mgg.report.tables.compute import compute, to_arrow
 from mgg.report.tables.regressions import regressions
 
 
 @pytest.fixture
-def reports(tmp_path):
-    """Two report folders of records and runs."""
+def reports(given, tmp_path):
+    """Two report folders of records and runs: the tables that are compared, or, if ``whole``, all."""
 
-    def make(**sides):
+    def make(whole=False, **sides):
         for name, (records, runs) in sides.items():
-            paths = [write_run(tmp_path / f"{name}-{number}", run) for number, run in enumerate(runs)]
-            if records:
-                write_lines(tmp_path / f"{name}.jsonl", records)
-                paths.append(tmp_path / f"{name}.jsonl")
-            mgg.report.build(paths, tmp_path / name, "t")
+            paths, folder = given(records, runs), tmp_path / name
+            if whole:
+                mgg.report.build(paths, folder, "t")
+                continue
+            folder.mkdir()
+            found = compute(collect(paths))
+            for table in ("machines", "aggregate", "training"):
+                pa.parquet.write_table(to_arrow(table, found[table]), folder / f"{table}.parquet")
         return [tmp_path / name for name in sides]
 
     return make
@@ -65,7 +69,8 @@ def test_more_than_none_is_better_though_no_share_of_it(reports):
     "changes",
     [{"dataset": "pubmed"}, {"graph_hash": "c1" * 32}, {"pes": 4}, {"dim": 64}, {"dtype": "bf16", "tolerance": 1e-2},
      {"direction": "transpose"}, {"scheme": "metis"}, {"backend": "simulated"}, {"technique": "cola"},
-     {"options": {"split": "cover"}}, {"machine_id": "be" * 8}, {"emulated": "20GB/s,5us"}],
+     {"options": {"split": "cover"}}, {"machine_id": "be" * 8}, {"emulated": "20GB/s,5us"},
+     {"machine": MACHINE.model_copy(update={"threads": 2})}],
 )  # fmt: skip
 def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
     one, two = reports(a=([product(0.1), product(0.1, technique="ring")], []),
@@ -73,12 +78,6 @@ def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
     rows = regressions(one, two, 0.05)
     assert sorted(row["result"] for row in rows) == ["only in first", "only in second", "same"]
     assert [row["second"] for row in rows if row["result"] == "only in first"] == [None]
-
-
-def test_threads_of_a_pe_are_another_measurement(reports):
-    several = product(0.05, machine=MACHINE.model_copy(update={"threads": 2}))
-    one, two = reports(a=([product(0.1), several], []), b=([product(0.1)], []))
-    assert sorted(row["result"] for row in regressions(one, two, 0.05)) == ["only in first", "same"]
 
 
 @pytest.mark.parametrize("changes", [{"mgg_version": "9.0.0"}, {"commit": "ff" * 20}, {"versions": {"mgg": "9"}},
@@ -94,15 +93,14 @@ def test_trainings_pair_by_model_settings_and_seed(reports, changes):
     assert [row["result"] for row in regressions(one, two, 0.05)].count("only in first") == 2
 
 
-def test_launches_that_overlap_are_told(reports):
-    one, two = reports(a=([product(0.1, 0.3)], []), b=([product(0.12, 0.3)], []))
-    assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", True)]
-    one, two = reports(c=([product(0.1)], []), d=([product(0.12)], []))
-    assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", False)]
+@pytest.mark.parametrize("spread", [0.3, 0.01])
+def test_launches_that_overlap_are_told(reports, spread):
+    one, two = reports(a=([product(0.1, spread)], []), b=([product(0.12, spread)], []))
+    assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", spread == 0.3)]
 
 
 def test_csv_files_alone_say_the_same(reports):
-    one, two = reports(a=([product(0.1)], [train()]), b=([product(0.2)], [train(test_accuracy=0.5)]))
+    one, two = reports(True, a=([product(0.1)], [train(epochs=2)]), b=([product(0.2)], [train(test_accuracy=0.5)]))
     expected = regressions(one, two, 0.05)
     for file in one.glob("*.parquet"):
         file.unlink()
@@ -124,21 +122,20 @@ def test_what_cannot_be_compared_is_an_error(reports, tmp_path):
         regressions(two, two, 0.05)
 
 
-def test_the_command_prints_a_table_and_ends_with_4_where_something_is_worse(reports, tmp_path):
+def test_the_command_prints_a_table_and_ends_with_4_where_something_is_worse(reports, ends, capsys):
     one, two = reports(a=([product(0.1)], [train()]), b=([product(0.104), product(1.0, dim=64)], [train()]))
 
     def compare(*words):
-        return forked.run("mgg", ["compare", str(one), str(two), *words], tmp_path, dict(os.environ), 60)
+        return ends("compare", one, two, *words), *capsys.readouterr()
 
-    done = compare()
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    code, told, _ = compare()
+    lines = told.splitlines()
+    assert code == 0
     assert lines[0].split() == ["dataset", "technique", "what", "pes", "dtype", "measure", "A", "B", "change", "result"]
-    assert lines[-1] == "3 same, 1 only in second" and "+4.0%" in done.stdout
-    done = compare("--threshold", "3.5%")
-    assert done.returncode == 4 and done.stdout.splitlines()[-1] == "1 worse, 1 only in second, 2 same"
-    assert done.stderr == "mgg: 1 of 4 measurements are worse by more than 3.5%\n"
-    done = compare("--threshold", "3.5%", "--json")
-    assert done.returncode == 4 and json.loads(done.stdout)["rows"] == regressions(one, two, 0.035)
-    for wrong in ("3", "-1%", "x%", "nan%"):
-        assert compare("--threshold", wrong).returncode == 2
+    assert lines[-1] == "3 same, 1 only in second" and "+4.0%" in told
+    code, told, error = compare("--threshold", "3.5%")
+    assert code == 4 and told.splitlines()[-1] == "1 worse, 1 only in second, 2 same"
+    assert error == "mgg: 1 of 4 measurements are worse by more than 3.5%\n"
+    code, told, _ = compare("--threshold", "3.5%", "--json")
+    assert code == 4 and json.loads(told)["rows"] == regressions(one, two, 0.035)
+    assert [compare("--threshold", wrong)[0] for wrong in ("3", "-1%", "x%", "nan%")] == [2] * 4

@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
-from synthetic_records import GPUS, MACHINE, USUAL, aggregate, train, write_run
-
-import mgg.report
-from mgg.record import write_lines
-from mgg.report.tables.collect import collect
-from mgg.report.tables.compute import compute
+from synthetic_records import GPUS, MACHINE, USUAL, aggregate, train, words
 
 
-def judged(tmp_path, **launches):
-    """Tables of techniques whose launches took so many seconds, on 2 PEs of 2 cores unless ``at`` says otherwise."""
-    at = launches.pop("at", {})
-    records = [aggregate(technique=name, seconds=each, **at) for name, each in launches.items()]
-    write_lines(tmp_path / "records.jsonl", records)
-    found = compute(collect([tmp_path / "records.jsonl"]))
-    (fastest,) = found["fastest"]
-    rows = {row["label"]: row for row in found["aggregate"]}
-    signs = ("fastest", "starred", "close")
-    return fastest, {sign: {name for name, row in rows.items() if row[sign]} for sign in signs}
+@pytest.fixture
+def judged(tables):
+    """Judges techniques whose launches took so many seconds, on 2 PEs of 2 cores unless ``at`` says otherwise."""
+
+    def make(at=None, **launches):
+        found = tables([aggregate(technique=name, seconds=each, **at or {}) for name, each in launches.items()])
+        (fastest,) = found["fastest"]
+        rows = {row["label"]: row for row in found["aggregate"]}
+        signs = ("fastest", "starred", "close")
+        return fastest, {sign: {name for name, row in rows.items() if row[sign]} for sign in signs}
+
+    return make
 
 
-def test_a_star_for_whose_slowest_launch_beats_every_other_launch(tmp_path):
-    fastest, marked = judged(tmp_path, halo=[1.0, 1.2, 1.1], cola=[1.3, 1.25, 9.0], mgg=[4.0, 3.0, 5.0])
+def test_a_star_for_whose_slowest_launch_beats_every_other_launch(judged):
+    fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=[1.3, 1.25, 9.0], mgg=[4.0, 3.0, 5.0])
     assert marked == {"fastest": {"halo"}, "starred": {"halo"}, "close": set()}
     assert (fastest["label"], fastest["runner_up"], fastest["unstarred"]) == ("halo", "cola", "")
     assert (fastest["median"], fastest["ratio"]) == (1.1, pytest.approx(1.3 / 1.1))
 
 
 @pytest.mark.parametrize(
-    "rival", [[1.2, 1.5, 1.6], [0.5, 1.5, 1.6]], ids=["begins where the fastest ends", "one launch faster than all"]
+    ("cola", "mgg", "near"),
+    [
+        ([1.2, 1.5, 1.6], [4.0, 3.0, 5.0], "cola"),  # begins where the fastest ends
+        ([0.5, 1.5, 1.6], [4.0, 3.0, 5.0], "cola"),  # one launch is faster than all
+        ([1.3, 1.3, 1.3], [1.15, 7.0, 8.0], "mgg"),  # the runner-up is apart, the third, slower in its median, is not
+    ],
 )
-def test_no_star_where_launches_overlap(tmp_path, rival):
-    fastest, marked = judged(tmp_path, halo=[1.0, 1.2, 1.1], cola=rival, mgg=[4.0, 3.0, 5.0])
-    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", "cola"}}
-    assert fastest["unstarred"] == "launches overlap" and fastest["close"]
+def test_no_star_where_launches_overlap(judged, cola, mgg, near):
+    fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=cola, mgg=mgg)
+    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", near}}
+    assert (fastest["runner_up"], fastest["unstarred"], fastest["close"]) == ("cola", "launches overlap", True)
 
 
-def test_a_rival_behind_the_runner_up_may_take_the_star(tmp_path):
-    """The second is apart from the fastest; the third, slower in its median, is not."""
-    fastest, marked = judged(tmp_path, halo=[1.0, 1.2, 1.1], cola=[1.3, 1.3, 1.3], mgg=[1.15, 7.0, 8.0])
-    assert fastest["runner_up"] == "cola" and fastest["unstarred"] == "launches overlap"
-    assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", "mgg"}}
-
-
-@pytest.mark.parametrize(
-    ("halo", "cola"), [([1.0, 1.1], [4.0, 4.1]), ([1.0] * 3, [4.0, 4.1]), ([1.0, 1.1], [4.0] * 3), ([1.0], [4.0])]
-)
-def test_fewer_than_three_launches_star_nothing(tmp_path, halo, cola):
-    fastest, marked = judged(tmp_path, halo=halo, cola=cola)
+@pytest.mark.parametrize(("halo", "cola"), [([1.0] * 3, [4.0, 4.1]), ([1.0, 1.1], [4.0] * 3), ([1.0], [4.0])])
+def test_fewer_than_three_launches_star_nothing(judged, halo, cola):
+    fastest, marked = judged(halo=halo, cola=cola)
     assert marked == {"fastest": {"halo"}, "starred": set(), "close": set()}
     assert fastest["unstarred"] == "fewer than 3 launches"
 
@@ -68,42 +60,23 @@ def test_fewer_than_three_launches_star_nothing(tmp_path, halo, cola):
         ({"pes": 1}, "nothing moves on 1 PE"),
     ],
 )
-def test_pes_that_take_turns_are_never_starred(tmp_path, at, why):
+def test_pes_that_take_turns_are_never_starred(judged, at, why):
     assert (MACHINE.cores, len(GPUS.gpus)) == (2, 4)
-    fastest, marked = judged(tmp_path, halo=[1.0, 1.0, 1.1], cola=[4.0, 4.0, 4.1], at=at)
+    fastest, marked = judged(halo=[1.0, 1.0, 1.1], cola=[4.0, 4.0, 4.1], at=at)
     assert fastest["unstarred"] == why and marked["starred"] == (set() if why else {"halo"})
 
 
-def test_quartiles_of_products_decide_nothing(tmp_path):
+def test_quartiles_of_products_decide_nothing(tables):
     """Products that overlap within launches that do not are told apart; launches that overlap are not."""
     wide = [1.0, 2.0, 9.0] * 3
     near = {"seconds": wide, "launches": [2.0, 2.0, 2.1]}, {"seconds": wide, "launches": [2.2, 2.3, 2.2]}
     far = {"seconds": [1.0] * 8 + [7.0], "launches": [1.0, 1.0, 5.0]}, {"seconds": [4.0] * 9, "launches": [4.0] * 3}
     for (one, two), stars in ((near, {"halo"}), (far, set())):
-        records = [aggregate(technique="halo", **one), aggregate(technique="cola", **two)]
-        write_lines(tmp_path / "records.jsonl", records)
-        rows = compute(collect([tmp_path / "records.jsonl"]))["aggregate"]
+        rows = tables([aggregate(technique="halo", **one), aggregate(technique="cola", **two)])["aggregate"]
         assert {row["label"] for row in rows if row["starred"]} == stars
 
 
-@pytest.fixture
-def words(tmp_path):
-    """The words of a page."""
-
-    def make(records, *runs, figures=()):
-        paths = [write_run(tmp_path / f"run-{number}", run) for number, run in enumerate(runs)]
-        if records:
-            write_lines(tmp_path / "records.jsonl", records)
-            paths.append(tmp_path / "records.jsonl")
-        mgg.report.build(paths, tmp_path / "out", "t", figures)
-        page = re.sub(r"(?s)<style>.*?</style>", "", (tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
-        page = re.sub(r"</?abbr[^>]*>|(?<=</strong>):", "", page)
-        return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
-
-    return make
-
-
-def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_star(words):
+def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_star(page):
     times = {
         16: {"halo": [1.0, 1.2, 1.1], "cola": [1.3, 1.4, 1.5]},
         64: {"halo": [2.0, 2.2, 2.1], "cola": [2.1, 2.4, 2.5]},
@@ -113,10 +86,10 @@ def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_s
         aggregate(technique=name, seconds=each, dim=dim) for dim, of in times.items() for name, each in of.items()
     ]
     turns = [aggregate(technique=name, seconds=[t] * 3, pes=4) for name, t in (("halo", 1.0), ("cola", 2.0))]
-    text = words([*records, *turns])
+    text = words(page([*records, *turns]))
     held = "halo in 1 of 4 comparisons of several PEs: the slowest of its launches was faster than"
     undecided = "No star in 3 of 4 comparisons of several PEs:"
-    assert f"What won halo, in 1 of 4 Fastest in these runs {held}" in text
+    assert f"What won halo, in 1 of 4 Fastest in these runs : {held}" in text
     assert "★ halo, 1.10 s cola, 1.27x" in text
     assert undecided in text and text.index(held) < text.index(undecided) < text.index("Can I trust it")
     told = text[text.index(undecided) + len(undecided) :].split(".")[0]
@@ -130,9 +103,9 @@ def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_s
         assert sentence in text
 
 
-def test_with_one_launch_nothing_holds_and_one_sentence_says_why(words):
-    text = words([aggregate(technique=name, seconds=[t]) for name, t in (("halo", 1.0), ("cola", 2.0))])
-    assert "What won No technique stands out Not told apart No star in 1 of 1" in text
+def test_with_one_launch_nothing_holds_and_one_sentence_says_why(page):
+    text = words(page([aggregate(technique=name, seconds=[t]) for name, t in (("halo", 1.0), ("cola", 2.0))]))
+    assert "What won No technique stands out Not told apart : No star in 1 of 1" in text
     assert "fewer than 3 launches in 1." in text
     assert "No star: fewer than 3 launches." in text and "1 launch of 1 timed product after 5 untimed" in text
     assert "★ halo" not in text and "★ 1.00" not in text and "★ fastest" not in text
@@ -147,31 +120,29 @@ def test_with_one_launch_nothing_holds_and_one_sentence_says_why(words):
         ([4.0, 4.2, 4.1], [5.0, 5.1, 5.2], "No single product was faster than the best of 1 PE (nearest: halo with"),
     ],
 )
-def test_speedups_rest_on_launches_too(words, one, two, said):
-    text = words([aggregate(seconds=one, pes=1), aggregate(seconds=two, pes=2)])
-    assert f"Products on several PEs {said}" in text
+def test_speedups_rest_on_launches_too(page, one, two, said):
+    text = words(page([aggregate(seconds=one, pes=1), aggregate(seconds=two, pes=2)]))
+    assert f"Products on several PEs : {said}" in text
 
 
-def test_the_summary_speaks_of_epochs_beside_products(words):
+def test_the_summary_speaks_of_epochs_beside_products(page):
     graph = train().graph_hash
     products = [aggregate(seconds=[t] * 3, pes=pes, graph_hash=graph) for pes, t in ((1, 1.0), (2, 2.0))]
     times = {("gin", 1): 0.066, ("gin", 2): 0.026, ("gin", 4): 0.011, ("gcn", 1): 0.01, ("gcn", 2): 0.02}
-    runs = [
-        train(model=model, pes=pes, median=t, q1=t, q3=t, epochs=3, best_epoch=2) for (model, pes), t in times.items()
-    ]
-    text = words(products, *runs)
+    runs = [train(model=model, pes=pes, median=t, q1=t, q3=t, epochs=3) for (model, pes), t in times.items()]
+    text = words(page(products, runs=runs))
     # 4 PEs take turns on 2 cores.
     assert (
-        "Epochs on several PEs gin on cora, halo: 66.0 ms on 1 PE, 26.0 ms on 2 PEs, 2.54 times as fast. gcn on cora, "
-        "halo: 10.0 ms on 1 PE, 20.0 ms on 2 PEs, 2.00 times as long." in text
+        "Epochs on several PEs : gin on cora, halo: 66.0 ms on 1 PE, 26.0 ms on 2 PEs, 2.54 times as fast. gcn on "
+        "cora, halo: 10.0 ms on 1 PE, 20.0 ms on 2 PEs, 2.00 times as long." in text
     )
     assert "A training is one launch, of unknown spread:" in text
-    assert "Products on several PEs No single product was faster" in text and "Nothing ran faster" not in text
+    assert "Products on several PEs : No single product was faster" in text and "Nothing ran faster" not in text
 
 
-def test_epochs_of_pes_that_take_turns_are_not_told(words):
-    text = words([], *(train(pes=pes, epochs=3, best_epoch=2) for pes in (1, 4)))
-    assert "Epochs on several PEs Not measured: every training on several PEs had more of them than cores." in text
+def test_epochs_of_pes_that_take_turns_are_not_told(page):
+    text = words(page(runs=[train(pes=pes, epochs=3) for pes in (1, 4)]))
+    assert "Epochs on several PEs : Not measured: every training on several PEs had more of them than cores." in text
 
 
 @pytest.mark.parametrize(
@@ -183,8 +154,8 @@ def test_epochs_of_pes_that_take_turns_are_not_told(words):
         ([1.0, 1.0], [3.0, 3.0, 3.0], "fewer than 3 launches"),
     ],
 )
-def test_verdicts_of_papers_figures_rest_on_launches(words, mine, other, verdict):
+def test_verdicts_of_papers_figures_rest_on_launches(page, mine, other, verdict):
     on_gpus = {"pes": 4, "backend": "nvshmem", "machine": GPUS, "technique": "mgg", "defaults": USUAL}
     sides = ((mine, USUAL), (other, USUAL | {"interleave": False}))
-    text = words([aggregate(seconds=each, options=how, **on_gpus) for each, how in sides], figures=["mgg_fig10b"])
+    text = words(page([aggregate(seconds=each, options=how, **on_gpus) for each, how in sides], "mgg_fig10b"))
     assert f"(one comparison): {verdict} (paper's average 1.89)." in text

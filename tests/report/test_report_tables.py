@@ -10,25 +10,15 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_records import GRAPHS, MACHINE, ORIGIN, OTHER, aggregate, split, sweep, train, write_run, write_split
+from synthetic_records import GRAPHS, MACHINE, ORIGIN, OTHER, aggregate, split, sweep, train
 
-from mgg.record import Origin, write_lines
-from mgg.report import build
+from mgg.record import Origin
 from mgg.report.tables import columns
-from mgg.report.tables.collect import collect
 from mgg.report.tables.columns import ABOUT, TABLES, TYPES
-from mgg.report.tables.compute import compute, to_arrow
+from mgg.report.tables.compute import to_arrow
+from mgg.report.tables.spread import judge
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
-
-
-def tables(folder, records, runs=(), splits=()):
-    paths = [write_run(folder / f"run-{number}", run) for number, run in enumerate(runs)]
-    paths += [write_split(folder / f"split-{number}", record) for number, record in enumerate(splits)]
-    if records:
-        write_lines(folder / "records.jsonl", records)
-        paths.append(folder / "records.jsonl")
-    return compute(collect(paths))
 
 
 def timed(technique, pes, median, **changes):
@@ -39,61 +29,37 @@ def by_label(rows):
     return {(row["label"], row["pes"]): row for row in rows}
 
 
-def test_speedup_is_against_the_best_one_pe_time_of_any_technique(tmp_path):
+def test_speedup_is_against_the_best_one_pe_time_of_any_technique_at_that_width(tables):
     records = [timed("halo", 1, 8.0), timed("mgg", 1, 10.0), timed("halo", 4, 4.0), timed("mgg", 4, 20.0)]
-    rows = by_label(tables(tmp_path, records)["aggregate"])
-    assert rows["halo", 1]["speedup"] == 1
-    assert rows["mgg", 1]["speedup"] == 0.8
-    assert (rows["halo", 4]["speedup"], rows["halo", 4]["efficiency"]) == (2, 0.5)
-    assert rows["mgg", 4]["speedup"] == pytest.approx(0.4)
-
-
-def test_speedup_is_unknown_without_one_pe_and_never_crosses_widths(tmp_path):
-    records = [timed("halo", 1, 8.0, dim=16), timed("halo", 2, 4.0, dim=64)]
-    rows = by_label(tables(tmp_path, records)["aggregate"])
-    assert rows["halo", 2]["speedup"] is None
-    assert rows["halo", 2]["efficiency"] is None
-
-
-def test_runs_of_two_contents_of_a_users_file_stay_apart(tmp_path):
-    files = ("a" * 64, "b" * 64)
-    runs = [train(model="mine", model_file=file) for file in files] + [train(model="gcn")]
-    found = {row["model_label"] for row in tables(tmp_path, [], runs)["training"]}
-    assert found == {"mine (file=aaaaaaaaaaaa)", "mine (file=bbbbbbbbbbbb)", "gcn"}
-
-
-def test_fastest_and_close(tmp_path):
-    records = [timed("halo", 2, 1.0), timed("cola", 2, 1.05), timed("mgg", 2, 3.0)]
-    found = tables(tmp_path, records)
-    rows = by_label(found["aggregate"])
-    assert [rows[name, 2]["fastest"] for name in ("halo", "cola", "mgg")] == [True, False, False]
-    # Neither of two whose launches overlap is a winner.
-    assert [rows[name, 2]["close"] for name in ("halo", "cola", "mgg")] == [True, True, False]
-    (winner,) = found["fastest"]
-    assert (winner["label"], winner["runner_up"], winner["compared"], winner["close"]) == ("halo", "cola", 3, True)
-    assert winner["ratio"] == pytest.approx(1.05)
+    rows = by_label(tables([*records, timed("halo", 2, 4.0, dim=64)])["aggregate"])
+    assert {key: row["speedup"] for key, row in rows.items()} == {
+        ("halo", 1): 1, ("mgg", 1): 0.8, ("halo", 4): 2, ("mgg", 4): pytest.approx(0.4), ("halo", 2): None,
+    }  # fmt: skip
+    assert (rows["halo", 4]["efficiency"], rows["halo", 2]["efficiency"]) == (0.5, None)
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=8))
-def test_the_fastest_has_the_smallest_median(tmp_path_factory, medians):
-    records = [timed(f"t{number}", 2, median) for number, median in enumerate(medians)]
-    rows = tables(tmp_path_factory.mktemp("records"), records)["aggregate"]
-    smallest = min(row["median"] for row in rows)
-    assert all(row["fastest"] == (row["median"] == smallest) for row in rows)
-    reach = max(row["high"] for row in rows if row["fastest"])
-    near = [row["low"] <= reach for row in rows]
+def test_the_fastest_has_the_smallest_median(medians):
+    rows = [
+        {"label": f"t{number}", "low": 0.9 * t, "median": t, "high": 1.1 * t, "launches": 3, "pes": 2, "close": False,
+         "oversubscribed": False}
+        for number, t in enumerate(medians)
+    ]  # fmt: skip
+    judge(rows)
+    assert [row["fastest"] for row in rows] == [t == min(medians) for t in medians]
+    near = [row["low"] <= max(row["high"] for row in rows if row["fastest"]) for row in rows]
     assert [row["close"] for row in rows] == (near if sum(near) > 1 else [False] * len(rows))
 
 
-def test_one_technique_alone_is_not_called_the_fastest(tmp_path):
-    found = tables(tmp_path, [timed("halo", 1, 1.0), timed("halo", 2, 1.0)])
+def test_one_technique_alone_is_not_called_the_fastest(tables):
+    found = tables([timed("halo", 1, 1.0), timed("halo", 2, 1.0)])
     assert not any(row["fastest"] for row in found["aggregate"])
     assert found["fastest"] == []
 
 
-def test_a_wrong_result_never_wins_and_is_no_baseline(tmp_path):
+def test_a_wrong_result_never_wins_and_is_no_baseline(tables):
     records = [timed("bad", 1, 0.1, error=2e-6), timed("halo", 1, 1.0), timed("mgg", 1, 2.0)]
-    found = tables(tmp_path, records)
+    found = tables(records)
     rows = by_label(found["aggregate"])
     assert rows["bad", 1]["check"] == "failed"
     assert not rows["bad", 1]["fastest"]
@@ -102,14 +68,14 @@ def test_a_wrong_result_never_wins_and_is_no_baseline(tmp_path):
     assert [row["failed"] for row in found["checks"]] == [1, 0, 0]
 
 
-def test_unchecked_results_are_counted_apart(tmp_path):
+def test_unchecked_results_are_counted_apart(tables):
     records = [aggregate(pes=1), aggregate(pes=2, error=None, tolerance=None), aggregate(pes=4, error=9e-7)]
-    (row,) = tables(tmp_path, records)["checks"]
+    (row,) = tables(records)["checks"]
     assert (row["passed"], row["failed"], row["unchecked"]) == (2, 0, 1)
     assert (row["error"], row["tolerance"]) == (9e-7, 1e-6)
 
 
-def test_bytes_name_the_volumes_that_they_equal(tmp_path):
+def test_bytes_name_the_volumes_that_they_equal(tables):
     volumes = {"v_cg": 300, "v_fr": 100, "v_fc": 100}
     records = [
         aggregate(technique="broadcast", bytes_wire=300, bytes_per_pe=[100, 200], **volumes),
@@ -117,60 +83,52 @@ def test_bytes_name_the_volumes_that_they_equal(tmp_path):
         aggregate(technique="odd", bytes_wire=99, bytes_per_pe=[], **volumes),
         aggregate(technique="one", pes=1, bytes_wire=0, bytes_per_pe=[0], v_cg=0, v_fr=0, v_fc=0),
     ]
-    rows = {row["technique"]: row for row in tables(tmp_path, records)["aggregate"]}
-    assert {name: row["equals"] for name, row in rows.items()} == {
-        "broadcast": "V_CG",
-        "halo": "V_FR, V_FC",
-        "odd": "",
-        "one": "",
-    }
+    rows = {row["technique"]: row for row in tables(records)["aggregate"]}
+    equal = {"broadcast": "V_CG", "halo": "V_FR, V_FC", "odd": "", "one": ""}
+    assert {name: row["equals"] for name, row in rows.items()} == equal
     assert [rows[name]["bytes_pe_max"] for name in ("broadcast", "odd")] == [200, 0]
 
 
-def test_options_are_named_only_where_a_comparison_needs_them(tmp_path):
+def test_options_are_named_only_where_a_comparison_needs_them(tables):
     mixed = [aggregate(technique="mgg", options={"ps": ps, "wpb": 4}) for ps in (16, 32)]
     tuned = [aggregate(technique="cola", pes=p, options={"fusion": p > 2}) for p in (2, 4)]
-    rows = tables(tmp_path, [*mixed, *tuned])["aggregate"]
+    rows = tables([*mixed, *tuned])["aggregate"]
     assert sorted({row["label"] for row in rows}) == ["cola", "mgg (ps=16)", "mgg (ps=32)"]
     assert '{"ps": 32, "wpb": 4}' in [row["options"] for row in rows]
 
 
-def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tmp_path):
+def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tables):
     few = MACHINE.model_copy(update={"cores": 1, "memory_bytes": MACHINE.memory_bytes - 4096})
     gpus = OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * 2})
     records = [aggregate(pes=1, machine=few), aggregate(pes=4), aggregate(pes=2, machine=gpus)]
-    found = tables(tmp_path, [*records, aggregate(pes=8, versions={"mgg": "9"})])
+    found = tables([*records, aggregate(pes=8, versions={"mgg": "9"})])
     assert [row["machine"] for row in found["machines"]] == ["M1", "M2", "M3"]
     assert {(row["cores_min"], row["cores_max"]) for row in found["machines"]} == {(1, 2), (2, 2), (16, 16)}
     assert [row["gpus"] for row in found["machines"]] == ["", "", "2 x NVIDIA H200"]
     assert {row["pes"]: row["oversubscribed"] for row in found["aggregate"]} == {1: False, 2: False, 4: True, 8: True}
 
 
-def test_a_machine_has_the_most_gpus_that_one_job_had_of_it(tmp_path):
+def test_a_machine_has_the_most_gpus_that_one_job_had_of_it(tables):
     """Jobs on two and on four GPUs of a machine do not make six of them."""
     granted = [OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * count}) for count in (2, 4)]
     for machines in (granted, granted[::-1]):
         records = [aggregate(pes=pes, machine=machine) for pes, machine in zip((2, 3), machines, strict=True)]
-        assert [row["gpus"] for row in tables(tmp_path, records)["machines"]] == ["4 x NVIDIA H200"]
+        assert [row["gpus"] for row in tables(records)["machines"]] == ["4 x NVIDIA H200"]
 
 
-def test_times_of_two_machines_are_never_compared(tmp_path):
+def test_times_of_two_machines_are_never_compared(tables):
     records = [timed("halo", 1, 1.0), timed("mgg", 1, 2.0, machine=OTHER), timed("halo", 2, 2.0, machine=OTHER)]
-    found = tables(tmp_path, records)
+    found = tables(records)
     assert found["fastest"] == []
-    assert {(row["label"], row["pes"]): row["speedup"] for row in found["aggregate"]} == {
-        ("halo", 1): 1,
-        ("mgg", 1): 1,
-        ("halo", 2): 1,
-    }
+    assert [row["speedup"] for row in found["aggregate"]] == [1, 1, 1]
 
 
-def test_an_emulated_network_is_a_machine_of_its_own(tmp_path):
+def test_an_emulated_network_is_a_machine_of_its_own(tables):
     """The faster side of the two networks together is starred among its own alone."""
     held = {"emulated": "emulated 20 GB/s, 5 us"}
     records = [timed(name, 2, median) for name, median in (("halo", 1.0), ("mgg", 2.0))]
     records += [timed(name, 2, median, **held) for name, median in (("halo", 6.0), ("mgg", 3.0))]
-    found = tables(tmp_path, records, [train(), train(**held)])
+    found = tables(records, [train(), train(**held)])
     names = {row["emulated"]: row["machine"] for row in found["machines"]}
     assert sorted(names) == ["", held["emulated"]] and len(set(names.values())) == 2
     fastest = {row["machine"]: (row["label"], row["compared"]) for row in found["fastest"]}
@@ -178,9 +136,9 @@ def test_an_emulated_network_is_a_machine_of_its_own(tmp_path):
     assert [row["seeds"] for row in found["accuracy"]] == [1, 1]
 
 
-def test_accuracy_is_the_mean_over_seeds(tmp_path):
+def test_accuracy_is_the_mean_over_seeds(tables):
     runs = [train(seed=seed, test_accuracy=score) for seed, score in enumerate((0.80, 0.82, 0.84))]
-    rows = tables(tmp_path, [], [*runs, train(pes=1, test_accuracy=0.5)])["accuracy"]
+    rows = tables([], [*runs, train(pes=1, test_accuracy=0.5)])["accuracy"]
     one, three = rows
     assert (one["seeds"], one["test_mean"], one["test_deviation"]) == (1, 0.5, None)
     assert three["seeds"] == 3
@@ -189,53 +147,55 @@ def test_accuracy_is_the_mean_over_seeds(tmp_path):
     assert (three["test_min"], three["test_max"]) == (0.80, 0.84)
 
 
-def test_runs_without_validation_nodes_have_no_mean_of_them(tmp_path):
-    found = tables(tmp_path, [], [train(seed=seed, validation_accuracy=None) for seed in (0, 1)])
+def test_runs_without_validation_nodes_have_no_mean_of_them(tables):
+    found = tables([], [train(seed=seed, validation_accuracy=None) for seed in (0, 1)])
     assert [row["validation_mean"] for row in found["accuracy"]] == [None]
     assert {row["validation_accuracy"] for row in found["training"]} == {None}
 
 
-@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
-@pytest.mark.parametrize("pes", [(2, 2), (2, 4)])
+def a_run(column, *labels, **given):
+    """Runs that differ in one field, and the names that tell them apart."""
+    ((field, values),) = given.items()
+    return column, [{field: value} for value in values], labels
+
+
+@pytest.mark.parametrize(("pes", "seeds"), [((2, 2), (0, 1)), ((2, 4), (0, 0))])
 @pytest.mark.parametrize(
-    ("one", "other", "labels"),
+    ("column", "changes", "labels"),
     [
-        ({"settings": {"hidden": 16}}, {"settings": {"hidden": 64}}, ["gcn (hidden=16)", "gcn (hidden=64)"]),
-        ({"asked_epochs": 100}, {"asked_epochs": 200}, ["gcn (epochs=100)", "gcn (epochs=200)"]),
-        ({"weights": "a" * 64}, {"weights": None}, [f"gcn (weights={'a' * 12})", "gcn (weights=random)"]),
+        a_run("model_label", "gcn (hidden=16)", "gcn (hidden=64)", settings=({"hidden": 16}, {"hidden": 64})),
+        a_run("model_label", "gcn (epochs=100)", "gcn (epochs=200)", asked_epochs=(100, 200)),
+        a_run("model_label", f"gcn (weights={'a' * 12})", "gcn (weights=random)", weights=("a" * 64, None)),
+        a_run("model_label", *(f"gcn (weights={each * 12})" for each in "ab"), weights=("a" * 64, "b" * 64)),
+        a_run("model_label", *(f"gcn (file={each * 12})" for each in "ab"), model_file=("a" * 64, "b" * 64)),
+        a_run("label", "halo (ps=16)", "halo (ps=32)", options=({"ps": 16}, {"ps": 32})),
     ],
 )
-def test_models_with_other_settings_are_told_apart(tmp_path, one, other, labels, pes, seeds):
+def test_runs_of_other_settings_files_or_options_are_told_apart(tables, column, changes, labels, pes, seeds):
     """Whatever else differs: a mean over seeds is one over the seeds alone."""
-    runs = [train(pes=p, seed=seed, **given) for p, seed, given in zip(pes, seeds, (one, other), strict=True)]
-    rows = tables(tmp_path, [], runs)["accuracy"]
-    assert [(row["model_label"], row["seeds"]) for row in rows] == [(label, 1) for label in labels]
+    if column == "label" and pes[0] != pes[1]:
+        labels = ("halo", "halo")  # options are named only where a comparison needs them
+    runs = [train(pes=p, seed=seed, **each) for p, seed, each in zip(pes, seeds, changes, strict=True)]
+    rows = tables(runs=runs)["accuracy"]
+    assert [(row[column], row["seeds"]) for row in rows] == [(label, 1) for label in labels]
 
 
-def test_techniques_with_other_options_are_told_apart(tmp_path):
-    runs = [train(seed=seed, technique="mgg", options={"ps": ps}) for seed, ps in enumerate((16, 32))]
-    rows = tables(tmp_path, [], runs)["accuracy"]
-    assert [(row["label"], row["seeds"]) for row in rows] == [("mgg (ps=16)", 1), ("mgg (ps=32)", 1)]
-
-
-def test_epochs_refer_to_their_run(tmp_path):
-    found = tables(tmp_path, [], [train(seed=seed, epochs=3) for seed in (0, 1)])
+def test_epochs_refer_to_their_run(tables):
+    found = tables([], [train(seed=seed, epochs=3) for seed in (0, 1)])
     assert [(row["run"], row["epoch"]) for row in found["epochs"]] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
     assert [row["run"] for row in found["training"]] == [1, 2]
 
 
-def test_graphs_and_partitions_are_listed_once(tmp_path):
-    found = tables(tmp_path, sweep())
-    assert len(found["graphs"]) == len(GRAPHS)
-    assert len(found["partitions"]) == 3 * len(GRAPHS)
-    row = found["graphs"][0]
-    assert (row["dataset"], row["arcs_per_node"]) == ("cora", 10_556 / 2708)
+def test_graphs_and_partitions_are_listed_once(tables):
+    found = tables(sweep(dims=[16]))
+    assert (len(found["graphs"]), len(found["partitions"])) == (len(GRAPHS), 3 * len(GRAPHS))
 
 
-def test_quality_is_that_of_the_partition(tmp_path):
-    found = tables(tmp_path, [], splits=[split(pes=4, workgroup=2), split(pes=2, workgroup=2)])
-    assert [row["pes"] for row in found["quality"]] == [2, 4]
-    row = found["quality"][1]
+def test_quality_is_that_of_the_partition(tables):
+    found = tables(splits=[split(pes=4, workgroup=2), split(pes=2, workgroup=2), split(pes=1)])
+    still, two, row = found["quality"]
+    assert (still["pes"], two["pes"], row["pes"]) == (1, 2, 4)
+    assert (still["redundant_cg"], still["redundant_fr"]) == (None, None)
     # Rows p need 10 p + q + 1 rows of each q: (2 + 3 + 4) + (11 + 13 + 14) + (21 + 22 + 24) + (31 + 32 + 33).
     assert (row["halo_rows"], row["halo_rows_max"], row["edge_cut"]) == (210, 96, 630)
     assert row["edge_cut_share"] == 630 / 10_556
@@ -244,61 +204,33 @@ def test_quality_is_that_of_the_partition(tmp_path):
     assert row["redundant_fr"] == pytest.approx(2 / 3)
     # Across the workgroups (0, 1) and (2, 3): 3 + 4, 13 + 14, 21 + 22, 31 + 32.
     assert (row["vi_cg"], row["vi_fr"], row["vi_fc"]) == (64 * 2708 * 2, 64 * 3 * 140, 64 * 140)
-    assert [found["quality"][0][name] for name in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")] == [0, 0, 0, 0]
-    assert found["graphs"] == [
-        {
-            "dataset": "cora",
-            "graph_hash": row["graph_hash"],
-            **ORIGIN,
-            "nodes": 2708,
-            "arcs": 10_556,
-            "arcs_per_node": 10_556 / 2708,
-        }
-    ]
+    assert [two[name] for name in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")] == [0, 0, 0, 0]
+    graph = {"dataset": "cora", "graph_hash": row["graph_hash"], "nodes": 2708, "arcs": 10_556}
+    assert found["graphs"] == [graph | ORIGIN | {"arcs_per_node": 10_556 / 2708}]
     assert found["machines"] == found["partitions"] == []
 
 
-def test_redundancy_is_that_of_the_cola_paper():
-    """Table 2, CLJ: 7320.49 (89 %), 2481.61 (66 %), 835.425."""
-    from mgg.report.tables.compute import _quality
-
-    made = split()
-    volumes = {"v_cg": 7_320_490, "v_fr": 2_481_610, "v_fc": 835_425}
-    row = _quality(made.model_copy(update={"quality": made.quality.model_copy(update=volumes)}))
-    assert (round(100 * row["redundant_cg"]), round(100 * row["redundant_fr"])) == (89, 66)
-    still = dict.fromkeys(volumes, 0)
-    row = _quality(made.model_copy(update={"quality": made.quality.model_copy(update=still)}))
-    assert (row["redundant_cg"], row["redundant_fr"]) == (None, None)
-
-
-def test_halos_are_the_pairs_of_every_partition_once(tmp_path):
+def test_halos_are_the_pairs_of_every_partition_once(tables):
     splits = [split(pes=3), split(pes=3, workgroup=3), split(pes=2), split(pes=2, scheme="metis")]
-    rows = tables(tmp_path, [], splits=splits)["halos"]
+    rows = tables([], splits=splits)["halos"]
     assert len(rows) == 6 + 2 + 2
     found = {(row["scheme"], row["pes"], row["pe"], row["owner"]): row["rows"] for row in rows}
     assert found["edge_balanced", 3, 2, 1] == 22
     assert found["metis", 2, 0, 1] == 2
 
 
-def test_a_graph_of_partitions_and_timings_is_one_graph(tmp_path):
-    made = split("cora")
-    found = tables(tmp_path, [aggregate(graph_hash=made.graph_hash)], splits=[made])
+@pytest.mark.parametrize(("runs", "splits"), [((), ()), ([train(), train(seed=1)], [split(pes=1), split()])])
+def test_every_row_has_exactly_the_documented_columns(tables, runs, splits):
+    found = tables(sweep(graphs=["cora"]), runs, splits)
     assert len(found["graphs"]) == 1
-
-
-@pytest.mark.parametrize("runs", [[], [train(seed=seed) for seed in range(2)]])
-@pytest.mark.parametrize("splits", [[], [split(pes=pes) for pes in (1, 2, 4)]])
-def test_every_row_has_exactly_the_documented_columns(tmp_path, runs, splits):
-    for name, rows in tables(tmp_path, sweep(), runs, splits).items():
+    for name, rows in found.items():
         names = [column.name for column in TABLES[name]]
         assert all(sorted(row) == sorted(names) for row in rows), name
         assert to_arrow(name, rows).column_names == names
 
 
-def test_csv_and_parquet_hold_the_same_table(tmp_path):
-    write_lines(tmp_path / "a.jsonl", sweep(graphs=["cora"]))
-    paths = [tmp_path / "a.jsonl", write_run(tmp_path / "run", train(epochs=5)), write_split(tmp_path / "p", split())]
-    build(paths, tmp_path / "out", "t")
+def test_csv_and_parquet_hold_the_same_table(report, tmp_path):
+    report(sweep(graphs=["cora"], dims=[16]), runs=[train(epochs=5)], splits=[split()])
     for name in TABLES:
         table = pa.parquet.read_table(tmp_path / "out" / f"{name}.parquet")
         types = pa.csv.ConvertOptions(column_types=table.schema, strings_can_be_null=False)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from mgg.report.figures.svg import INK, SERIES, draw
-from mgg.report.tables.compute import Rows, group
+from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.tables.numbers import number
 
 LONGEST = 26  # characters of a label in a figure; tables show it in full
@@ -55,26 +55,26 @@ def told(groups: Sequence[Bars]) -> str:
     return "; ".join(f"{each.heading}, {bar.name}: {bar.note}" for each in groups for bar in each.bars)
 
 
-def ratios(rows: Rows, names: Mapping[tuple[str, str], str], key: str, subject: str, rival: str, paper: str) -> str:
-    """Draw the rival's time over the subject's and the number called ``paper``; ``rows`` of figures with a ``case``."""
-    groups = []
-    for (dataset, code), found in group(rows, "dataset", "graph_hash").items():
-        bars = []
-        for row in found:
-            bars.append(Bar(shorten(row["case"], LONGEST), row["ratio"], number(row["ratio"]), SERIES[0]))
-            if row["paper"]:
-                bars.append(Bar(paper, row["paper"], f"{row['paper']:g}"))
-        groups.append(Bars(names[dataset, code], bars))
-    alt = f"Bar chart: time of {rival} over that of {subject}. {told(groups)}."
-    return drawn(groups, f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", key=key, alt=alt)
-
-
 def paired(
-    groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, key: str, quotients: bool = False
-) -> str:
+    groups: Mapping[str, Sequence[tuple[str, float, float | None]]],
+    axis: str,
+    key: str,
+    *,
+    quotients: bool = False,
+    printed: str = "in the paper",
+    about: str = "",
+    note: Callable[[float], str] = number,
+) -> Markup:
     """Draw, per heading, bars of (name, our value, the paper's if any); the paper's are hatched.
 
-    ``quotients``: values are quotients of times; their bars start at 1, on a logarithmic axis if they differ widely.
+    Args:
+        groups: the bars.
+        axis: name of the axis.
+        key: as for ``draw``.
+        quotients: values are quotients of times; their bars start at 1, on a logarithmic axis if they differ widely.
+        printed: name of the paper's bars.
+        about: what the bars show, for screen readers; empty: the axis.
+        note: formats the paper's values.
     """
     found = []
     for heading, values in groups.items():
@@ -82,14 +82,14 @@ def paired(
         for name, ours, paper in values:
             bars.append(Bar(shorten(name, LONGEST), ours, number(ours), SERIES[0]))
             if paper is not None:
-                bars.append(Bar("in the paper", paper, number(paper)))
+                bars.append(Bar(printed, paper, note(paper)))
         found.append(Bars(heading, bars))
     heights = [bar.value for each in found for bar in each.bars]
     log = quotients and max(heights) > _WIDE * min(heights) > 0
-    return drawn(found, axis, key=key, alt=f"Bar chart: {axis}. {told(found)}.", log=log)
+    return drawn(found, axis, key=key, alt=f"Bar chart: {about or axis}. {told(found)}.", log=log)
 
 
-def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> str:
+def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> Markup:
     """Draw, per heading, bars of (name, value, whether it is within ``limit``) and a line at the limit."""
     found = [
         Bars(
@@ -106,14 +106,13 @@ def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: floa
 
 def drawn(
     groups: Sequence[Bars], axis: str, *, key: str, alt: str, limit: float | None = None, log: bool = False
-) -> str:
+) -> Markup:
     """Draw the groups one below the other; ``limit``: a line across all; ``log``: logarithmic bars from 1."""
     bars = [bar for each in groups for bar in each.bars]
     top = max(limit or 0.0, *(bar.end for bar in bars)) or 1.0
 
     def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.grid(axis="y", visible=False)
+        axes = horizontal(figure, axis, 5)
         ticks: list[float] = []
         place = 0.0
         for each in groups:
@@ -126,7 +125,6 @@ def drawn(
         if limit is not None:
             axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
         axes.set_yticks(ticks, [bar.name for bar in bars])
-        axes.tick_params(axis="y", length=0)
         axes.set_ylim(place - 0.7, -0.7)
         # Room for the notes behind the longest bar.
         if log:
@@ -135,11 +133,9 @@ def drawn(
             axes.axvline(1, color=INK, linewidth=0.8)
             axes.xaxis.set_major_locator(LogLocator(10))
             axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
         else:
             axes.set_xlim(0, top * (1.5 if any(bar.strong for bar in bars) else 1.25))
-            axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axes.set_xlabel(axis)
 
     return draw(plot, key=key, alt=alt, height=0.6 + _ROW * (len(bars) + 1.3 * len(groups)))
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -71,7 +72,7 @@ def mark(row: Row) -> str:
     return STAR if row["starred"] else NEAR if row["close"] else ""
 
 
-def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
+def times(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
     unit = time_unit([row["median"] for row in rows])
     groups = []
@@ -95,7 +96,7 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> str:
     return drawn(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
 
 
-def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
+def volumes(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
     unit = bytes_unit([row["bytes_wire"] for row in rows])
     groups = []
@@ -118,7 +119,7 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> str:
 
 def lines(
     series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, what: str = "one aggregation"
-) -> str:
+) -> Markup:
     """Draw times (seconds) of ``what`` over a knob whose values double, one line per name."""
     unit = time_unit([time for points in series.values() for _, time in points])
 
@@ -162,7 +163,7 @@ class Plane:
     best: tuple[int, int] | None
 
 
-def walk(planes: Sequence[Plane], key: str, where: str) -> str:
+def walk(planes: Sequence[Plane], key: str, where: str) -> Markup:
     """Draw the path of a search over the planes of its knobs: dotted, with step numbers."""
 
     def plot(figure: Figure) -> None:
@@ -198,7 +199,7 @@ def walk(planes: Sequence[Plane], key: str, where: str) -> str:
     return draw(plot, key=key, alt=f"The way of the search, {where}. {told}.", height=3.2)
 
 
-def scaling(rows: Rows, styles: Styles, key: str, where: str) -> str:
+def scaling(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw speedup over PEs next to the ideal line; ``rows`` of table aggregate with a speedup, one setting and D."""
     pes = sorted({row["pes"] for row in rows})
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
@@ -293,7 +294,7 @@ def curves(rows: Mapping[str, Rows], column: str) -> list[Curve]:
     return found
 
 
-def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool = False) -> str:
+def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool = False) -> Markup:
     """Draw curves over epochs; ``share``: values are shares of 1, shown in percent.
 
     The axis is logarithmic if the first epochs would flatten the rest.

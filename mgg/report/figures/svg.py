@@ -11,7 +11,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 WIDTH = 4.7  # inches: at 400 pixels of page width a 9-point label still shows 9 pixels high
 
@@ -60,8 +63,8 @@ def draw(
     alt: str,
     height: float,
     titles: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """Let ``plot`` fill a figure ``height`` inches high; return the text of an ``<svg>`` element.
+) -> Markup:
+    """Let ``plot`` fill a figure ``height`` inches high; return an ``<svg>`` element.
 
     ``key`` makes the element's ids unique in the page, ``alt`` is the text for screen readers, and ``titles`` maps the
     gid of an artist to its tooltip. Equal calls give equal text: no date, and ids depend only on the content.
@@ -76,7 +79,18 @@ def draw(
     return _inline(buffer.getvalue(), key, alt, titles)
 
 
-def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> str:
+def horizontal(figure: Figure, label: str, most: int) -> Axes:
+    """Return axes for horizontal bars over an axis ``label`` with at most ``most`` intervals."""
+    axes = figure.add_subplot()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(most))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.set_xlabel(label)
+    return axes
+
+
+def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> Markup:
     # Trusted XML: matplotlib just made it.
     root = ElementTree.fromstring(text)  # nosec B314
     for child in list(root):
@@ -99,7 +113,7 @@ def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> str:
         root.attrib.pop(name)
     root.attrib |= {"role": "img", "aria-label": alt}
     ElementTree.register_namespace("", _SVG)
-    return ElementTree.tostring(root, encoding="unicode")
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # nosec B704
 
 
 def _is_style(defs: ElementTree.Element) -> bool:

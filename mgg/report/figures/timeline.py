@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgg.report.figures.bars import LONGEST, shorten
-from mgg.report.figures.svg import INK, SERIES, draw
+from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.page.parts import Drawing, Part
 from mgg.report.tables.compute import Row, Rows, group
-from mgg.report.tables.numbers import Unit, clock_unit, count, duration, utc
+from mgg.report.tables.numbers import clock_unit, count, duration, utc
 from mgg.report.tables.requests import stage_place
 
 #: Number of latest runs that the page draws; table jobs has all.
@@ -23,6 +22,8 @@ SHOWN = 4
 ROWS = 48
 _ROW = 0.185  # inches per job
 _LANES = 1.1  # largest height of a rule's lanes, inches
+#: Draws the bar of a job at a place, with a height.
+Bar = Callable[[Axes, Row, float, float], None]
 
 
 def parts(jobs: Rows) -> list[Part]:
@@ -31,7 +32,7 @@ def parts(jobs: Rows) -> list[Part]:
     if not runs:
         return []
     shown = sorted(runs.items(), reverse=True)[:SHOWN]
-    drawings = [Drawing(Markup(_drawn(rows, f"j{number}")), _caption(rows)) for (number,), rows in shown]
+    drawings = [Drawing(_drawn(rows, f"j{number}"), _caption(rows)) for (number,), rows in shown]
     told = []
     if len(runs) > 1:
         told.append(
@@ -67,7 +68,6 @@ def _name(row: Row) -> str:
 
 
 def _title(row: Row) -> str:
-    """Return the job's tooltip."""
     words = [row["rule"], *(f"{key}={value}" for key, value in json.loads(row["wildcards"]).items())]
     told = [" ".join(words), duration(row["seconds"]), f"{row['started']} UTC"]
     told += [f"Slurm job {row['slurm_job']}"] if row["slurm_job"] else []
@@ -76,18 +76,13 @@ def _title(row: Row) -> str:
     return ", ".join(told)
 
 
-def _color(stage: str) -> str:
-    """Return a stage's color; colors repeat if there are many stages, but headings name the rules."""
-    return SERIES[stage_place(stage)[0] % len(SERIES)]
-
-
 def _rules(rows: Rows) -> list[Rows]:
     """Group jobs by rule, in the order of stages and starts."""
     found = group(rows, "stage", "rule").values()
     return sorted(found, key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
 
 
-def _drawn(rows: Rows, key: str) -> str:
+def _drawn(rows: Rows, key: str) -> Markup:
     begin = min(map(_begin, rows))
     unit = clock_unit(max(map(_end, rows)) - begin)
     rules = _rules(rows)
@@ -95,24 +90,32 @@ def _drawn(rows: Rows, key: str) -> str:
     titles = {gids[id(row)]: _title(row) for row in rows}
     told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
     alt = f"Timeline. {_caption(rows)} {'; '.join(told)}."
-    chart = _Chart(begin, unit, gids)
-    draw_rule, height = (chart.lanes, _lanes_height(rules)) if len(rows) > ROWS else (chart.rows, _rows_height(rules))
+    many = len(rows) > ROWS
+    draw_rule, height_of = (_lanes, lambda jobs: _lanes_rows(_packed(jobs))) if many else (_rows, len)
+    height = 0.6 + _ROW * sum(height_of(jobs) + 1.3 for jobs in rules)
+
+    def at(moment: float) -> float:
+        return (moment - begin) / unit.size
+
+    def bar(axes: Axes, row: Row, place: float, height: float) -> None:
+        # The edge keeps a one-second job visible in a run of hours; colors repeat if there are many stages.
+        color = SERIES[stage_place(row["stage"])[0] % len(SERIES)]
+        bars = axes.barh(
+            place, row["seconds"] / unit.size, left=at(row["start"]), height=height, color=color, edgecolor=color,
+            linewidth=0.7,
+        )  # fmt: skip
+        bars[0].set_gid(gids[id(row)])
 
     def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.grid(axis="y", visible=False)
+        axes = horizontal(figure, f"time since the start ({unit.name})", 6)
         axes.set_yticks([])
         place = 0.0
         for jobs in rules:
-            place = draw_rule(axes, jobs, place)
+            place = draw_rule(axes, jobs, place, bar, at)
         axes.set_ylim(place - 0.2, -0.7)
         whole = (max(map(_end, rows)) - begin) / unit.size
         # Leave room for the times after the last bars.
-        axes.set_xlim(0, (whole or 1.0) * (1.02 if len(rows) > ROWS else 1.2))
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axes.set_xlabel(f"time since the start ({unit.name})")
-        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, (whole or 1.0) * (1.02 if many else 1.2))
 
     return draw(plot, key=key, alt=alt, height=height, titles=titles)
 
@@ -123,16 +126,7 @@ def _spread(jobs: Rows) -> str:
     return f"{count(len(jobs), 'job')}, {most if len(jobs) == 1 else f'{duration(min(times))} to {most}'}"
 
 
-def _rows_height(rules: Sequence[Rows]) -> float:
-    return 0.6 + _ROW * sum(len(jobs) + 1.3 for jobs in rules)
-
-
-def _lanes_height(rules: Sequence[Rows]) -> float:
-    return 0.6 + _ROW * sum(_lanes_rows(_packed(jobs)) + 1.3 for jobs in rules)
-
-
 def _lanes_rows(lanes: Sequence[Rows]) -> float:
-    """Return the height of lanes in rows."""
     return min(len(lanes), _LANES / _ROW)
 
 
@@ -147,60 +141,36 @@ def _packed(jobs: Iterable[Row]) -> list[Rows]:
     return lanes
 
 
-class _Chart:
-    """Draws the jobs of a rule below a place on the y axis, which counts rows; returns the next place."""
+def _heading(axes: Axes, text: str, place: float) -> None:
+    axes.text(0.01, place, text, weight="bold", va="center", transform=axes.get_yaxis_transform())
 
-    def __init__(self, begin: float, unit: Unit, gids: dict[int, str]) -> None:
-        self._begin = begin
-        self._unit = unit
-        self._gids = gids
 
-    def _heading(self, axes: Axes, text: str, place: float) -> None:
-        axes.text(0.01, place, text, weight="bold", va="center", transform=axes.get_yaxis_transform())
+def _rows(axes: Axes, jobs: Rows, place: float, bar: Bar, at: Callable[[float], float]) -> float:
+    """Draw the jobs of a rule below ``place`` on the y axis, one row each with name and seconds; return the next place.
 
-    def _bar(self, axes: Axes, row: Row, place: float, height: float) -> None:
-        start, color = (row["start"] - self._begin) / self._unit.size, _color(row["stage"])
-        # The edge keeps a one-second job visible in a run of hours.
-        bars = axes.barh(
-            place,
-            row["seconds"] / self._unit.size,
-            left=start,
-            height=height,
-            color=color,
-            edgecolor=color,
-            linewidth=0.7,
-        )
-        bars[0].set_gid(self._gids[id(row)])
+    ``at`` is where a moment lies on the x axis.
+    """
+    _heading(axes, jobs[0]["rule"], place)
+    for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
+        place += 1
+        bar(axes, row, place, 0.7)
+        if row["waited"]:
+            axes.plot([at(_begin(row)), at(row["start"])], [place, place], color=INK, linewidth=0.8)
+        name = shorten(_name(row), LONGEST)
+        axes.text(-0.01, place, name, ha="right", va="center", transform=axes.get_yaxis_transform())
+        axes.annotate(
+            duration(row["seconds"]), (at(_end(row)), place), (3, 0), textcoords="offset points", va="center",
+            fontsize=8.5,
+        )  # fmt: skip
+    return place + 1.3
 
-    def rows(self, axes: Axes, jobs: Rows, place: float) -> float:
-        """Draw one row per job, with its name and seconds."""
-        self._heading(axes, jobs[0]["rule"], place)
-        for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
-            place += 1
-            self._bar(axes, row, place, 0.7)
-            if row["waited"]:
-                ends = [(moment - self._begin) / self._unit.size for moment in (_begin(row), row["start"])]
-                axes.plot(ends, [place, place], color=INK, linewidth=0.8)
-            axes.text(
-                -0.01,
-                place,
-                shorten(_name(row), LONGEST),
-                ha="right",
-                va="center",
-                transform=axes.get_yaxis_transform(),
-            )
-            axes.annotate(
-                duration(row["seconds"]), ((_end(row) - self._begin) / self._unit.size, place), (3, 0),
-                textcoords="offset points", va="center", fontsize=8.5,
-            )  # fmt: skip
-        return place + 1.3
 
-    def lanes(self, axes: Axes, jobs: Rows, place: float) -> float:
-        """Draw jobs side by side in as many lanes as ran concurrently."""
-        self._heading(axes, f"{jobs[0]['rule']}: {_spread(jobs)}", place)
-        lanes = _packed(jobs)
-        step = _lanes_rows(lanes) / len(lanes)
-        for number, lane in enumerate(lanes):
-            for row in lane:
-                self._bar(axes, row, place + 0.5 + (number + 0.5) * step, 0.75 * step)
-        return place + _lanes_rows(lanes) + 1.3
+def _lanes(axes: Axes, jobs: Rows, place: float, bar: Bar, _: Callable[[float], float]) -> float:
+    """Draw jobs side by side in as many lanes as ran concurrently."""
+    _heading(axes, f"{jobs[0]['rule']}: {_spread(jobs)}", place)
+    lanes = _packed(jobs)
+    step = _lanes_rows(lanes) / len(lanes)
+    for number, lane in enumerate(lanes):
+        for row in lane:
+            bar(axes, row, place + 0.5 + (number + 0.5) * step, 0.75 * step)
+    return place + _lanes_rows(lanes) + 1.3

@@ -73,17 +73,11 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
     ran += [] if ran else [count(len(tables["quality"]) or len(tables["graphs"]), "record")]
     found = [Answer("What ran", listing(ran), [Finding("", text) for text in compared(everything)], [])]
     if aggregate or training:
-        won = _findings(_winners(tables["fastest"]), _faster(aggregate), _undecided(tables["fastest"]))
-        names = graph_names(tables["graphs"])
-        won += _findings(_not_faster(aggregate), _epochs(tables["accuracy"], names))
+        won = [*_winners(tables["fastest"]), *_faster(aggregate), *_undecided(tables["fastest"])]
+        won += [*_not_faster(aggregate), *_epochs(tables["accuracy"], graph_names(tables["graphs"]))]
         found.append(Answer("What won", _won(tables), won, []))
-        right = _findings(_checks(tables["checks"]))
-        found.append(Answer("Can I trust it", _trusted(tables), right, cautions(tables)))
+        found.append(Answer("Can I trust it", _trusted(tables), _checks(tables["checks"]), cautions(tables)))
     return found
-
-
-def _findings(*found: list[tuple[str, str]]) -> list[Finding]:
-    return [Finding(topic, text) for each in found for topic, text in each]
 
 
 def _won(tables: Tables) -> str:
@@ -111,9 +105,8 @@ def _trusted(tables: Tables) -> str:
 def others(tables: Tables) -> list[Finding]:
     """Return the other findings from the tables."""
     names = graph_names(tables["graphs"])
-    return _findings(
-        _bytes(tables["aggregate"]), _accuracy(tables["accuracy"], names), _splits(tables["quality"], names)
-    )
+    splits = _splits(tables["quality"], names)
+    return [*_bytes(tables["aggregate"]), *_accuracy(tables["accuracy"], names), *splits]
 
 
 def cautions(tables: Tables) -> list[str]:
@@ -174,7 +167,7 @@ def _capacity(machine: Row) -> str:
     return count(low, "core") if low == high else f"{low} to {high} cores"
 
 
-def _winners(fastest: Rows) -> list[tuple[str, str]]:
+def _winners(fastest: Rows) -> list[Finding]:
     several = [row for row in fastest if row["pes"] > 1]
     starred = [row for row in several if not row["unstarred"]]
     if not starred:
@@ -183,24 +176,24 @@ def _winners(fastest: Rows) -> list[tuple[str, str]]:
     ranked = sorted(wins, key=lambda label: (-wins[label], label))
     told = listing([f"{label} in {wins[label]}" for label in ranked])
     text = f"{told} of {_comparisons(several)}: the slowest of its launches was faster than the fastest of any other."
-    return [("Fastest in these runs", text)]
+    return [Finding("Fastest in these runs", text)]
 
 
 def _comparisons(rows: Rows) -> str:
     return f"{count(len(rows), 'comparison')} of several PEs"
 
 
-def _undecided(fastest: Rows) -> list[tuple[str, str]]:
+def _undecided(fastest: Rows) -> list[Finding]:
     """Count the comparisons without a fastest technique, with the reasons."""
     several = [row for row in fastest if row["pes"] > 1]
     if not several:
         text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
-        return [("Fastest in these runs", text)] if fastest else []
+        return [Finding("Fastest in these runs", text)] if fastest else []
     reasons = Counter(row["unstarred"] for row in several if row["unstarred"])
     if not reasons:
         return []
     told = listing([f"{why} in {number_}" for why, number_ in reasons.most_common()])
-    return [("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
+    return [Finding("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
 
 
 def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
@@ -223,16 +216,16 @@ def _product(row: Row) -> str:
     return f"{row['label']} with {count(row['pes'], 'PE')} on {row['dataset']}, D = {row['dim']}"
 
 
-def _faster(aggregate: Rows) -> list[tuple[str, str]]:
+def _faster(aggregate: Rows) -> list[Finding]:
     _, faster = _scaled(aggregate)
     if not faster:
         return []
     best = max(faster, key=lambda row: row["speedup"])
     text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({_product(best)})."
-    return [("Products on several PEs", text)]
+    return [Finding("Products on several PEs", text)]
 
 
-def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
+def _not_faster(aggregate: Rows) -> list[Finding]:
     """Explain why no product on several PEs counts as faster than on 1 PE."""
     rows, faster = _scaled(aggregate)
     honest = [row for row in rows if not row["oversubscribed"]]
@@ -247,10 +240,10 @@ def _not_faster(aggregate: Rows) -> list[tuple[str, str]]:
         else:
             ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")[_without_pes(best)]
             text = f"None can be told from the best time of 1 PE: {undecided(best, *ones)} (nearest: {_product(best)})."
-    return [("Products on several PEs", text)]
+    return [Finding("Products on several PEs", text)]
 
 
-def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+def _epochs(accuracy: Rows, names: Names) -> list[Finding]:
     """Compare epochs on several PEs with those on 1 PE over all techniques, largest ratios first."""
     told, beyond = [], []
     columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
@@ -265,12 +258,12 @@ def _epochs(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
             beyond += several
     if not told:
         text = f"Not measured: every training on several PEs had more of them than {shared(beyond)}."
-        return [("Epochs on several PEs", text)] if beyond else []
+        return [Finding("Epochs on several PEs", text)] if beyond else []
     told.sort(key=lambda each: -each[0])
     text = " ".join(_epoch(*each) for each in told[:MOST])
     if rest := [each[0] for each in told[MOST:]]:
         text += f" {count(len(rest), 'other')}: {span(rest)} times as fast."
-    return [("Epochs on several PEs", text)]
+    return [Finding("Epochs on several PEs", text)]
 
 
 def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
@@ -290,7 +283,7 @@ _MOVED = {
 }
 
 
-def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
+def _bytes(aggregate: Rows) -> list[Finding]:
     rows = [row for row in aggregate if row["pes"] > 1]
     if not rows:
         return []
@@ -306,20 +299,20 @@ def _bytes(aggregate: Rows) -> list[tuple[str, str]]:
         text += f" V_CG is {span(ratios)} times V_FC here."
     if told := intergroup_bytes.outcome(rows):
         text += f" {told}"
-    return [("Bytes on the wire", text)]
+    return [Finding("Bytes on the wire", text)]
 
 
-def _checks(checks: Rows) -> list[tuple[str, str]]:
+def _checks(checks: Rows) -> list[Finding]:
     passed = sum(row["passed"] for row in checks)
     failed = sum(row["failed"] for row in checks)
     errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
     if not passed + failed:
         return []
     text = f"{passed} of {passed + failed} agree with a float64 product"
-    return [("Correct results", text + (f"; largest error {max(errors):.1e}." if errors else "."))]
+    return [Finding("Correct results", text + (f"; largest error {max(errors):.1e}." if errors else "."))]
 
 
-def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
+def _accuracy(accuracy: Rows, names: Names) -> list[Finding]:
     graphs = group(accuracy, "dataset", "graph_hash", "metric")
     if len(graphs) > MOST:
         told = [row["test_mean"] for rows in graphs.values() for row in _told(rows)]
@@ -327,9 +320,9 @@ def _accuracy(accuracy: Rows, names: Names) -> list[tuple[str, str]]:
         text += " validation nodes"
         if some := sum(len(_told(rows)) > 1 for rows in graphs.values()):
             text += f"; all runs of {count(some, 'graph')} without such nodes"
-        return [(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
+        return [Finding(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
     return [
-        (f"Accuracy on {names[dataset, code]}", _accuracy_text(rows, metric))
+        Finding(f"Accuracy on {names[dataset, code]}", _accuracy_text(rows, metric))
         for (dataset, code, metric), rows in graphs.items()
     ]
 
@@ -356,13 +349,13 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
-def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
+def _splits(quality: Rows, names: Names) -> list[Finding]:
     found = []
     graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
     if len(graphs) > MOST:
         pes = max(row["pes"] for rows in graphs.values() for row in rows)
         shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
-        return [(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {span(shares)} % of V_CG.")]
+        return [Finding(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {span(shares)} % of V_CG.")]
     for graph, rows in graphs.items():
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
@@ -373,5 +366,5 @@ def _splits(quality: Rows, names: Names) -> list[tuple[str, str]]:
         if best["vi_fc"]:
             share = percent(best["vi_cola"] / best["vi_fc"])
             text += f" Between workgroups of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
-        found.append((f"Splitting {names[graph]}", text))
+        found.append(Finding(f"Splitting {names[graph]}", text))
     return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from markupsafe import Markup
-
 from mgg.lookup_record import Crossover, crossover, crossovers, told
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
@@ -31,25 +29,21 @@ def section(tables: dict[str, Rows]) -> Section | None:
     return Section("lookups", "Embedding lookup", intro, parts)
 
 
-def compared(rows: Rows, shown: LookedUp) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: LookedUp) -> list[Part]:
     """Return the paper's comparison, with a part for each case in which the subject and a rival were measured."""
-    return [part for found in group(rows, *CASE).values() if (part := _against(found, shown))]
+    return [part for found in group(tables["lookups"], *CASE).values() if (part := _against(found, shown))]
 
 
-def outcome(rows: Rows, shown: LookedUp) -> str:
+def outcome(tables: dict[str, Rows], shown: LookedUp) -> str:
     """Return a sentence per rival and case; empty if the subject or all of its rivals were not measured."""
     sentences = [
         f"{name}: {told(each)}."
-        for found in group(sound(rows), *CASE).values()
+        for found in group(sound(tables["lookups"]), *CASE).values()
         for name, each in _named(found, shown)
         if each.ratios
     ]
-    return " ".join([*sentences, f"The paper: {_claim(shown)}."]) if sentences else ""
-
-
-def _claim(shown: LookedUp) -> str:
     mine, theirs = shown.printed
-    return f"{number(theirs / mine)} times"
+    return " ".join([*sentences, f"The paper: {number(theirs / mine)} times."]) if sentences else ""
 
 
 def _named(rows: Rows, shown: LookedUp) -> list[tuple[str, Crossover]]:
@@ -151,7 +145,7 @@ def _part(rows: Rows, key: str) -> Part:
             for (side,), found in group(rows, "side").items()
         }
         svg = charts.lines(series, "samples of a batch", key, _where(first), "one batch")
-        drawings.append(Drawing(Markup(svg), f"{_where(first)}: median time of a batch."))
+        drawings.append(Drawing(svg, f"{_where(first)}: median time of a batch."))
     medians = _medians(sound(rows))
     ordered = {side: medians[side] for side in sorted(medians, key=lambda side: side != "mgg")}
     sentences = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]

@@ -7,9 +7,8 @@ import statistics
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from mgg.report.figures.svg import INK, SERIES, draw
+from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.tables.compute import NOT_NOTED, PHASES, Row, Rows, group, varied
 from mgg.report.tables.numbers import count, percent, time_unit, within
@@ -43,7 +42,7 @@ def part(runs: Rows, key: str, name: str) -> Part | None:
     told = [f"{row['name']}: " + ", ".join(f"{p} {percent(row[p] / row['whole'])}" for p in PHASES) for row in found]
     alt = f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}."
     bars = [(row["name"], [row[phase] / unit.size for phase in PHASES]) for row in found]
-    svg = Markup(_stacked(bars, f"time of an epoch ({unit.name}), less is better", key, alt))
+    svg = _stacked(bars, f"time of an epoch ({unit.name}), less is better", key, alt)
     caption = f"{name}: where the time of an epoch goes, evaluation included."
     return Part("Time by phase", "Runs of mgg train --phases.", [grid], [Drawing(svg, caption)])
 
@@ -60,12 +59,11 @@ def _groups(runs: Rows) -> Rows:
     return rows
 
 
-def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str) -> str:
+def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str) -> Markup:
     """Draw one bar per run with one segment per phase."""
 
     def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.grid(axis="y", visible=False)
+        axes = horizontal(figure, axis, 5)
         names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name, _ in bars]
         begin = [0.0] * len(bars)
         for place, phase in enumerate(PHASES):
@@ -76,11 +74,7 @@ def _stacked(bars: list[tuple[str, list[float]]], axis: str, key: str, alt: str)
             )  # fmt: skip
             begin = [left + width for left, width in zip(begin, widths, strict=True)]
         axes.set_yticks(range(len(bars)), names)
-        axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(bars) - 0.4, -0.6)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axes.set_xlabel(axis)
         figure.legend(loc="outside lower center", ncols=2)
 
     return draw(plot, key=key, alt=alt, height=1.2 + 0.28 * len(bars) + 0.18 * math.ceil(len(PHASES) / 2))

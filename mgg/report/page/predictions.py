@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables.compute import Row, Rows, graph_names, group
@@ -44,7 +42,7 @@ def _part(rows: Rows, name: str, key: str) -> Part:
     if len({row["pes"] for row in rows}) > 1:
         svg = charts.lines(series, "PEs (predicted)", key, f"{name}, D = {first['dim']}, predicted")
         text = f"{name}, D = {first['dim']}: predicted time of one aggregation over PEs. Nothing of it was measured."
-        drawings.append(Drawing(Markup(svg), text))
+        drawings.append(Drawing(svg, text))
     heading = f"{name}, predicted for {first['model_machine']}, D = {first['dim']}"
     return Part(heading, links_text(first), [grid(rows, name)], drawings)
 

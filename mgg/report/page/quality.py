@@ -10,19 +10,9 @@ MIB = 2**20
 #: Largest number of PEs whose pairs are readable as a table.
 MOST_PAIRED = 16
 SHADES = 8
-_COLUMNS = [
-    "imbalance",
-    "edge cut",
-    "halo rows",
-    "V_CG",
-    "V_FR",
-    "V_FC",
-    "V_cover",
-    "VI_CG",
-    "VI_FR",
-    "VI_FC",
-    "VI_CoLa",
-]
+_COLUMNS = (
+    "imbalance", "edge cut", "halo rows", "V_CG", "V_FR", "V_FC", "V_cover", "VI_CG", "VI_FR", "VI_FC", "VI_CoLa",
+)  # fmt: skip
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
@@ -56,6 +46,7 @@ def _volumes(rows: Rows, name: str) -> Grid:
 
 def _cells(row: Row) -> list[Cell]:
     several = row["pes"] > row["workgroup"]
+    cover = row["v_cover"] / row["v_fc"] if row["v_cover"] is not None and row["v_fc"] else None
     between = [_mib(row[column]) if several else "" for column in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")]
     return [
         Cell(number(row["imbalance"]), hint=f"workgroups: {number(row['workgroup_imbalance'])}" if several else ""),
@@ -64,17 +55,13 @@ def _cells(row: Row) -> list[Cell]:
         Cell(_mib(row["v_cg"]), hint=_of("beyond V_FC", row["redundant_cg"])),
         Cell(_mib(row["v_fr"]), hint=_of("beyond V_FC", row["redundant_fr"])),
         Cell(_mib(row["v_fc"])),
-        Cell("") if row["v_cover"] is None else Cell(_mib(row["v_cover"]), hint=_of("of V_FC", _of_rows(row))),
+        Cell("") if row["v_cover"] is None else Cell(_mib(row["v_cover"]), hint=_of("of V_FC", cover)),
         *map(Cell, between),
     ]
 
 
 def _mib(volume: int) -> str:
     return number(volume / MIB)
-
-
-def _of_rows(row: Row) -> float | None:
-    return row["v_cover"] / row["v_fc"] if row["v_fc"] else None
 
 
 def _of(what: str, share: float | None) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
@@ -37,15 +37,6 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
 
     ``experiments``: names of the papers' figures to show, each with a remark or "".
     """
-    folder = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"linked": glossary.linked, "hinted": glossary.hinted, "technique": glossary.technique}
     everything, tables = tables, tables | {"aggregate": advisor.telling(mgg_sweep.telling(tables["aggregate"]))}
     sections_told = (described, lookups, choice, predictions)
     told = [found for each in sections_told if (found := each.section(tables))]
@@ -58,7 +49,11 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         "papers": [*papers.sections(everything, experiments), *predicted.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
-    html = environment.get_template("page.html.j2").render(
+    where = "What ran where" if tables["machines"] else "Graphs"
+    grids = [grid for grid in (_machines(tables["machines"]), _graphs(tables), _partitions(tables)) if grid]
+    timed = bool(tables["aggregate"] or tables["training"])
+    split = quality.section(tables)
+    html = _template().render(
         title=title,
         answers=findings.answers(tables, everything),
         overview=_overview(tables, styles),
@@ -68,18 +63,9 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
             *findings.others(tables),
         ],
         fastest=_fastest(tables),
-        machines=_machines(tables["machines"]),
-        graphs=_graphs(tables),
-        partitions=_partitions(tables),
-        quality=quality.section(tables),
-        papers=sections["papers"],
-        where="What ran where" if tables["machines"] else "Graphs",
-        sections=sections["aggregate"],
+        chapters=[*sections["papers"], *sections["aggregate"], *sections["train"], *([split] if split else [])],
         checks=_checks(tables),
-        training=sections["train"],
-        running=sections["jobs"],
-        has_timings=bool(tables["aggregate"]),
-        has_runs=bool(tables["training"]),
+        after=[Section("where", where, "", [Part("", "", grids)], folded=timed), *sections["jobs"]],
         files=[
             (name, f"{count(len(everything[name]), 'row')}; one {ABOUT[name].removeprefix('one row ')}")
             for name in TABLES
@@ -90,38 +76,39 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     return Page(html, sections)
 
 
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"linked": glossary.linked, "hinted": glossary.hinted, "technique": glossary.technique}
+    return environment.get_template("page.html.j2")
+
+
 def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
     """Return two figures for the first screen: the largest graph's widest products, or else the first training."""
-    rows = tables["aggregate"]
-    if not rows:
+    graphs = group(tables["aggregate"], "dataset", "graph_hash")
+    if not graphs:
         parts = (part for section in _training(tables, "o") for part in section.parts)
         return [drawing for part in parts for drawing in part.drawings][:2]
-    names = graph_names(tables["graphs"])
-    largest = max(tables["graphs"], key=lambda row: (any(map(_is_of(row), rows)), row["arcs"]))
-    of_graph = [row for row in rows if _is_of(largest)(row)]
-    found = max(group(of_graph, *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
-    where = f"{names[largest['dataset'], largest['graph_hash']]}, D = {found[0]['dim']}"
-    svg = charts.times(found, styles, "ot", where)
-    drawings = [Drawing(Markup(svg), f"{where}: median time, fastest to slowest launch.")]
+    arcs = {(row["dataset"], row["graph_hash"]): row["arcs"] for row in tables["graphs"]}
+    largest = next(key for key in arcs if key in graphs and arcs[key] == max(arcs[each] for each in graphs))
+    found = max(group(graphs[largest], *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
+    where = f"{graph_names(tables['graphs'])[largest]}, D = {found[0]['dim']}"
+    drawings = [Drawing(charts.times(found, styles, "ot", where), f"{where}: median time, fastest to slowest launch.")]
     known = [row for row in found if row["speedup"] is not None and row["check"] != "failed"]
     if len({row["pes"] for row in known}) > 1:
-        drawings.append(Drawing(Markup(charts.scaling(known, styles, "os", where)), f"{where}: speedup over 1 PE."))
+        drawings.append(Drawing(charts.scaling(known, styles, "os", where), f"{where}: speedup over 1 PE."))
     elif found[0]["pes"] > 1:
-        drawings.append(Drawing(Markup(charts.volumes(found, styles, "ob", where)), f"{where}: bytes on the wire."))
+        drawings.append(Drawing(charts.volumes(found, styles, "ob", where), f"{where}: bytes on the wire."))
     return drawings
 
 
-def _is_of(graph: Row) -> Callable[[Row], bool]:
-    return lambda row: (row["dataset"], row["graph_hash"]) == (graph["dataset"], graph["graph_hash"])
-
-
-def _pivot(
-    rows: Rows,
-    caption: str,
-    cell: Callable[[Row], Cell],
-    *,
-    note: str = "",
-) -> Grid:
+def _pivot(rows: Rows, caption: str, cell: Callable[[Row], Cell], note: str = "") -> Grid:
     """Return rows of one setting: a group per width, a row per technique, a column per number of PEs."""
     pes = sorted({each["pes"] for each in rows})
     groups = []
@@ -135,7 +122,6 @@ def _pivot(
 
 
 def _pes_headings(rows: Rows) -> list[str]:
-    """Return a column heading for each number of PEs in ``rows``."""
     headings = []
     for (pes,), found in group(rows, "pes").items():
         headings.append(count(pes, "PE") + (f" (more than {shared(found)})" if shared(found) else ""))
@@ -210,18 +196,10 @@ def _span(low: int, high: int) -> str:
 
 def _graphs(tables: dict[str, Rows]) -> Grid:
     names = graph_names(tables["graphs"])
-    lines = [
-        (
-            names[row["dataset"], row["graph_hash"]],
-            [
-                Cell(f"{row['nodes']:,}"),
-                Cell(f"{row['arcs']:,}"),
-                Cell(number(row["arcs_per_node"])),
-                Cell(row["graph_hash"][:12]),
-            ],
-        )
-        for row in tables["graphs"]
-    ]
+    lines = []
+    for row in tables["graphs"]:
+        texts = f"{row['nodes']:,}", f"{row['arcs']:,}", number(row["arcs_per_node"]), row["graph_hash"][:12]
+        lines.append((names[row["dataset"], row["graph_hash"]], [Cell(text) for text in texts]))
     columns = ["nodes", "arcs", "degree", "hash"]
     note = ""
     if any(stand_in(row["dataset"]) for row in tables["graphs"]):
@@ -242,14 +220,13 @@ def _partitions(tables: dict[str, Rows]) -> Grid | None:
         for row in tables["partitions"]
         if row["pes"] > 1 and (row["graph_hash"], row["scheme"], row["direction"], row["pes"]) not in told
     ]
-    groups = []
-    for key, found in group(rows, "dataset", "graph_hash").items():
-        lines = []
-        for row in found:
-            cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"
-            cells = [number(row["imbalance"]), cut, f"{row['halo_rows']:,}"]
-            lines.append((f"{row['pes']} PEs, {row['scheme']}, {row['direction']}", [Cell(text) for text in cells]))
-        groups.append((names[key], lines))
+
+    def line(row: Row) -> tuple[str, list[Cell]]:
+        cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"
+        cells = [number(row["imbalance"]), cut, f"{row['halo_rows']:,}"]
+        return f"{row['pes']} PEs, {row['scheme']}, {row['direction']}", [Cell(text) for text in cells]
+
+    groups = [(names[key], [line(row) for row in found]) for key, found in group(rows, "dataset", "graph_hash").items()]
     if not groups:
         return None
     columns = ["imbalance (1 is even)", "edge cut, arcs", "halo rows, all PEs"]
@@ -260,25 +237,20 @@ def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
     names = graph_names(tables["graphs"])
     sections, told = list[Section](), ""
     for number_, (key, rows) in enumerate(group(tables["aggregate"], "dataset", "graph_hash").items(), 1):
-        anchor = f"graph-{number_}"
         parts: list[Part] = []
         for index, (setting, found) in enumerate(group(rows, *SETTING).items(), 1):
             fastest = group(tables["fastest"], *SETTING).get(setting, [])
-            first, *others = _setting_parts(found, fastest, styles, f"g{number_}s{index}", names[key])
-            parts += [replace(first, intro="Measured as above.") if first.intro == told else first, *others]
+            shown = found, styles, f"g{number_}s{index}", names[key]
+            first = _time_part(fastest, *shown)
+            parts.append(replace(first, intro="Measured as above.") if first.intro == told else first)
             told = first.intro
-        sections.append(Section(anchor, f"Graph {names[key]}", "", parts))
+            if any(row["pes"] > 1 for row in found):
+                parts += [_scaling_part(*shown), _bytes_part(*shown)]
+        sections.append(Section(f"graph-{number_}", f"Graph {names[key]}", "", parts))
     return sections
 
 
-def _setting_parts(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name: str) -> list[Part]:
-    parts = [_time_part(rows, fastest, styles, key, name)]
-    if any(row["pes"] > 1 for row in rows):
-        parts += [_scaling_part(rows, styles, key, name), _bytes_part(rows, styles, key, name)]
-    return parts
-
-
-def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+def _time_part(fastest: Rows, rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
     unit, where = time_unit([row["median"] for row in rows]), _setting(rows[0])
     # The first section explains the techniques; elsewhere tooltips do.
     legend = [glossary.legend(row["technique"] for row in rows)] if key == "g1s1" else []
@@ -293,19 +265,15 @@ def _time_part(rows: Rows, fastest: Rows, styles: charts.Styles, key: str, name:
 
     note = " ".join([*_no_star(fastest), *legend])
     caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch"
-    grid = _pivot(rows, caption, cell, note=note)
+    grid = _pivot(rows, caption, cell, note)
     drawings = [
-        Drawing(
-            Markup(charts.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}")),
-            f"{name}, D = {dim}: time.",
-        )
+        Drawing(charts.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}"), f"{name}, D = {dim}: time.")
         for (dim,), found in group(rows, "dim").items()
     ]
     return Part("Time", f"{where[:1].upper()}{where[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
 
 
 def _launches(rows: Rows) -> str:
-    """Describe how the products of ``rows`` were timed."""
     return listing(
         sorted(
             f"{count(launches, 'launch', 'launches')} of {count(products // launches, 'timed product')} after "
@@ -338,7 +306,7 @@ def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Par
     for (dim,), found in group(known, "dim").items():
         one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median"], row["label"]))
         if len({row["pes"] for row in found}) > 1:
-            svg = Markup(charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}"))
+            svg = charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}")
             drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup over 1 PE ({one['label']})."))
     return Part("Scaling", "", (), drawings)
 
@@ -357,7 +325,7 @@ def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
     pes = sorted({row["pes"] for row in found})
     grid = replace(_pivot(found, caption, cell), columns=[count(p, "PE") for p in pes])
     drawing = Drawing(
-        Markup(charts.volumes(found, styles, f"{key}b", f"{name}, D = {widest}")),
+        charts.volumes(found, styles, f"{key}b", f"{name}, D = {widest}"),
         f"{name}, D = {widest}: bytes on the wire; hatched: by formula.",
     )
     return Part("Bytes on the wire", "", [grid], [drawing])
@@ -380,16 +348,16 @@ def _checks(tables: dict[str, Rows]) -> Grid | None:
             tolerance = f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT
             texts = (error, tolerance, *(str(row[column]) for column in counts))
             alike.setdefault(texts, []).append(f"{row['label']}{where}")
-        lines = [("; ".join(who), _verdict(texts, counts)) for texts, who in alike.items()]
+        # Failures are highlighted.
+        failed = 2 + list(counts).index("failed") if "failed" in counts else None
+        lines = [
+            ("; ".join(who), [Cell(text, best=n > 1 and failed is not None and texts[failed] != "0")
+                              for n, text in enumerate(texts)])
+            for texts, who in alike.items()
+        ]  # fmt: skip
         groups.append((names[key], lines))
     columns = ["largest error", "tolerance", *counts.values()]
     return Grid("Error of each technique", "technique", columns, groups) if groups else None
-
-
-def _verdict(texts: Sequence[str], counts: Mapping[str, str]) -> list[Cell]:
-    """Return the cells of a line of the result checks; failures are highlighted."""
-    failed = texts[2 + list(counts).index("failed")] if "failed" in counts else "0"
-    return [Cell(text, best=failed != "0" and place > 1) for place, text in enumerate(texts)]
 
 
 def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
@@ -431,7 +399,6 @@ _EPOCHS = {
 
 
 def _metric_name(rows: Rows) -> str:
-    """Return the name of the scores in ``rows``."""
     return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
 
 
@@ -515,5 +482,5 @@ def _curve_drawings(points: dict[str, Rows], key: str, name: str, metric: str) -
             if line.middle
         ]
         alt = f"Line chart: {what} over epochs, {name}. Last epoch: {listing(ends, 12)}."
-        svg = Markup(charts.training(lines, axis, f"{key}{column}", alt, **options))
+        svg = charts.training(lines, axis, f"{key}{column}", alt, **options)
         yield Drawing(svg, f"{name}: {what}.{hint}")

@@ -6,12 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import geometric_mean
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
-from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
+from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, options_but, sound
 from mgg.report.tables.mgg_sweep import id_
 from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, time_unit, within
 
@@ -62,13 +59,9 @@ def _rows(aggregate: Rows) -> Rows:
     return [row for row in sound(aggregate) if row["technique"] == "gnnadvisor" and row["decided"]]
 
 
-def _others(row: Row, *ignored: str) -> str:
-    return canonical({key: value for key, value in _options(row).items() if key not in ignored})
-
-
 def _grids(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
     """Return grids: timings that differ only in decider, ngs, dw and tpb, if the user set enough of them."""
-    rows = [{**row, "others": _others(row, "ngs", "dw", "tpb", "decide")} for row in _rows(aggregate)]
+    rows = [{**row, "others": options_but(row, ("ngs", "dw", "tpb", "decide"))} for row in _rows(aggregate)]
     found = group(rows, *SETTING, "dim", "pes", "others")
     return {
         key: rows
@@ -84,7 +77,7 @@ def _where(row: Row, names: Names) -> str:
 def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
     """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
     rows = [
-        {**row, "x": _decided(row)[option], "others": _others(row, option)}
+        {**row, "x": _decided(row)[option], "others": options_but(row, [option])}
         for row in _rows(tables["aggregate"])
         if _options(row)["decide"] == "none"
     ]
@@ -109,7 +102,7 @@ def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
         groups.append((f"{where} ({mine[0]['machine']}, {mine[0]['device']}, {mine[0]['direction']})", body))
         curves = {label: sorted(at.items()) for label, at in series.items()}
         svg = charts.lines(curves, option, f"{name}{option}{index}", where)
-        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {option}."))
+        drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {option}."))
     columns = [f"{option} = {x}" for x in points]
     grid = Grid(f"Time of one aggregation over {option}", "setting", columns, groups, f"Medians in {unit.name}.")
     return Part(f"Over {option}", f"The least time is at {option} {listing(told)}.{_on_cpus(rows)}", [grid], drawings)
@@ -183,7 +176,9 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
     """Compare counted atomics with and without the leader."""
     rows = [row for row in _rows(tables["aggregate"]) if _options(row)["sums"] == "atomic"]
     pairs = []
-    for found in group([{**row, "others": _others(row, "leader")} for row in rows], *SETTING, "dim", "others").values():
+    for found in group(
+        [{**row, "others": options_but(row, ["leader"])} for row in rows], *SETTING, "dim", "others"
+    ).values():
         by_leader = {_options(row)["leader"]: row for row in found}
         if len(by_leader) == 2:
             pairs.append((by_leader[False], by_leader[True]))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from statistics import geometric_mean
 
-from markupsafe import Markup
-
 from mgg.report.figures import bars
 from mgg.report.figures.bars import Bar, Bars
 from mgg.report.figures.svg import SERIES
-from mgg.report.page.conditions import remarks
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.kinds import Occupied, Side
+from mgg.report.papers.verdicts import remarks
 from mgg.report.tables.comparisons import AGREES, DISAGREES
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, time_unit, within
@@ -59,25 +57,23 @@ def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part
     )  # fmt: skip
     drawings = [
         Drawing(
-            Markup(
-                bars.drawn(
-                    each,
-                    f"{_FAULTS[column]}, over the fewest PEs'",
-                    key=f"{name}{column}",
-                    alt=f"Bar chart: {bars.told(each)}.",
-                )
+            bars.drawn(
+                each,
+                f"{_FAULTS[column]}, over the fewest PEs'",
+                key=f"{name}{column}",
+                alt=f"Bar chart: {bars.told(each)}.",
             ),
             f"{_FAULTS[column].capitalize()} of one product by PEs, over those of the fewest PEs.",
         )
         for column, each in drawn.items()
     ]
-    told = " ".join([fault_outcome(tables["aggregate"], technique), *remarks(tables["graphs"], rows)])
+    told = " ".join([fault_outcome(tables, technique), *remarks(tables["graphs"], rows)])
     return [Part("Here", told, [grid], drawings)]
 
 
-def fault_outcome(aggregate: Rows, technique: str) -> str:
+def fault_outcome(tables: dict[str, Rows], technique: str) -> str:
     """Say whether page faults rise with the number of PEs, as in the paper, or why they are unknown."""
-    rows = _asked(aggregate, technique)
+    rows = _asked(tables["aggregate"], technique)
     told = []
     for found in group(rows, *SETTING, "dim", "label").values():
         least, most = _least(found), max(found, key=lambda row: row["pes"])
@@ -93,13 +89,13 @@ def fault_outcome(aggregate: Rows, technique: str) -> str:
     return " ".join([*told, *_untold(rows, "faults_untold", "Page faults were not counted")])
 
 
-def occupancy_parts(tables: dict[str, Rows], shown: Occupied) -> list[Part]:
+def occupancy_parts(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
     """Show the occupancy of each side by graph; empty if profiling was not tried."""
     rows = _tried(tables["aggregate"], shown)
     if not rows:
         return []
     names, groups = graph_names(tables["graphs"]), []
-    for _, found in group(rows, *SETTING).items():
+    for found in group(rows, *SETTING).values():
         lines = []
         for (pes, dim), mine in group(found, "pes", "dim").items():
             for side in shown.sides:
@@ -122,13 +118,13 @@ def occupancy_parts(tables: dict[str, Rows], shown: Occupied) -> list[Part]:
         "that a multiprocessor takes, in its active cycles; its limit is what blocks, registers and shared memory of "
         "the launch leave. SM utilization: cycles in which a multiprocessor had a warp, over all.",
     )
-    told = " ".join([occupancy_outcome(tables["aggregate"], shown), *remarks(tables["graphs"], rows)])
+    told = " ".join([occupancy_outcome(tables, shown), *remarks(tables["graphs"], rows)])
     return [Part("Here", told, [grid])]
 
 
-def occupancy_outcome(aggregate: Rows, shown: Occupied) -> str:
+def occupancy_outcome(tables: dict[str, Rows], shown: Occupied) -> str:
     """Say how much higher the first side's values are than the second's, with the paper's, or why they are unknown."""
-    rows = _tried(aggregate, shown)
+    rows = _tried(tables["aggregate"], shown)
     subject, rival = shown.sides[:2]
     told = []
     for column, title in SHARES.items():

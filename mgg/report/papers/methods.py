@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from mgg.report.figures import bars
-from mgg.report.page.conditions import remarks
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.kinds import Experiment, Versus
-from mgg.report.papers.verdicts import left_out, paper_mean, table, telling
+from mgg.report.papers.verdicts import left_out, paper_mean, remarks, table, telling
 from mgg.report.tables.comparisons import mean_ratio, of, unit_of, values
 from mgg.report.tables.compute import Row, Rows, graph_names, group
 from mgg.report.tables.numbers import ABSENT, Unit, count, number, within
@@ -39,7 +36,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."
-    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(Markup(svg), caption)])
+    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(svg, caption)])
 
 
 def told(shown: Experiment) -> list[Versus]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.tables import mgg_sweep
@@ -27,20 +25,21 @@ def section(tables: dict[str, Rows]) -> Section | None:
     return Section("knobs", "Knobs of the kernel, swept", intro, found) if found else None
 
 
-def parts(tables: dict[str, Rows]) -> list[Part]:
+def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     """Return a summary and the planes of each sweep; empty if nothing was swept."""
     names = graph_names(tables["graphs"])
     found = mgg_sweep.sweeps(tables["aggregate"])
     if not found:
         return []
-    summary = Part(
-        "Best, default, and the paper's search", outcome(tables["knobs"]), [_summary(tables["knobs"], names)]
-    )
+    summary = Part("Best, default, and the paper's search", outcome(tables), [_summary(tables["knobs"], names)])
     return [summary, *(_sweep(rows, names, f"k{index}") for index, rows in enumerate(found.values(), 1))]
 
 
-def outcome(rows: Rows) -> str:
-    """Say what the paper's search would have found, from table knobs."""
+def outcome(tables: dict[str, Rows], *_: object) -> str:
+    """Say what the paper's search would have found; empty if nothing was swept."""
+    rows = tables["knobs"]
+    if not rows:
+        return ""
     text = (
         f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
         "times measured here."
@@ -93,7 +92,7 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
     marks = {at: f"searched {number}" for at, number in tried.items()}
     if tried:
         marks[end] = f"search ends ({tried[end]})"
-    usual = mgg_sweep.default(first)
+    usual = first["usual"]
     if usual:
         marks[usual] = f"default, {marks[usual]}" if usual in marks else "default"
     lowest = min(at.wpb for at in times)
@@ -110,11 +109,11 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
             continue
         grids.append(_plane(plane, knob, f"{where}: {knob} (down) and dist (across), {fixed}", marks))
         svg = charts.lines(_curves(plane, knob), f"{knob} ({fixed})", f"{key}{knob}", f"{where}, {fixed}")
-        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {knob}, {fixed}."))
+        drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {knob}, {fixed}."))
         walked.append(_walked(plane, knob, fixed, tried, end))
     if tried and walked:
         caption = f"{where}: what the search tried, in its order, among all that was measured."
-        drawings.insert(0, Drawing(Markup(charts.walk(walked, f"{key}w", where)), caption))
+        drawings.insert(0, Drawing(charts.walk(walked, f"{key}w", where), caption))
     return Part(f"{where} ({first['machine']}, {first['device']})", intro, grids, drawings)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
 from mgg.report.figures import bars
-from mgg.report.page.conditions import remarks
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.papers.verdicts import remarks
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.tables.numbers import count, number, time_unit, within
 
@@ -29,7 +27,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
     return Section("hidden", HEADING, intro, parts(tables))
 
 
-def parts(tables: dict[str, Rows]) -> list[Part]:
+def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     """Return the four numbers of every product, and a figure of their ratios."""
     rows = _rows(tables["aggregate"])
     if not rows:
@@ -43,13 +41,13 @@ def parts(tables: dict[str, Rows]) -> list[Part]:
     }
     svg = bars.limited(ratios, LIMIT, "whole product / larger part alone", "hidden")
     caption = f"Time of the whole product over that of its larger part; line: {LIMIT}, up to which the other is hidden."
-    text = " ".join([outcome(rows), *remarks([], rows)])
-    return [Part("Here", text, [_grid(rows, names)], [Drawing(Markup(svg), caption)])]
+    text = " ".join([outcome(tables), *remarks([], rows)])
+    return [Part("Here", text, [_grid(rows, names)], [Drawing(svg, caption)])]
 
 
-def outcome(aggregate: Rows) -> str:
+def outcome(tables: dict[str, Rows], *_: object) -> str:
     """Say how many products hide their communication, and the worst; empty if no product's parts were timed."""
-    rows = _rows(aggregate)
+    rows = _rows(tables["aggregate"])
     if not rows:
         return ""
     hidden = sum(row["hidden"] <= LIMIT for row in rows)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 
-from markupsafe import Markup
-
 from mgg.report.figures import bars
-from mgg.report.page.conditions import remarks
+from mgg.report.figures.bars import shorten
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
-from mgg.report.papers.verdicts import CLAIMED, verdict
+from mgg.report.papers.verdicts import CLAIMED, remarks, verdict
 from mgg.report.tables.comparisons import LEAST, cases, of, unit_of, values
 from mgg.report.tables.compute import SETTING, Rows, graph_names, group
 from mgg.report.tables.numbers import ABSENT, number, within
@@ -26,11 +24,21 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
             continue
         sentences.append(verdict(versus, found))
         grids.append(_grid(versus, found, names))
-        paper = CLAIMED[versus.claimed]
-        svg = bars.ratios(found, names, f"{name}r{number_}", versus.subject.name, versus.rival.name, paper)
-        caption = f"Time of “{versus.rival.name}” over that of “{versus.subject.name}”"
+        subject, rival = versus.subject.name, versus.rival.name
+        svg = bars.paired(
+            {
+                names[key]: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
+                for key, of_graph in group(found, "dataset", "graph_hash").items()
+            },
+            f"{shorten(rival, 24)} / {shorten(subject, 24)}, time",
+            f"{name}r{number_}",
+            printed=CLAIMED[versus.claimed],
+            about=f"time of {rival} over that of {subject}",
+            note="{:g}".format,
+        )
+        caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
-        drawings.append(Drawing(Markup(svg), caption))
+        drawings.append(Drawing(svg, caption))
     if any(row["ratio"] < LEAST for row in rows):
         sentences.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
     return Part("Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, drawings)
@@ -59,13 +67,7 @@ def _grid(versus: Versus, rows: Rows, names: dict[tuple[str, str], str]) -> Grid
         conditions = ", ".join(filter(None, (first["machine"], first["device"], first["direction"], first["dtype"])))
         groups.append((f"{names[key[0], key[1]]} ({conditions})", lines))
     subject, rival = versus.subject.name, versus.rival.name
-    columns = [
-        f"{subject} ({unit.name})",
-        f"{rival} ({unit.name})",
-        "ratio",
-        CLAIMED[versus.claimed],
-        "verdict",
-    ]
+    columns = [f"{subject} ({unit.name})", f"{rival} ({unit.name})", "ratio", CLAIMED[versus.claimed], "verdict"]
     note = (
         f"Medians of the slowest PE: of a product, or of {_pass(versus)} where a model is named. Ratio: the second "
         "time over the first. Verdict: on which of the two is slower, not on by how much."

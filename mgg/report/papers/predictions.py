@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from statistics import geometric_mean
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
 from mgg.report.page.predictions import CASE, links_text
@@ -62,7 +60,6 @@ def _columns(shown: Foreseen) -> list[str]:
 
 
 def _seconds(rows: Rows, shown: Foreseen) -> dict[tuple[str, int], float]:
-    """Return predicted seconds of one graph, by method name and PEs."""
     return {(side.name, row["pes"]): row["seconds"] for side in shown.methods for row in rows if _is(row, side)}
 
 
@@ -120,5 +117,5 @@ def _part(rows: Rows, shown: Foreseen, name: str, key: str) -> Part:
             for method in dict.fromkeys(each for each, _ in at)
         }
         svg = charts.lines(series, "PEs (predicted)", key, f"{name}, predicted")
-        drawings.append(Drawing(Markup(svg), f"{name}, D = {first['dim']}: predicted, not measured."))
+        drawings.append(Drawing(svg, f"{name}, D = {first['dim']}: predicted, not measured."))
     return Part(f"{name}, predicted for {first['model_machine']}", links_text(first), [grid], drawings)

@@ -14,7 +14,7 @@ from mgg.report.tables.numbers import ABSENT, Unit, count, number, quantity, tim
 Pair = tuple[Row, Row]
 
 
-def parts(tables: dict[str, Rows], shown: Preparation) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     """Return one part, a line per graph and width; empty if no pair of sides was measured."""
     pairs = _pairs(tables["aggregate"], shown)
     if not pairs:
@@ -41,9 +41,9 @@ def parts(tables: dict[str, Rows], shown: Preparation) -> list[Part]:
     return [Part("Preparing beside products", _told(pairs, shown), [grid])]
 
 
-def outcome(aggregate: Rows, shown: Preparation) -> str:
+def outcome(tables: dict[str, Rows], shown: Preparation) -> str:
     """Say how much longer the rival took to prepare; empty if it was not measured."""
-    pairs = _pairs(aggregate, shown)
+    pairs = _pairs(tables["aggregate"], shown)
     return _told(pairs, shown) if pairs else ""
 
 
@@ -75,7 +75,6 @@ def _over(many: int) -> str:
 
 
 def _printed(shown: Preparation, row: Row) -> tuple[float, float, float, float] | None:
-    """Return the paper's seconds: preparation of subject and rival, a product by each; None: not in the paper."""
     return shown.printed.get(claimed_as(row["dataset"]))
 
 

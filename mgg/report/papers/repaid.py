@@ -19,7 +19,7 @@ _RUN = (
 )  # fmt: skip
 
 
-def parts(tables: dict[str, Rows], shown: Repaid) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
     """Return one part, a line per graph, model and number of PEs; empty if no pair of orders was measured."""
     pairs, seconds = _pairs(tables["training"], shown), _seconds(tables["jobs"])
     if not pairs:
@@ -65,7 +65,6 @@ def _pairs(training: Rows, shown: Repaid) -> list[tuple[Row, Row]]:
 
 
 def _seconds(jobs: Rows) -> dict[str, float]:
-    """Return the seconds of each data set's renumbering job."""
     return {
         json.loads(row["wildcards"])["dataset"]: row["seconds"]
         for row in jobs

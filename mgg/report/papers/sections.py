@@ -32,25 +32,16 @@ Tables = dict[str, Rows]
 #: For each field of an ``Experiment``: the function for its parts (from tables, figure name, field value) and, if the
 #: field stands for the whole figure, the function for the sentences on the outcome.
 _KINDS: dict[str, tuple[Callable[[Tables, str, Any], list[Part]], Callable[[Tables, Any], str] | None]] = {
-    "volumes": (volumes.parts, lambda tables, shown: volumes.outcome(tables["quality"], shown)),
-    "transfers": (transfers.parts, lambda tables, shown: transfers.outcome(tables["latencies"], shown)),
-    "sweep": (sweeps.parts, lambda tables, shown: sweeps.outcome(tables["aggregate"], shown)),
-    "mgg_sweep": (
-        lambda tables, *_: mgg_sweep.parts(tables),
-        lambda tables, _: mgg_sweep.outcome(tables["knobs"]) if tables["knobs"] else "",
-    ),
-    "overlap": (lambda tables, *_: overlap.parts(tables), lambda tables, _: overlap.outcome(tables["aggregate"])),
-    "lookups": (
-        lambda tables, _, shown: lookups.compared(tables["lookups"], shown),
-        lambda tables, shown: lookups.outcome(tables["lookups"], shown),
-    ),
-    "faults": (counters.fault_parts, lambda tables, shown: counters.fault_outcome(tables["aggregate"], shown)),
-    "occupancy": (
-        lambda tables, _, shown: counters.occupancy_parts(tables, shown),
-        lambda tables, shown: counters.occupancy_outcome(tables["aggregate"], shown),
-    ),
-    "preparation": (lambda tables, _, shown: preparation.parts(tables, shown), None),
-    "repaid": (lambda tables, _, shown: repaid.parts(tables, shown), repaid.outcome),
+    "volumes": (volumes.parts, volumes.outcome),
+    "transfers": (transfers.parts, transfers.outcome),
+    "sweep": (sweeps.parts, sweeps.outcome),
+    "mgg_sweep": (mgg_sweep.parts, mgg_sweep.outcome),
+    "overlap": (overlap.parts, overlap.outcome),
+    "lookups": (lookups.parts, lookups.outcome),
+    "faults": (counters.fault_parts, counters.fault_outcome),
+    "occupancy": (counters.occupancy_parts, counters.occupancy_outcome),
+    "preparation": (preparation.parts, None),
+    "repaid": (repaid.parts, repaid.outcome),
 }
 _NOTHING = "The records of this report hold nothing to compare here"
 
@@ -75,7 +66,7 @@ def outcomes(tables: dict[str, Rows], chosen: Sequence[tuple[str, str]]) -> list
         )
         for name in names
     ]
-    if not any(EXPERIMENTS[name].overlap for name in names) and (text := overlap.outcome(tables["aggregate"])):
+    if not any(EXPERIMENTS[name].overlap for name in names) and (text := overlap.outcome(tables)):
         found.append(Finding(overlap.HEADING, text))
     return found
 
@@ -114,7 +105,7 @@ def _outcome(tables: dict[str, Rows], name: str, shown: Experiment) -> str:
     rows = _rows(tables, name)
     told = methods.told(shown) if shown.together else shown.versus
     sentences = [verdict(versus, found) for versus in told if (found := telling(of(versus, rows)))]
-    if shown.preparation and (told_ := preparation.outcome(tables["aggregate"], shown.preparation)):
+    if shown.preparation and (told_ := preparation.outcome(tables, shown.preparation)):
         sentences.append(told_)
     return " ".join([*sentences, *left_out(rows), *advisor.outcomes(tables, shown.advisor)])
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
-from mgg.report.page.conditions import remarks
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Side, Sweep
-from mgg.report.papers.verdicts import EVEN
+from mgg.report.papers.verdicts import EVEN, remarks
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, geometric_mean, timings
 from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
 from mgg.report.tables.numbers import ABSENT, Unit, count, listing, number, time_unit, within
@@ -33,9 +30,9 @@ def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
         where = _where(rows[0], names, fixed)
         points = {side: [(x, row["median"]) for x, row in at.items()] for side, at in lines.items()}
         svg = charts.lines(points, axis, f"{name}s{index}", where)
-        drawings.append(Drawing(Markup(svg), f"{where}: median time of one aggregation over {axis}."))
+        drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {axis}."))
     used = [row for rows, _ in found for row in rows]
-    text = " ".join([outcome(tables["aggregate"], shown), *remarks(tables["graphs"], used)])
+    text = " ".join([outcome(tables, shown), *remarks(tables["graphs"], used)])
     return [Part("Here", text, [_grid(shown, found, names)], drawings)]
 
 
@@ -44,9 +41,9 @@ def _where(row: Row, names: dict[tuple[str, str], str], fixed: str) -> str:
     return f"{names[row['dataset'], row['graph_hash']]}, {at}"
 
 
-def outcome(aggregate: Rows, shown: Sweep) -> str:
+def outcome(tables: dict[str, Rows], shown: Sweep) -> str:
     """Say whether the times fall or differ as in the paper; empty if nothing was measured."""
-    found = [lines for _, lines in _sweeps(aggregate, shown)]
+    found = [lines for _, lines in _sweeps(tables["aggregate"], shown)]
     if not found:
         return ""
     return " ".join(_falls(found, shown) if shown.falls else _steepness(found, shown))

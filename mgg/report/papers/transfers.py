@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from markupsafe import Markup
-
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.kinds import Transfers
@@ -21,10 +19,10 @@ def parts(tables: dict[str, Rows], name: str, shown: Transfers) -> list[Part]:
     return [_part(rows, shown, f"{name}{number_}") for number_, rows in enumerate(found, 1)]
 
 
-def outcome(latencies: Rows, shown: Transfers) -> str:
+def outcome(tables: dict[str, Rows], shown: Transfers) -> str:
     """Compare fine with coarse at the largest size, as the paper does; empty if nothing was measured."""
     told = []
-    for (machine, device, pes, link), rows in group(latencies, *_CASE).items():
+    for (machine, device, pes, link), rows in group(tables["latencies"], *_CASE).items():
         at = {(row["grain"], row["bytes"]): row["median"] for row in rows}
         sizes = [size for size in {row["bytes"] for row in rows} if all((grain, size) in at for grain in _GRAINS)]
         if not sizes:
@@ -90,7 +88,7 @@ def _part(rows: Rows, shown: Transfers, key: str) -> Part:
     }
     svg = charts.lines(series, "KiB", key, first["link"], "a transfer")
     caption = f"{first['link']}: time of a transfer by its size."
-    return Part(_heading(first), _told(rows), [grid], [Drawing(Markup(svg), caption)])
+    return Part(_heading(first), _told(rows), [grid], [Drawing(svg, caption)])
 
 
 def _heading(row: Row) -> str:

@@ -8,13 +8,15 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from mgg.report.page.parts import Cell, Grid
+from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
-from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.compute import Row, Rows, group, shared
 from mgg.report.tables.numbers import ABSENT, listing, number
 from mgg.report.tables.spread import FEW
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
+_STAND_INS = 4  # with more of them, only the table of graphs names them
 MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
 #: Names of the paper's number on the page.
 CLAIMED = {
@@ -126,7 +128,6 @@ def paper_mean(rows: Rows) -> float | None:
 
 
 def _both(rows: Rows) -> bool:
-    """Return whether ``rows`` have both products and epochs."""
     return len({bool(row["model"]) for row in rows}) > 1
 
 
@@ -171,3 +172,33 @@ def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> st
         text += f", {found[CLOSE]} {CLOSE}" if found[CLOSE] else ""
         text += f", {found[FEW]} with {FEW}" if found[FEW] else ""
     return f"{text}."
+
+
+def remarks(graphs: Rows, rows: Rows) -> list[str]:
+    """Return sentences on devices, stand-ins and shared cores of ``rows``, which name machine, graph, device, PEs."""
+    sentences = []
+    on_cpus = [row["device"] != "GPUs" for row in rows]
+    if any(on_cpus):
+        these = "These PEs" if all(on_cpus) else "Some of these PEs"
+        sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
+    sentences += stand_ins(graphs, rows)
+    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
+    if beyond:
+        sentences.append(
+            f"With {listing([str(p) for p in beyond])} PEs they shared {shared(rows)}, which blurs all of it."
+        )
+    return sentences
+
+
+def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
+    """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
+    shown = {(row["dataset"], row["graph_hash"]) for row in rows}
+    told = []
+    for row in graphs:
+        real = stand_in(row["dataset"]) if (row["dataset"], row["graph_hash"]) in shown else None
+        if real:
+            mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
+            told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
+    if len(told) > _STAND_INS:
+        return [f"{len(told)} generated graphs stand for the paper's; table “Graphs” says which for which."]
+    return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from mgg.report.figures import bars
-from mgg.report.page.conditions import stand_ins
 from mgg.report.page.parts import Cell, Drawing, Grid, Part
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
+from mgg.report.papers.verdicts import stand_ins
 from mgg.report.tables.comparisons import AGREES, DISAGREES
 from mgg.report.tables.compute import Row, Rows, graph_names, group
 from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, span
 
 MIB = 2**20
-_NAMES = {
-    "v_cg": "V_CG",
-    "v_fr": "V_FR",
-    "v_fc": "V_FC",
-    "vi_cg": "VI_CG",
-    "vi_fr": "VI_FR",
-    "vi_fc": "VI_FC",
-    "vi_cola": "VI_CoLa",
-}
+
+
+def _called(column: str) -> str:
+    """Return the paper's name of a column, such as V_CG."""
+    return column.upper().replace("COLA", "CoLa")
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
@@ -33,26 +27,26 @@ def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
     if not rows:
         return []
     names = graph_names(tables["graphs"])
-    told = [outcome(rows, shown), *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
-    svg = bars.paired(_shares(rows, shown, names), f"{_NAMES[shown.columns[-1]]} as a share (%)", f"{name}v")
+    told = [outcome(tables, shown), *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
+    svg = bars.paired(_shares(rows, shown, names), f"{_called(shown.columns[-1])} as a share (%)", f"{name}v")
     caption = "Less is better; hatched: the paper's graphs."
-    return [Part("Here", " ".join(told), [_grid(rows, shown, names)], [Drawing(Markup(svg), caption)])]
+    return [Part("Here", " ".join(told), [_grid(rows, shown, names)], [Drawing(svg, caption)])]
 
 
-def outcome(quality: Rows, shown: Volumes) -> str:
+def outcome(tables: dict[str, Rows], shown: Volumes) -> str:
     """Say whether the last volume is the least on every graph, as in the paper; empty without partitions."""
-    rows = _rows(quality, shown)
+    rows = _rows(tables["quality"], shown)
     if not rows:
         return ""
     last = shown.columns[-1]
     least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
-    text = f"{_NAMES[last]} is the least of {listing([_NAMES[column] for column in shown.columns])} on {least} of "
+    text = f"{_called(last)} is the least of {listing([_called(column) for column in shown.columns])} on {least} of "
     text += f"{count(len(rows), 'graph')}: {AGREES if least == len(rows) else DISAGREES}."
     for column in shown.against:
         shares = [100 * row[last] / row[column] for row in rows]
         printed = [100 * ours / theirs for ours, theirs in _printed_pairs(rows, shown, column)]
         paper = f" ({span(printed)} % in the paper)" if printed else ""
-        text += f" It is {span(shares)} % of {_NAMES[column]}{paper}."
+        text += f" It is {span(shares)} % of {_called(column)}{paper}."
     return text
 
 
@@ -68,7 +62,6 @@ def _rows(quality: Rows, shown: Volumes) -> Rows:
 
 
 def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
-    """Return a sentence if partitions differ from the paper's."""
     others = sorted({(row["pes"], row["workgroup"]) for row in rows} - {(shown.pes, shown.workgroup)})
     told = [f"{pes} PEs in workgroups of {workgroup}" for pes, workgroup in others]
     return [f"The paper has {shown.pes} in workgroups of {shown.workgroup}, here are {listing(told)}."] if told else []
@@ -96,7 +89,7 @@ def _shares(
             printed = _printed(row, shown)
             paper = 100 * printed[-1] / printed[shown.columns.index(column)] if printed else None
             bars.append((_name(row, rows, names), 100 * row[last] / row[column], paper))
-        found[f"{_NAMES[last]} / {_NAMES[column]}"] = bars
+        found[f"{_called(last)} / {_called(column)}"] = bars
     return found
 
 
@@ -116,7 +109,7 @@ def _grid(rows: Rows, shown: Volumes, names: dict[tuple[str, str], str]) -> Grid
     note = f"For {shown.dim} columns in fp32, all PEs together."
     note += " Small: the share that is redundant." if shown.redundancy else ""
     note += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
-    columns = [f"{_NAMES[column]} (MiB)" for column in shown.columns]
+    columns = [f"{_called(column)} (MiB)" for column in shown.columns]
     return Grid("Volumes of one product", "volume", columns, groups, note)
 
 

@@ -7,9 +7,8 @@ import statistics
 
 from mgg.report.page.findings import Finding
 from mgg.report.page.parts import Cell, Grid, Part, Section
-from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group, shared, sound
+from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group, joined, shared, sound
 from mgg.report.tables.numbers import count, number, percent, time_unit, within
-from mgg.report.tables.origins import joined
 from mgg.report.tables.spread import undecided
 
 #: Auto's picks should stay within this factor of the best.

@@ -7,10 +7,10 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mgg.errors import InputError
 from mgg.graph_record import GraphRecord
@@ -38,64 +38,31 @@ BESIDE = ("torch", "torch-geometric")
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-#: Results and their files, by what was measured.
-Found = dict[Key, list[tuple[T, Path]]]
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Timing:
-    """An aggregate record with the report's names of its machine and technique."""
+class Named(Generic[T]):
+    """A record with the report's names of its machine, technique and model, and the epochs of a training run."""
 
-    record: AggregateRecord
+    record: T
     machine: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """A training run with the report's names of its machine, technique and model."""
-
-    record: TrainRecord
-    epochs: Sequence[EpochRecord]
-    machine: str
-    label: str
-    model_label: str
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A lookup record with the report's name of its machine."""
-
-    record: LookupRecord
-
-    machine: str
-
-
-@dataclass(frozen=True)
-class Latency:
-    """A transfer time with the report's name of its machine."""
-
-    record: LatencyRecord
-    machine: str
+    label: str = ""
+    model_label: str = ""
+    epochs: Sequence[EpochRecord] = ()
 
 
 @dataclass(frozen=True)
 class Collection:
     """Every record of a report once, in an order independent of the files' order."""
 
-    timings: Sequence[Timing]
-    runs: Sequence[Run]
+    timings: Sequence[Named[AggregateRecord]]
+    runs: Sequence[Named[TrainRecord]]
     partitions: Sequence[PartitionRecord]
-    predictions: Sequence[PredictionRecord] = ()
-    lookups: Sequence[Lookup] = ()
-    latencies: Sequence[Latency] = ()
-    described: Sequence[GraphRecord] = ()
-
-    @property
-    def entries(self) -> list[Timing | Run]:
-        """Return timings, then runs."""
-        return [*self.timings, *self.runs]
+    latencies: Sequence[Named[LatencyRecord]]
+    lookups: Sequence[Named[LookupRecord]]
+    predictions: Sequence[PredictionRecord]
+    described: Sequence[GraphRecord]
 
 
 def collect(paths: Iterable[str | Path]) -> Collection:
@@ -108,44 +75,31 @@ def collect(paths: Iterable[str | Path]) -> Collection:
         InputError: names the file, line or field that is wrong, or two files that contradict each other: results of one
             measurement by one run, or of the same second.
     """
-    timings: Found[AggregateRecord] = defaultdict(list)
-    runs: Found[tuple[TrainRecord, list[EpochRecord]]] = defaultdict(list)
-    partitions: Found[PartitionRecord] = defaultdict(list)
-    predictions: Found[PredictionRecord] = defaultdict(list)
-    latencies: Found[LatencyRecord] = defaultdict(list)
-    lookups: Found[LookupRecord] = defaultdict(list)
-    described: Found[GraphRecord] = defaultdict(list)
-    as_they_are: dict[type[Origin], tuple[Found[Any], Callable[[Any], Key]]] = {
-        PredictionRecord: (predictions, _prediction_key),
-        GraphRecord: (described, _described_key),
-        LatencyRecord: (latencies, _latency_key),
-    }
+    found: dict[type[Origin], dict[Key, list[tuple[Any, Path]]]] = {kind: defaultdict(list) for kind in _KEYS}
     for path in map(Path, paths):
-        if (path / PARTITION_FILE).is_file():
-            partition = read_partition(path)
-            partitions[_partition_key(partition)].append((partition, path))
-        elif path.is_dir():
-            run = _read_run(path)
-            runs[_train_key(run[0])].append((run, path))
-        elif kind := next((each for each in as_they_are if holds(path, each)), None):
-            found, key = as_they_are[kind]
-            for each in read_lines(path, kind):
-                found[key(each)].append((each, path))
-        elif holds(path, LookupRecord):
-            for number, lookup in enumerate(read_lines(path, LookupRecord), 1):
-                _check_values(lookup, f"{path}: record {number}")
-                lookups[_lookup_key(lookup)].append((lookup, path))
-        else:
-            for number, record in enumerate(read_lines(path, AggregateRecord), 1):
-                _check_values(record, f"{path}: record {number}")
-                timings[_aggregate_key(record)].append((record, path))
-    if not (timings or runs or partitions or predictions or latencies or lookups or described):
+        for result in _read(path):
+            kind = type(_origin(result))
+            found[kind][_KEYS[kind](_origin(result))].append((result, path))
+    if not any(found.values()):
         raise InputError(
             "report: no records given; name .jsonl files of mgg aggregate, mgg lookup, mgg predict, mgg describe or mgg"
             " links --latency, run folders of mgg train or folders of mgg partition"
         )
-    named = _name(_in_order(timings), _in_order(runs), _in_order(partitions), _in_order(latencies), _in_order(lookups))
-    return replace(named, predictions=_in_order(predictions), described=_in_order(described))
+    return _name({kind: [_newest(key, results[key]) for key in sorted(results)] for kind, results in found.items()})
+
+
+def _read(path: Path) -> list[Any]:
+    """Read the results of a file or folder; that of a run is its record and its epochs."""
+    if (path / PARTITION_FILE).is_file():
+        return [read_partition(path)]
+    if path.is_dir():
+        return [_read_run(path)]
+    kinds = (PredictionRecord, GraphRecord, LatencyRecord, LookupRecord)
+    records = read_lines(path, next((each for each in kinds if holds(path, each)), AggregateRecord))
+    for number, record in enumerate(records, 1):
+        if isinstance(record, (AggregateRecord, LookupRecord)):
+            _check_values(record, f"{path}: record {number}")
+    return records
 
 
 def canonical(values: Any) -> str:
@@ -166,10 +120,6 @@ def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable
     emulated = getattr(record, "emulated", None) or ""
     gpus = tuple(sorted(set(machine.gpus)))
     return (machine.cpu, memory, gpus, machine.system, versions, machine.place or "", emulated, machine.threads)
-
-
-def _in_order(found: Found[T]) -> list[T]:
-    return [_newest(key, found[key]) for key in sorted(found)]
 
 
 def _newest(key: Key, results: list[tuple[T, Path]]) -> T:
@@ -198,7 +148,6 @@ def _origin(result: Any) -> Origin:
 
 
 def _measured(result: Any) -> str:
-    """Return a result's contents without its origin."""
     record = _origin(result)
     return repr((record.model_dump(exclude=set(Origin.model_fields)), result[1:] if isinstance(result, tuple) else ()))
 
@@ -280,16 +229,23 @@ def _latency_key(record: LatencyRecord) -> Key:
     return (*what, record.backend, f"P {record.pes}", repr(environment(record)))
 
 
-def _name(
-    records: list[AggregateRecord],
-    runs: list[tuple[TrainRecord, list[EpochRecord]]],
-    partitions: list[PartitionRecord],
-    latencies: list[LatencyRecord],
-    lookups: list[LookupRecord],
-) -> Collection:
+#: What was measured, by kind of record.
+_KEYS: dict[type[Origin], Callable[[Any], Key]] = {
+    AggregateRecord: _aggregate_key,
+    TrainRecord: _train_key,
+    PartitionRecord: _partition_key,
+    LatencyRecord: _latency_key,
+    LookupRecord: _lookup_key,
+    PredictionRecord: _prediction_key,
+    GraphRecord: _described_key,
+}
+
+
+def _name(found: dict[type[Origin], list[Any]]) -> Collection:
+    records, runs = found[AggregateRecord], found[TrainRecord]
     everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
-    found = sorted({environment(record) for record in (*everything, *latencies, *lookups)}, key=repr)
-    machines = {identity: f"M{number}" for number, identity in enumerate(found, 1)}
+    places = {environment(record) for record in (*everything, *found[LatencyRecord], *found[LookupRecord])}
+    machines = {identity: f"M{number}" for number, identity in enumerate(sorted(places, key=repr), 1)}
 
     techniques = _Labels()
     models = _Labels()
@@ -304,21 +260,23 @@ def _name(
             given = (record.model, canonical(settings), record.scheme)
             techniques.add((*where, *given), record.technique, record.options)
             models.add((record.graph_hash,), record.model, settings)
-    timings = [Timing(r, machines[environment(r)], techniques.label(r.technique, r.options)) for r in records]
-    named = [
-        Run(
-            run,
-            epochs,
-            machines[environment(run)],
-            f"{'auto: ' if run.chosen else ''}{techniques.label(run.technique, run.options)}"
-            f"{', unfused' if run.side == 'unfused' else ''}",
-            models.label(run.model, _given(run)),
-        )
-        for run, epochs in runs
-    ]
-    moved = [Latency(each, machines[environment(each)]) for each in latencies]
-    looked_up = [Lookup(record, machines[environment(record)]) for record in lookups]
-    return Collection(timings, named, partitions, latencies=moved, lookups=looked_up)
+
+    def named(record: Any, *more: Any) -> Named[Any]:
+        return Named(record, machines[environment(record)], *more)
+
+    def label(run: TrainRecord) -> str:
+        technique = techniques.label(run.technique, run.options)
+        return f"{'auto: ' if run.chosen else ''}{technique}{', unfused' if run.side == 'unfused' else ''}"
+
+    return Collection(
+        timings=[named(record, techniques.label(record.technique, record.options)) for record in records],
+        runs=[named(run, label(run), models.label(run.model, _given(run)), epochs) for run, epochs in runs],
+        partitions=found[PartitionRecord],
+        latencies=[named(record) for record in found[LatencyRecord]],
+        lookups=[named(record) for record in found[LookupRecord]],
+        predictions=found[PredictionRecord],
+        described=found[GraphRecord],
+    )
 
 
 class _Labels:

@@ -9,9 +9,8 @@ from statistics import geometric_mean
 from mgg.report.papers.catalogue import EXPERIMENTS, claimed_as
 from mgg.report.papers.kinds import Side, Versus, at, model_on
 from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import SETTING, Row, Rows, group, sound
+from mgg.report.tables.compute import SETTING, Row, Rows, group, joined, options_but, sound
 from mgg.report.tables.numbers import Unit, bytes_unit, count, time_unit
-from mgg.report.tables.origins import joined
 from mgg.report.tables.spread import FEW, undecided
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
@@ -114,8 +113,8 @@ def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
     subjects, rivals = (timings(side, rows) for side in (versus.subject, versus.rival))
     if versus.subject.technique == versus.rival.technique and not _endings(versus):
         ignored = {*versus.subject.options, *versus.rival.options}
-        alike = {_others(row, ignored): row for row in rivals}
-        yield from ((row, alike[_others(row, ignored)]) for row in subjects if _others(row, ignored) in alike)
+        alike = {options_but(row, ignored): row for row in rivals}
+        yield from ((row, alike[same]) for row in subjects if (same := options_but(row, ignored)) in alike)
     elif subjects and rivals:
         first, second = (min(found, key=lambda row: (row["median"], row["label"])) for found in (subjects, rivals))
         yield first, second
@@ -134,10 +133,6 @@ def timings(side: Side, rows: Rows) -> Rows:
         )
 
     return [row for row in rows if fits(row) and row.get(side.column) is not None]
-
-
-def _others(row: Row, ignored: Iterable[str]) -> str:
-    return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
 
 
 def _untold(versus: Versus, subject: Row) -> str:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
-from mgg.record import AggregateRecord, Common, PartitionRecord, PredictionRecord
+from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, PredictionRecord, TrainRecord
 from mgg.report.tables import spread
-from mgg.report.tables.collect import GIB, Collection, Latency, Lookup, Run, Timing, canonical
+from mgg.report.tables.collect import GIB, Collection, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
-from mgg.report.tables.origins import joined, origin_of, without
 
 Row = dict[str, Any]
 Rows = list[Row]
+Measured = Common | LatencyRecord | LookupRecord
 
 #: Columns for the conditions of a timing; only rows that share them are compared.
 SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
@@ -28,6 +30,8 @@ COMPARISON = (*SETTING, "dim", "pes")
 NOT_NOTED = "scheme not noted"
 #: Fields that identify a record's kind.
 _KINDS = {"kind", "schema_version"}
+#: Columns for the origin of a row's record or records, and what divides those of several.
+_ORIGIN, _BETWEEN = tuple(Origin.model_fields), ", "
 #: Parts of an epoch's time.
 PHASES = ("aggregate", "dense", "communication", "other")
 
@@ -40,15 +44,15 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "machines": _machines(collection),
         "graphs": _graphs(collection),
         "partitions": _partitions(collection.timings),
-        "quality": _sorted((_quality(record) for record in collection.partitions), "quality"),
+        "quality": _sorted(map(_quality, collection.partitions), "quality"),
         "halos": _halos(collection.partitions),
         "aggregate": aggregate,
         "fastest": _fastest(aggregate),
         "checks": _checks(aggregate),
         "training": training,
         "accuracy": _accuracy(training),
-        "predictions": _predictions(collection.predictions),
-        "latencies": _latencies(collection.latencies),
+        "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
+        "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
         "described": _sorted((record.model_dump(exclude=_KINDS) for record in collection.described), "described"),
         "epochs": [
@@ -57,6 +61,22 @@ def compute(collection: Collection) -> dict[str, Rows]:
             for epoch in run.epochs
         ],
     }
+
+
+def origin_of(record: Origin) -> Row:
+    """Return the origin columns of a row made from one record."""
+    return {column: getattr(record, column) for column in _ORIGIN}
+
+
+def joined(rows: Iterable[Row]) -> Row:
+    """Return the origin columns of a row made from ``rows``: distinct values in ascending order; the latest time."""
+    rows = list(rows)
+    found: Row = {}
+    for column in _ORIGIN:
+        values = {value for row in rows if row[column] for value in row[column].split(_BETWEEN)}
+        found[column] = _BETWEEN.join(sorted(values)) or None
+    found["recorded_at"] = max(row["recorded_at"] for row in rows)
+    return found
 
 
 def to_arrow(name: str, rows: Rows) -> pa.Table:
@@ -86,6 +106,16 @@ def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
     }
 
 
+def options_but(row: Row, ignored: Iterable[str]) -> str:
+    """Return the options of a row without those ``ignored``; equal options give equal text."""
+    return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
+
+
+def _noted(record: BaseModel, table: str) -> Row:
+    """Return the columns of a table that are fields of its record."""
+    return record.model_dump(include={column.name for column in TABLES[table]})
+
+
 def _sorted(rows: Iterable[Row], table: str) -> Rows:
     """Sort rows by their columns, left to right; empty values first."""
     names = [column.name for column in TABLES[table]]
@@ -95,16 +125,15 @@ def _sorted(rows: Iterable[Row], table: str) -> Rows:
 def _once(rows: Iterable[Row], table: str) -> Rows:
     found: dict[str, Rows] = defaultdict(list)
     for row in rows:
-        found[canonical(without(row))].append(row)
+        found[canonical({column: value for column, value in row.items() if column not in _ORIGIN})].append(row)
     return _sorted((each[0] | joined(each) for each in found.values()), table)
 
 
 def _machines(collection: Collection) -> Rows:
     rows = []
-    everything = [*collection.entries, *collection.latencies, *collection.lookups]
+    everything: list[Named[Any]] = [*collection.timings, *collection.runs, *collection.latencies, *collection.lookups]
     for name in {entry.machine for entry in everything}:
-        entries = [entry for entry in everything if entry.machine == name]
-        records: list[Common | LatencyRecord | LookupRecord] = [entry.record for entry in entries]
+        records: list[Measured] = [entry.record for entry in everything if entry.machine == name]
         first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
         rows.append(
             {
@@ -120,15 +149,15 @@ def _machines(collection: Collection) -> Rows:
                 "emulated": getattr(first, "emulated", None) or "",
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
-                "timings": sum(isinstance(entry, (Timing, Lookup)) for entry in entries),
-                "runs": sum(isinstance(entry, Run) for entry in entries),
+                "timings": sum(isinstance(record, (AggregateRecord, LookupRecord)) for record in records),
+                "runs": sum(isinstance(record, TrainRecord) for record in records),
                 **joined(map(origin_of, records)),
             }
         )
     return sorted(rows, key=lambda row: int(row["machine"][1:]))
 
 
-def _gpus(records: Iterable[Common | LatencyRecord | LookupRecord]) -> str:
+def _gpus(records: Iterable[Measured]) -> str:
     """List each GPU model with the largest number in one job."""
     most: Counter[str] = Counter()
     for record in records:
@@ -137,74 +166,57 @@ def _gpus(records: Iterable[Common | LatencyRecord | LookupRecord]) -> str:
 
 
 def _graphs(collection: Collection) -> Rows:
-    rows = []
-    for entry in collection.entries:
-        record = entry.record
-        share = record.arcs / record.nodes if record.nodes else 0.0
-        rows.append({**_graph(record), "nodes": record.nodes, "arcs": record.arcs, "arcs_per_node": share})
-    for partition in collection.partitions:
-        nodes, arcs = partition.nodes, sum(partition.quality.arcs_per_pe)
-        share = arcs / nodes if nodes else 0.0
-        rows.append({**_split_graph(partition), "nodes": nodes, "arcs": arcs, "arcs_per_node": share})
-    for prediction in collection.predictions:
-        facts = prediction.model_dump(include={"dataset", "graph_hash", "nodes", "arcs"})
-        share = facts["arcs"] / facts["nodes"] if facts["nodes"] else 0.0
-        rows.append(facts | {"arcs_per_node": share} | origin_of(prediction))
-    for graph in collection.described:
-        facts = graph.model_dump(include={"dataset", "graph_hash", "nodes", "arcs"})
-        rows.append(facts | {"arcs_per_node": graph.arcs / graph.nodes} | origin_of(graph))
+    timed: list[Named[Any]] = [*collection.timings, *collection.runs]
+    records = [entry.record for entry in timed]
+    found = [
+        (each.dataset, each.graph_hash, each.nodes, each.arcs, each)
+        for each in (*records, *collection.predictions, *collection.described)
+    ]
+    found += [(each.name, each.graph_hash, each.nodes, _arcs(each), each) for each in collection.partitions]
+    rows = [
+        {
+            "dataset": name,
+            "graph_hash": code,
+            "nodes": nodes,
+            "arcs": arcs,
+            "arcs_per_node": arcs / nodes if nodes else 0.0,
+            **origin_of(record),
+        }
+        for name, code, nodes, arcs, record in found
+    ]
     return _once(rows, "graphs")
 
 
-def _graph(record: Common) -> Row:
-    return {"dataset": record.dataset, "graph_hash": record.graph_hash, **origin_of(record)}
+def _arcs(record: PartitionRecord) -> int:
+    return sum(record.quality.arcs_per_pe)
 
 
-def _partitions(timings: Iterable[Timing]) -> Rows:
+def _partitions(timings: Iterable[Named[AggregateRecord]]) -> Rows:
     rows = []
-    for timing in timings:
-        record = timing.record
-        rows.append(
-            {
-                **_graph(record),
-                "scheme": record.scheme,
-                "direction": record.direction,
-                "pes": record.pes,
-                "imbalance": record.imbalance,
-                "edge_cut": record.edge_cut,
-                "edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0,
-                "halo_rows": record.halo_rows,
-            }
-        )
+    for record in (timing.record for timing in timings):
+        share = record.edge_cut / record.arcs if record.arcs else 0.0
+        rows.append(_noted(record, "partitions") | {"edge_cut_share": share})
     return _once(rows, "partitions")
 
 
-def _split_graph(record: PartitionRecord) -> Row:
-    return {"dataset": record.name, "graph_hash": record.graph_hash, **origin_of(record)}
-
-
 def _quality(record: PartitionRecord) -> Row:
-    quality = record.quality
-    arcs = sum(quality.arcs_per_pe)
-    needed = quality.v_fc
+    quality, arcs = record.quality, _arcs(record)
     return {
-        **_split_graph(record),
-        **quality.model_dump(include={column.name for column in TABLES["quality"]}),
-        "scheme": record.scheme,
-        "pes": record.pes,
-        "workgroup": record.workgroup,
+        **_noted(quality, "quality"),
+        **_noted(record, "quality"),
+        "dataset": record.name,
         "edge_cut_share": quality.edge_cut / arcs if arcs else 0.0,
         "halo_rows": sum(quality.halo_rows_per_pe),
         "halo_rows_max": max(quality.halo_rows_per_pe),
-        "redundant_cg": 1 - needed / quality.v_cg if quality.v_cg else None,
-        "redundant_fr": 1 - needed / quality.v_fr if quality.v_fr else None,
+        "redundant_cg": 1 - quality.v_fc / quality.v_cg if quality.v_cg else None,
+        "redundant_fr": 1 - quality.v_fc / quality.v_fr if quality.v_fr else None,
     }
 
 
 def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
     rows = [
-        {**_split_graph(record), "scheme": record.scheme, "pes": record.pes, "pe": pe, "owner": owner, "rows": count}
+        _noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": count}
         for record in partitions
         for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
         for owner, count in enumerate(counts)
@@ -213,37 +225,25 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     return _once(rows, "halos")
 
 
-def _predictions(records: Iterable[PredictionRecord]) -> Rows:
-    names = {column.name for column in TABLES["predictions"]}
-    rows = [
-        record.model_dump(include=names)
-        | {
-            "model_machine": record.machine,
-            "options": canonical(record.options),
-            "links": canonical(record.links),
-        }
-        for record in records
-    ]
-    return _sorted(rows, "predictions")
+def _prediction(record: PredictionRecord) -> Row:
+    told = {"options": canonical(record.options), "links": canonical(record.links)}
+    return _noted(record, "predictions") | {"model_machine": record.machine} | told
 
 
-def _latencies(latencies: Iterable[Latency]) -> Rows:
-    rows = [
-        each.record.model_dump(include={column.name for column in TABLES["latencies"]})
-        | {
-            "machine": each.machine,
-            "device": _device(each.record),
-            "transfers": len(each.record.seconds),
-            "low": min(each.record.seconds),
-            "high": max(each.record.seconds),
-            "oversubscribed": each.record.machine.oversubscribed(each.record.pes),
-        }
-        for each in latencies
-    ]
-    return _sorted(rows, "latencies")
+def _latency(latency: Named[LatencyRecord]) -> Row:
+    record = latency.record
+    return {
+        **_noted(record, "latencies"),
+        "machine": latency.machine,
+        "device": _device(record),
+        "transfers": len(record.seconds),
+        "low": min(record.seconds),
+        "high": max(record.seconds),
+        "oversubscribed": record.machine.oversubscribed(record.pes),
+    }
 
 
-def _device(record: Common | LatencyRecord | LookupRecord) -> str:
+def _device(record: Measured) -> str:
     """Return the kind of device. PEs as threads with a GPU each (unified memory) compare with ranks with a GPU each."""
     if record.machine.gpus or record.backend == "nvshmem":
         return "GPUs"
@@ -258,7 +258,7 @@ def shared(rows: Iterable[Row]) -> str:
     return "GPUs" if all(row["device"] == "GPUs" for row in beyond) else "cores"
 
 
-def _aggregate(timings: Iterable[Timing]) -> Rows:
+def _aggregate(timings: Iterable[Named[AggregateRecord]]) -> Rows:
     rows = [_timing(timing) for timing in timings]
     baseline = {
         key: min(row["median"] for row in found)
@@ -279,10 +279,10 @@ def sound(rows: Iterable[Row]) -> Rows:
     return [row for row in rows if row["check"] != "failed"]
 
 
-def _timing(timing: Timing) -> Row:
+def _timing(timing: Named[AggregateRecord]) -> Row:
     record = timing.record
     return {
-        **record.model_dump(include={column.name for column in TABLES["aggregate"]}),
+        **_noted(record, "aggregate"),
         "machine": timing.machine,
         "device": _device(record),
         "label": timing.label,
@@ -304,10 +304,10 @@ def _timing(timing: Timing) -> Row:
     }
 
 
-def _lookup(lookup: Lookup) -> Row:
+def _lookup(lookup: Named[LookupRecord]) -> Row:
     record = lookup.record
     return {
-        **record.model_dump(include={column.name for column in TABLES["lookups"]}),
+        **_noted(record, "lookups"),
         "machine": lookup.machine,
         "device": _device(record),
         "launches": len(record.launches),
@@ -372,11 +372,11 @@ def _checks(aggregate: Rows) -> Rows:
     return rows
 
 
-def _training(number: int, run: Run) -> Row:
+def _training(number: int, run: Named[TrainRecord]) -> Row:
     record = run.record
     return {
         "run": number,
-        **record.model_dump(include={column.name for column in TABLES["training"]}),
+        **_noted(record, "training"),
         "machine": run.machine,
         "device": _device(record),
         "model_label": run.model_label,
@@ -385,28 +385,24 @@ def _training(number: int, run: Run) -> Row:
         "weights": record.weights or "",
         "asked_epochs": record.asked_epochs or record.epochs,
         "scheme": record.scheme or "",
-        **{phase: _median(getattr(epoch, phase) for epoch in run.epochs) for phase in PHASES},
+        **{phase: _known(statistics.median, (getattr(epoch, phase) for epoch in run.epochs)) for phase in PHASES},
         "options": canonical(record.options),
         "activations": canonical(record.activations) if record.activations else "",
         "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
 
-def _median(values: Iterable[float | None]) -> float | None:
+def _known(statistic: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+    """Return a statistic of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    return statistic(known) if known else None
 
 
 def _accuracy(training: Rows) -> Rows:
     columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
     for key, found in group(training, *columns).items():
-        test = _values(found, "test_accuracy")
+        test = [row["test_accuracy"] for row in found]
         rows.append(
             {
                 **dict(zip(columns, key, strict=True)),
@@ -415,17 +411,13 @@ def _accuracy(training: Rows) -> Rows:
                 "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
                 "test_min": min(test),
                 "test_max": max(test),
-                "validation_mean": _mean(_values(found, "validation_accuracy")),
-                "train_mean": statistics.fmean(_values(found, "train_accuracy")),
-                "epoch": statistics.median(_values(found, "median")),
+                "validation_mean": _known(statistics.fmean, (row["validation_accuracy"] for row in found)),
+                "train_mean": statistics.fmean(row["train_accuracy"] for row in found),
+                "epoch": statistics.median(row["median"] for row in found),
                 "bytes_wire": max(row["bytes_wire"] for row in found),
-                "gpu_memory": max((row["gpu_memory"] for row in found if row["gpu_memory"] is not None), default=None),
+                "gpu_memory": _known(max, (row["gpu_memory"] for row in found)),
                 "oversubscribed": any(row["oversubscribed"] for row in found),
                 **joined(found),
             }
         )
     return rows
-
-
-def _values(rows: Sequence[Row], column: str) -> list[float]:
-    return [row[column] for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mgg.job_record import JobRecord
 from mgg.record import read_lines
@@ -11,9 +12,9 @@ from mgg.report.figures import timeline
 from mgg.report.page.parts import Part, Section
 from mgg.report.tables import requests
 from mgg.report.tables.collect import canonical
+from mgg.report.tables.columns import TABLES
 from mgg.report.tables.compute import Row, Rows
 from mgg.report.tables.numbers import utc
-from mgg.report.tables.origins import origin_of
 from mgg.report.tables.requests import stage_place
 
 HEADING = "How the workflow ran"
@@ -37,16 +38,11 @@ def compute(records: Sequence[JobRecord]) -> Rows:
     for number, run in enumerate(_runs([row for row in rows if row["start"] is not None]), 1):
         for row in run:
             row["run"] = number
-    return sorted(
-        rows,
-        key=lambda row: (
-            row["run"] or 0,
-            stage_place(row["stage"]),
-            row["start"] or 0.0,
-            row["rule"],
-            row["wildcards"],
-        ),
-    )
+
+    def place(row: Row) -> tuple[Any, ...]:
+        return (row["run"] or 0, stage_place(row["stage"]), row["start"] or 0.0, row["rule"], row["wildcards"])
+
+    return sorted(rows, key=place)
 
 
 def section(tables: dict[str, Rows]) -> list[Section]:
@@ -61,28 +57,16 @@ def _row(record: JobRecord) -> Row:
         start = max(record.ended - record.seconds, record.submitted or 0.0)
     cores = record.cpu_seconds / record.seen if record.cpu_seconds is not None and record.seen else None
     return {
+        **record.model_dump(include={column.name for column in TABLES["jobs"]}),
         "run": None,
-        "stage": record.stage,
-        "rule": record.rule,
         "wildcards": canonical(record.wildcards),
-        "attempts": record.attempts,
-        "slurm_job": record.slurm_job,
         "start": start,
         "started": None if start is None else utc(start),
         "waited": None if start is None or record.submitted is None else start - record.submitted,
-        "seconds": record.seconds,
-        "granted": record.granted,
-        "seen": record.seen,
-        "runtime_asked": record.runtime_asked,
         "runtime_share": _share(record.seconds, record.runtime_asked),
-        "memory_asked": record.memory_asked,
-        "memory": record.memory,
         "memory_share": _share(record.memory, record.memory_asked),
-        "ranks": record.ranks,
-        "cores_asked": record.cores_asked,
         "cores": cores,
         "cores_share": _share(cores, record.cores_asked),
-        **origin_of(record),
     }
 
 

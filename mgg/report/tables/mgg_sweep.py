@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import SETTING, Row, Rows, group, sound
-from mgg.report.tables.origins import joined
+from mgg.report.tables.compute import SETTING, Row, Rows, group, joined, options_but, sound
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
@@ -21,8 +19,16 @@ Times = dict[Setting, float]
 
 
 def sweeps(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
-    """Return sound timings that differ only in the knobs, at least ``FEWEST`` settings, by what they share."""
-    rows = [{**row, "others": _others(row)} for row in sound(aggregate) if knobs_of(row) is not None]
+    """Return sound timings that differ only in the knobs, at least ``FEWEST`` settings, by what they share.
+
+    Their rows have the setting as ``knobs``, the technique's default one, if known, as ``usual``, and ``others``, the
+    options that are no knobs.
+    """
+    rows = [
+        {**row, "knobs": knobs, "usual": _knobs(row["defaults"]), "others": options_but(row, NAMES)}
+        for row in sound(aggregate)
+        if (knobs := _knobs(row["options"]))
+    ]
     found = group(rows, *SETTING, "dim", "pes", "technique", "others")
     return {key: rows for key, rows in found.items() if len(rows) >= FEWEST}
 
@@ -33,8 +39,8 @@ def compute(aggregate: Rows) -> Rows:
 
 
 def times(rows: Rows) -> Times:
-    """Median seconds by setting."""
-    return {knobs: row["median"] for row in rows if (knobs := knobs_of(row)) is not None}
+    """Median seconds by setting, of a sweep."""
+    return {row["knobs"]: row["median"] for row in rows}
 
 
 def telling(aggregate: Rows) -> Rows:
@@ -42,7 +48,7 @@ def telling(aggregate: Rows) -> Rows:
     dropped = set()
     for rows in sweeps(aggregate).values():
         best = min(rows, key=lambda row: (row["median"], row["label"]))
-        dropped |= {id_(row) for row in rows if row is not best and knobs_of(row) != default(row)}
+        dropped |= {id_(row) for row in rows if row is not best and row["knobs"] != row["usual"]}
     return [row for row in aggregate if id_(row) not in dropped]
 
 
@@ -62,27 +68,14 @@ def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
 
 
 def spread(rows: Rows) -> dict[Setting, list[float]]:
-    """Return seconds of the fastest, the middle and the slowest launch, by setting."""
-    return {knobs: [row["low"], row["median"], row["high"]] for row in rows if (knobs := knobs_of(row)) is not None}
-
-
-def default(row: Row) -> Setting | None:
-    """Return the default knobs of a timing's technique; None if unknown or without knobs."""
-    return _knobs(row["defaults"])
-
-
-def knobs_of(row: Row) -> Setting | None:
-    """Return the knobs of a timing; None if its technique has none."""
-    return _knobs(row["options"])
+    """Return seconds of the fastest, the middle and the slowest launch of a sweep, by setting."""
+    return {row["knobs"]: [row["low"], row["median"], row["high"]] for row in rows}
 
 
 def _knobs(text: str) -> Setting | None:
+    """Return the knobs among options, as JSON; None if there are none."""
     options = json.loads(text)
     return Setting(*(options[name] for name in NAMES)) if all(name in options for name in NAMES) else None
-
-
-def _others(row: Row) -> str:
-    return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in NAMES})
 
 
 def _row(rows: Rows) -> Row:
@@ -91,25 +84,15 @@ def _row(rows: Rows) -> Row:
     tried = search(spread(rows))
     end = min(tried, key=lambda knobs: (measured[knobs], knobs)) if tried else None
     first = rows[0]
-    usual = default(first)
+    at = {"default": first["usual"], "best": best, "search": end}
     return {
         **{column: first[column] for column in (*SETTING, "dim", "pes", "technique")},
         "options": first["others"],
         "settings": len(measured),
-        "default": measured.get(usual) if usual else None,
-        "default_ps": usual.ps if usual else None,
-        "default_dist": usual.dist if usual else None,
-        "default_wpb": usual.wpb if usual else None,
         "start": measured.get(START),
-        "best": measured[best],
-        "best_ps": best.ps,
-        "best_dist": best.dist,
-        "best_wpb": best.wpb,
-        "search": measured[end] if end else None,
-        "search_ps": end.ps if end else None,
-        "search_dist": end.dist if end else None,
-        "search_wpb": end.wpb if end else None,
-        "search_steps": len(tried) if tried else None,
+        **{which: measured.get(knobs) for which, knobs in at.items()},
+        **{f"{which}_{name}": getattr(knobs, name, None) for which, knobs in at.items() for name in NAMES},
+        "search_steps": len(tried) or None,
         "oversubscribed": first["oversubscribed"],
         **joined(rows),
     }

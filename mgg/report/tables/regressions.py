@@ -79,7 +79,6 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
 
 
 def _rows(folder: Path, table: str) -> dict[tuple[Any, ...], Row]:
-    """Return the rows of a table by identity."""
     machines = {row["machine"]: row for row in _read(folder, "machines")}
     found: dict[tuple[Any, ...], Row] = {}
     for row in _read(folder, table):

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mgg.report.page.parts import Cell, Grid, Part
-from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.compute import Row, Rows, group, joined
 from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
-from mgg.report.tables.origins import joined
 
 #: Stages of the workflow in order.
 STAGES = (
