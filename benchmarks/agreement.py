@@ -29,8 +29,8 @@ from mgg.model import models
 from mgg.model.layers import Relu
 from mgg.train import loss_and_gradients
 
-#: For arcs with types.
-TYPED = ("rgcn",)
+#: Models of arcs with types.
+TYPED = ("rgcn", "rgat", "compgcn")
 TOLERANCE = 1e-5
 
 
