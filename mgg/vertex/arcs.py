@@ -133,16 +133,17 @@ class ArcTables:
         ptr = np.zeros(product.rows + 1, np.int64)
         np.cumsum(np.diff(local.indptr) + np.diff(remote.indptr) - own + loops, out=ptr[1:])
         arcs = int(ptr[-1])
-        weighted = any(csr.weights is not None for csr in (local, remote)) or bool(own.any())
+        given = [csr.weights.dtype for csr in (local, remote) if csr.weights is not None]
+        kind, weighted = np.result_type(*given, np.float32), bool(given) or bool(own.any())
         typed = bool(types) and any(csr.types is not None for csr in (local, remote))
         ends = empty(arcs, index_dtype(len(ids)))
-        weights = empty(arcs, np.float32) if weighted else None
+        weights = empty(arcs, kind) if weighted else None
         kinds = empty(arcs, np.int32) if typed else None
         rank = np.empty(len(ids), np.int64)
         rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
         longest = int(np.diff(ptr).max(initial=0)) + int(own.max(initial=0))
         _fill_rows(
-            ptr, *_lists(local), *_lists(remote), rank, loops, longest, ends, _or_none(weights, np.float32),
+            ptr, *_lists(local), *_lists(remote), rank, loops, longest, ends, _or_none(weights, kind),
             _or_none(kinds, np.int32),
         )  # fmt: skip
         firsts, row_runs = _runs(ptr, kinds)
@@ -193,7 +194,7 @@ def _fill_rows(  # type: ignore[no-untyped-def]
     """
     rows, sources = ptr.size - 1, rank.size
     source, kind = np.empty(longest, np.int64), np.zeros(longest, np.int64)
-    weight, keys = np.ones(longest, np.float32), np.empty(longest, np.int64)
+    weight, keys = np.ones(longest, weights.dtype), np.empty(longest, np.int64)
     for row in range(rows):
         count, of_loops = 0, np.float64(0)
         for at in range(local_ptr[row], local_ptr[row + 1]):
@@ -210,7 +211,7 @@ def _fill_rows(  # type: ignore[no-untyped-def]
             kind[count] = remote_types[at] if types.size and remote_types.size else 0
             count += 1
         if loops:
-            source[count], weight[count], kind[count] = row, np.float32(1 + of_loops), 0
+            source[count], weight[count], kind[count] = row, 1 + of_loops, 0
             count += 1
         for n in range(count):
             keys[n] = kind[n] * sources + rank[source[n]]

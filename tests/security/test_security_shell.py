@@ -21,6 +21,7 @@ from mgg.cost import machines
 from mgg.errors import InputError
 from mgg.graph.budget import parse_size
 from mgg.model import models, settings_of
+from mgg.workflow import launch
 
 ODD = 'it\'s a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
 #: Fields whose text is free, by their path in the schema; all others have a pattern or a list of values.
@@ -292,9 +293,8 @@ def test_names_that_would_break_a_clusters_script_are_refused(odd: str, place: s
         config_settings=SimpleNamespace(config_args=[names["--config"]]), non_local_exec=place is not None,
     )  # fmt: skip
     monkeypatch.setattr(os, "getcwd", lambda: names["the working folder"])
-    rules = {"os": os, "re": re, "workflow": workflow, "RESULTS": names["results"], "refuse": told.append}
-    exec((ROOT / "workflow/rules/names.smk").read_text(), rules)  # noqa: S102
-    rules["refuse_broken_names"]()
+    monkeypatch.setattr(launch, "refuse", told.append)
+    launch.refuse_broken_names(workflow, names["results"])
     said = f"{place}: {odd!r}: on a cluster this cannot have single quotes, backslashes or line breaks"
     assert told == ([said] if place else [])
 

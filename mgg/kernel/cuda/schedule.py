@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cupy as cp
+import numpy as np
 
 from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
 from mgg.kernel.schedule import row_schedule
@@ -48,6 +49,7 @@ class DeviceSchedule:
 
     Attributes:
         blocks: int32, first task of each thread block.
+        slot_rows: int32 [slots], the row of each partial sum.
     """
 
     begin: cp.ndarray
@@ -57,6 +59,7 @@ class DeviceSchedule:
     split_rows: cp.ndarray
     split_first: cp.ndarray
     slots: int
+    slot_rows: cp.ndarray
 
 
 class DeviceSchedules:
@@ -94,10 +97,11 @@ class DeviceSchedules:
             cut = row_schedule(cp.asnumpy(indptr) if pointer is None else pointer, tuning.task, empty=not accumulate)
             # At least four rounds of blocks, if there is enough work.
             most = min(tuning.tasks_per_block, max(12, len(cut.tasks) // (self._processors * 8)))
+            slot_rows = np.repeat(cut.split_rows, np.diff(cut.split_first))
             up = cp.asarray
             matrix.made[name] = DeviceSchedule(
                 up(cut.begin), up(cut.target), up(cut.tasks), up(cut.blocks(most)), up(cut.split_rows),
-                up(cut.split_first), cut.slots,
+                up(cut.split_first), cut.slots, up(slot_rows),
             )  # fmt: skip
         return tuning, matrix.made[name]
 

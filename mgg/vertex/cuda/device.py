@@ -49,10 +49,9 @@ class Pieces:
     order: Any = None
 
     @classmethod
-    def of(cls, schedule: Any) -> Self:
+    def of(cls, cut: Any) -> Self:
         """Take the arrays of a ``DeviceSchedule``."""
-        names = ("begin", "target", "slot_rows", "split_rows", "split_first", "slots")
-        return cls(*(getattr(schedule, name) for name in names))
+        return cls(cut.begin, cut.target, cut.slot_rows, cut.split_rows, cut.split_first, cut.slots)
 
     @classmethod
     def made(cls, ptr: np.ndarray, how: Execution, upload: Callable[[np.ndarray], Any]) -> Self:

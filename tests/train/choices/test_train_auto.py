@@ -49,8 +49,8 @@ def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch
     monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg", "halo"])
     needs, free = memory.need, []
 
-    def need(world, layout, chain, name, *rest):
-        found = needs(world, layout, chain, name, *rest)
+    def need(world, layout, chain, name, *rest, **further):
+        found = needs(world, layout, chain, name, *rest, **further)
         free.append(10 * found.total)
         return replace(found, plans=found.plans + (100 * found.total if name != "halo" else 0))
 
