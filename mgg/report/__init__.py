@@ -61,14 +61,15 @@ def build(
     rows = compute(collect(paths))
     rows["figures"] = compare([name for name in shown if name not in FORESEEN], rows["aggregate"], rows["training"])
     rows["choices"] = choice.compute(rows["aggregate"])
-    rows["knobs"] = mgg_sweep.compute(rows["aggregate"])
+    rows["mgg_sweep"] = mgg_sweep.compute(rows["aggregate"])
     rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
     rows["requests"] = requests.compute(rows["jobs"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in shown])
     of_tables = (f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))
-    # Marker: a file that only reports have. With index.html as marker, a web site could be replaced.
-    kind = Kind("machines.parquet", ("index.html", *files.FOLDERS.values(), *of_tables))
+    # Marker: a file that only reports have. With index.html as marker, a web site could be replaced. Reports of schema
+    # version 3 have a table knobs.
+    kind = Kind("machines.parquet", ("index.html", *files.FOLDERS.values(), *of_tables, "knobs.csv", "knobs.parquet"))
     with replace_folder(out, kind) as folder:
         (folder / "index.html").write_text(page.html, encoding="utf-8")
         for name in files.FOLDERS.values():

@@ -58,6 +58,7 @@ def test_another_process_gives_the_same_bytes(records, tmp_path, drawn):
 def test_an_earlier_report_is_replaced(records, tmp_path):
     out = tmp_path / "out"
     mgg.report.build([records], out, "first")
+    (out / "knobs.csv").touch()  # a table of schema version 3
     mgg.report.build([records], out, "second")
     assert "<title>second</title>" in (out / "index.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
@@ -161,14 +162,14 @@ def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
         caplog.clear()
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "1")
     rows = pq.read_table(tmp_path / "0" / "aggregate.parquet").to_pylist()
-    assert [(row["pes"], row["median"], row["run_id"]) for row in rows] == [
+    assert [(row["pes"], row["median_s"], row["run_id"]) for row in rows] == [
         (2, 0.25, "second"), (4, 0.003, ORIGIN["run_id"]),
     ]  # fmt: skip
     graphs = pq.read_table(tmp_path / "0" / "graphs.parquet")
     assert [(row["run_id"], row["recorded_at"]) for row in graphs.to_pylist()] == [
         (f"{ORIGIN['run_id']}, second", day["recorded_at"])
     ]
-    assert graphs.schema.metadata[b"mgg.schema_version"] == b"3" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
+    assert graphs.schema.metadata[b"mgg.schema_version"] == b"4" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
 
 
 def test_a_partition_that_was_made_twice_counts_once_without_a_word(tmp_path, caplog):

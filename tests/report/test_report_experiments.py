@@ -25,7 +25,7 @@ def test_an_ablation_pairs_what_differs_in_nothing_else(report):
     off = {"neighbor_partition": False}
     records = [timed(2.0), timed(6.0, options=off), timed(1.0, options={"wpb": 2}), timed(5.0, options=off | {"ps": 8})]
     (row,), page = report(records, "mgg_fig10a")
-    assert (float(row["subject_median"]), float(row["rival_median"]), float(row["ratio"])) == (2, 6, 3)
+    assert (float(row["subject_median_s"]), float(row["rival_median_s"]), float(row["ratio"])) == (2, 6, 3)
     assert (row["paper"], row["verdict"], row["device"]) == ("2.26", "the paper's direction", "GPUs")
     assert (
         "“without” took 3.00 times as long as “with partitions” (one comparison): "
@@ -105,7 +105,7 @@ def test_where_the_paper_says_nothing_there_is_no_verdict(report):
 def test_communication_is_what_remains_without_aggregation(report):
     records = [timed(6.0, "ring", compute=1.0), timed(1.0, "ring", compute=2.0, dim=64), timed(1.0, "ring", dim=32)]
     rows, _ = report(records, "mgg_arxiv_fig2")
-    assert [(row["dim"], float(row["subject_median"]), float(row["rival_median"])) for row in rows] == [
+    assert [(row["dim"], float(row["subject_median_s"]), float(row["rival_median_s"])) for row in rows] == [
         ("16", 1, 5), ("64", 2, 0),
     ]  # fmt: skip
     assert [row["verdict"] for row in rows] == ["the paper's direction", "not the paper's direction"]
@@ -247,9 +247,9 @@ def swept(**changes):
 
 
 def test_best_default_and_the_end_of_the_search(report):
-    (row,), page = report([*swept(), timed(3.0, "halo")], "mgg_fig11", table="knobs")
-    shown = {name: row[name] for name in ("settings", "default", "start", "best", "search", "search_steps")}
-    assert shown == {"settings": "5", "default": "4", "start": "9", "best": "2", "search": "5", "search_steps": "3"}
+    (row,), page = report([*swept(), timed(3.0, "halo")], "mgg_fig11", table="mgg_sweep")
+    names = ("settings_measured", "default_s", "start_s", "best_s", "search_s", "search_steps")
+    assert [row[name] for name in names] == ["5", "4", "9", "2", "5", "3"]
     assert [row[f"best_{name}"] for name in ("ps", "dist", "wpb")] == ["32", "16", "4"]
     assert "take 44.4 % off its start at most, and end at most 2.50 times the best measured time" in page
     assert "<td>2.00 x</td>" in page
@@ -267,6 +267,6 @@ def test_of_a_sweep_the_other_sections_show_the_best_and_the_default(report):
 
 
 def test_a_few_variants_are_no_sweep(report):
-    rows, page = report(swept()[:3], table="knobs")
+    rows, page = report(swept()[:3], table="mgg_sweep")
     assert rows == []
     assert 'id="knobs"' not in page

@@ -16,7 +16,7 @@ HEADING = "Is communication hidden?"
 )
 def test_a_product_beside_its_parts(report, parts, ratio, verdict):
     (row,), page = report([timed(2.2, "halo", **parts)], "halo_hidden", table="aggregate")
-    assert float(row["hidden"]) == pytest.approx(ratio) and float(row["transfer"]) == parts["transfer"]
+    assert float(row["overlap_ratio"]) == pytest.approx(ratio) and float(row["transfer_s"]) == parts["transfer"]
     text = html.unescape(page[page.index('<section id="halo_hidden">') :])
     assert f"<td>{ratio:.2f}</td><td>{verdict}</td>" in text
     assert "at most 1.15" in text
@@ -35,4 +35,4 @@ def test_parts_that_were_not_timed_and_wrong_results_give_no_number(page, parts)
 
 def test_without_parts_the_experiment_says_why(report):
     rows, text = report([timed(2.0, "halo", compute=1.0)], "halo_hidden", table="aggregate")
-    assert "transfers and arithmetic have to be timed alone" in text and rows[0]["hidden"] == ""
+    assert "transfers and arithmetic have to be timed alone" in text and rows[0]["overlap_ratio"] == ""

@@ -66,7 +66,7 @@ def test_half_of_the_jobs_ran_days_before(shown_of):
         job(),
     ]
     jobs, _ = tables(*records)
-    assert [(row["run"], row["rule"]) for row in jobs] == [(1, "graph"), (1, "order"), (2, "layout")]
+    assert [(row["workflow_run"], row["rule"]) for row in jobs] == [(1, "graph"), (1, "order"), (2, "layout")]
     assert [row["started"] for row in jobs] == ["2023-11-12 11:59:30", "2023-11-12 12:00:20", "2023-11-15 12:00:00"]
     shown = shown_of(*records)
     assert shown.count("<figure>") == 2
@@ -81,14 +81,14 @@ def test_half_of_the_jobs_ran_days_before(shown_of):
 def test_a_lull_divides_runs(granted, lull, runs):
     later = job(wildcards={"dataset": "cora", "pes": "4"}, ended=NOON + 200 + lull, granted=granted)
     jobs, _ = tables(job(granted=granted), later)
-    assert max(row["run"] for row in jobs) == runs
+    assert max(row["workflow_run"] for row in jobs) == runs
 
 
 def test_time_in_the_queue_is_no_lull(shown_of, drawn):
     later = job(wildcards={"dataset": "cora", "pes": "4"}, submitted=NOON + 110, ended=NOON + DAY, slurm_job="4711")
     jobs, _ = tables(job(), later)
-    assert [row["run"] for row in jobs] == [1, 1]
-    assert jobs[1]["waited"] == pytest.approx(DAY - 100 - 110)
+    assert [row["workflow_run"] for row in jobs] == [1, 1]
+    assert jobs[1]["waited_s"] == pytest.approx(DAY - 100 - 110)
     shown = shown_of(job(), later)
     assert "Slurm job 4711, waited 23.9 h</title>" in shown and "longest wait" in shown
 
@@ -116,7 +116,7 @@ def test_the_figure_stays_readable_with_many_jobs(drawn, count):
 def test_jobs_without_times_are_in_the_tables_alone(shown_of):
     records = [job(ended=None), job(rule="order", seconds=None, memory=None, ended=None)]
     jobs, found = tables(*records)
-    assert [(row["run"], row["start"]) for row in jobs] == [(None, None)] * 2
+    assert [(row["workflow_run"], row["started_unix_s"]) for row in jobs] == [(None, None)] * 2
     assert "Jobs over time" not in shown_of(*records) and "Requested and used" in shown_of(*records)
     assert {row["verdict"] for row in found if row["rule"] == "order"} == {UNKNOWN}
 

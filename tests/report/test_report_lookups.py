@@ -36,8 +36,8 @@ def test_the_table_and_the_section(report, drawn):
     table, text = report(records(), table="lookups")
     text = html.unescape(text)
     first = next(row for row in table if (row["side"], row["batch"]) == ("mgg", "256"))
-    assert float(first["rate"]) == pytest.approx(512 / 1e-3) and first["remote_share"] == "0.5"
-    assert (first["bytes_wire"], first["v_fr"], first["device"]) == ("65536", "65536", "CPU ranks")
+    assert float(first["rows_per_s"]) == pytest.approx(512 / 1e-3) and first["remote_share"] == "0.5"
+    assert (first["bytes_wire_mean"], first["v_fr_mean"], first["device"]) == ("65536", "65536", "CPU ranks")
     section = text[text.index('<section id="lookups">') :]
     overtaken = "alltoall at 256 (2.00 at 256, 0.89 at 4096); crossover between 256 and 4096."
     assert f"Side mgg takes less time than {overtaken}" in section

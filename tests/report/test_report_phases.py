@@ -16,13 +16,13 @@ def test_runs_that_counted_phases_are_shown(report, drawn):
     (row,), text = report(table="training", runs=[counted()])
     assert "Time by phase" in text and "Stacked bar chart" in text
     assert "aggregate 50.0 %" in text and "communication 12.5 %" in text
-    assert {phase: float(row[phase]) for phase in PARTS} == PARTS
+    assert {phase: float(row[f"{phase}_s"]) for phase in PARTS} == PARTS
 
 
 def test_the_median_of_the_seeds(report):
     runs = [counted(factor, seed=seed) for seed, factor in enumerate((1, 3, 2))]
     rows, text = report(table="training", runs=runs)
-    assert sorted(float(row["aggregate"]) for row in rows) == [0.5, 1.0, 1.5]
+    assert sorted(float(row["aggregate_s"]) for row in rows) == [0.5, 1.0, 1.5]
     assert text.count("Stacked bar chart") == 1 and "aggregate 50.0 %" in text
 
 

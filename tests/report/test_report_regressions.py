@@ -48,11 +48,11 @@ def test_times_and_accuracies_are_judged_by_the_threshold(reports):
     )
     rows = regressions(one, two, 0.1)
     assert sorted(told(rows)) == [
-        ("cola", "median", 0.2, 0.1, "better"),
-        ("halo", "median", 0.012, 0.012, "same"),
-        ("halo", "median", 0.1, 0.112, "worse"),
+        ("cola", "median_s", 0.2, 0.1, "better"),
+        ("halo", "median_s", 0.012, 0.012, "same"),
+        ("halo", "median_s", 0.1, 0.112, "worse"),
         ("halo", "test_accuracy", 0.8, 0.7, "worse"),
-        ("mgg", "median", 0.3, 0.3, "same"),
+        ("mgg", "median_s", 0.3, 0.3, "same"),
     ]
     assert {round(row["change"], 6) for row in rows} == {-0.5, 0.0, 0.12, -0.125}
     assert [row["result"] for row in regressions(one, two, 0.13)].count("worse") == 0
@@ -84,7 +84,7 @@ def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
                                      {"options": {"ps": 16}, "defaults": {"ps": 16}}])  # fmt: skip
 def test_versions_and_options_at_their_defaults_pair(reports, changes):
     one, two = reports(a=([product(0.1)], []), b=([product(0.2, **changes)], []))
-    assert told(regressions(one, two, 0.05)) == [("halo", "median", 0.1, 0.2, "worse")]
+    assert told(regressions(one, two, 0.05)) == [("halo", "median_s", 0.1, 0.2, "worse")]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"model": "gin"}, {"settings": {"hidden": 8}}, {"side": "pyg"}])
@@ -117,6 +117,12 @@ def test_what_cannot_be_compared_is_an_error(reports, tmp_path):
     one, two = reports(c=(twice, []), d=([product(0.1)], []))
     with pytest.raises(InputError, match=rf"two rows of one measurement \(halo on cora\).*{'ab' * 20}"):
         regressions(one, two, 0.05)
+    for table in ("machines", "aggregate", "training"):
+        found = pa.parquet.read_table(one / f"{table}.parquet")
+        old = found.replace_schema_metadata({"mgg.schema_version": "3"})
+        pa.parquet.write_table(old, one / f"{table}.parquet")
+    with pytest.raises(InputError, match=rf"^{one}/.* has version 3 of the tables.*: mgg report RECORDS --out {one}$"):
+        regressions(two, one, 0.05)
     (two / "aggregate.parquet").write_bytes(b"no")
     with pytest.raises(InputError, match=r"aggregate.parquet: not readable"):
         regressions(two, two, 0.05)

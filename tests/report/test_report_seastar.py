@@ -33,7 +33,7 @@ def test_an_epoch_beside_a_librarys(report):
     """Versions of the library are no other machine."""
     (row,), page = report([], "seastar_fig10", runs=[run(0.002), run(0.006, **PYG)])
     assert (row["subject"], row["rival"], row["model"], round(float(row["ratio"]), 9)) == ("MGG", "PyG", "gcn", 3)
-    assert (row["paper"], row["verdict"], row["subject_memory"]) == ("3", "the paper's direction", "")
+    assert (row["paper"], row["verdict"], row["subject_memory_bytes"]) == ("3", "the paper's direction", "")
     text = html.unescape(page)
     assert "“PyG” took 3.00 times as long as “MGG” (one comparison): the paper's direction (paper: up to 3)." in text
     assert "torch-geometric 2.8.1" in text
@@ -69,8 +69,9 @@ def test_choices_of_generated_kernels_stand_beside_the_last(report):
 def test_memory_is_compared_in_bytes(report):
     runs = [run(0.002, 100 * MIB), run(0.001, 400 * MIB, **PYG)]
     (row,), page = report([], "seastar_fig11", runs=runs)
-    assert (row["subject_memory"], row["rival_memory"], row["ratio"]) == (str(100 * MIB), str(400 * MIB), "4")
-    assert (row["subject_median"], row["paper"], row["verdict"]) == ("", "8", "the paper's direction")
+    assert (row["subject_memory_bytes"], row["rival_memory_bytes"]) == (str(100 * MIB), str(400 * MIB))
+    assert [row[name] for name in ("subject_median_s", "ratio", "paper")] == ["", "4", "8"]
+    assert row["verdict"] == "the paper's direction"
     text = html.unescape(page)
     assert (
         "“PyG” took 4.00 times as much memory as “MGG” (one comparison): the paper's direction (paper: up to 8)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -19,6 +20,8 @@ from mgg.report.tables.compute import to_arrow
 from mgg.report.tables.spread import judge
 
 DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
+#: pandas' types of the columns, as docs/tables.md has them.
+PANDAS = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
 
 
 def timed(technique, pes, median, **changes):
@@ -41,13 +44,13 @@ def test_speedup_is_against_the_best_one_pe_time_of_any_technique_at_that_width(
 @given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=8))
 def test_the_fastest_has_the_smallest_median(medians):
     rows = [
-        {"label": f"t{number}", "low": 0.9 * t, "median": t, "high": 1.1 * t, "launches": 3, "pes": 2, "close": False,
-         "oversubscribed": False}
+        {"label": f"t{number}", "low_s": 0.9 * t, "median_s": t, "high_s": 1.1 * t, "launches": 3, "pes": 2,
+         "close": False, "oversubscribed": False}
         for number, t in enumerate(medians)
     ]  # fmt: skip
     judge(rows)
     assert [row["fastest"] for row in rows] == [t == min(medians) for t in medians]
-    near = [row["low"] <= max(row["high"] for row in rows if row["fastest"]) for row in rows]
+    near = [row["low_s"] <= max(row["high_s"] for row in rows if row["fastest"]) for row in rows]
     assert [row["close"] for row in rows] == (near if sum(near) > 1 else [False] * len(rows))
 
 
@@ -85,7 +88,7 @@ def test_bytes_name_the_volumes_that_they_equal(tables):
     ]
     rows = {row["technique"]: row for row in tables(records)["aggregate"]}
     equal = {"broadcast": "V_CG", "halo": "V_FR, V_FC", "odd": "", "one": ""}
-    assert {name: row["equals"] for name, row in rows.items()} == equal
+    assert {name: row["equal_volumes"] for name, row in rows.items()} == equal
     assert [rows[name]["bytes_pe_max"] for name in ("broadcast", "odd")] == [200, 0]
 
 
@@ -237,6 +240,20 @@ def test_csv_and_parquet_hold_the_same_table(report, tmp_path):
         again = pa.csv.read_csv(tmp_path / "out" / f"{name}.csv", convert_options=types)
         assert again.to_pylist() == table.to_pylist(), name
         assert all(field.metadata[b"description"] for field in table.schema)
+        dtypes = {column.name: PANDAS[column.kind] for column in TABLES[name]}
+        typed = pd.read_csv(tmp_path / "out" / f"{name}.csv", dtype=dtypes)
+        whole = pd.read_parquet(tmp_path / "out" / f"{name}.parquet", dtype_backend="numpy_nullable")
+        assert dict(typed.dtypes) == dict(whole.dtypes) == dtypes, name
+
+
+def test_names_have_units_and_one_type():
+    types = {}
+    for table, found in TABLES.items():
+        for name, kind, unit, _ in found:
+            assert unit != "seconds" or name.endswith("_s"), (table, name)
+            assert unit != "bytes" or "bytes" in name or name.startswith(("v_", "vi_")), (table, name)
+            assert not hasattr(pd.DataFrame, name), (table, name)
+            assert types.setdefault(name, (kind, unit)) == (kind, unit), (table, name)
 
 
 def test_the_description_of_the_tables_is_whole():
@@ -247,4 +264,4 @@ def test_the_description_of_the_tables_is_whole():
     for name, found in TABLES.items():
         assert len({column.name for column in found}) == len(found), name
         assert all(column.kind in TYPES and column.meaning for column in found), name
-    assert "".join(ABOUT.values()).count("[") == 0 and all(about.startswith("one row a") for about in ABOUT.values())
+    assert "".join(ABOUT.values()).count("[") == 0 and all(about.startswith("one row per ") for about in ABOUT.values())

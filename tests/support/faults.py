@@ -55,8 +55,8 @@ OUTPUTS = {
 }
 #: What follows from times or was measured like them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "prepare", "compute", "transfer", "used", "gpu_memory"}
-FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred", "place", "machine"}
-FROM_TIMES |= {"run_id", "recorded_at", "hidden", "fastest", "close", "speedup", "efficiency", "ratio"}
+FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred", "place", "machine", "gpu_memory_bytes"}
+FROM_TIMES |= {"run_id", "recorded_at", "overlap_ratio", "fastest", "close", "speedup", "efficiency", "ratio"}
 #: The same of records, which have the place below machine.
 OF_THE_RUN = {**dict.fromkeys(FROM_TIMES, True), "machine": {"place"}}
 #: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.

@@ -277,7 +277,7 @@ def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
     with (report / "jobs.csv").open(newline="") as file:
         (job,) = [row for row in csv.DictReader(file) if row["rule"] == "order"]
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (report / "index.html").read_text(encoding="utf-8")))
-    assert "a-like, gcn, 2 PEs, seed 0 " + quantity(float(job["seconds"])) in text
+    assert "a-like, gcn, 2 PEs, seed 0 " + quantity(float(job["ran_s"])) in text
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ def table_file(name):
         caption="../report/table.rst",
         category="report",
         subcategory="tables",
-        labels={"table": name, "a row is": ABOUT[name].removeprefix("one row ")},
+        labels={"table": name, "one row per": ABOUT[name].removeprefix("one row per ")},
     )
 
 

@@ -74,21 +74,21 @@ def mark(row: Row) -> str:
 
 def times(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     groups = []
     for (pes,), found in group(rows, "pes").items():
         heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
         bars = []
         for row in found:
             sign = mark(row)
-            note = " ".join([within(row["median"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
+            note = " ".join([within(row["median_s"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
             note += " (wrong result)" if row["check"] == "failed" else ""
-            ends = (row["low"] / unit.size, row["high"] / unit.size)
+            ends = (row["low_s"] / unit.size, row["high_s"] / unit.size)
             name, color = styles.short(row["label"]), styles.color(row["label"])
-            bars.append(Bar(name, row["median"] / unit.size, note, color, ends, sign == STAR))
+            bars.append(Bar(name, row["median_s"] / unit.size, note, color, ends, sign == STAR))
         groups.append(Bars(heading, bars))
     best = [
-        f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median'], unit)} {unit.name}"
+        f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median_s'], unit)} {unit.name}"
         for r in rows
         if mark(r) == STAR
     ]

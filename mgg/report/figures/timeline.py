@@ -28,7 +28,7 @@ Bar = Callable[[Axes, Row, float, float], None]
 
 def parts(jobs: Rows) -> list[Part]:
     """Return the timeline of the latest runs; empty if no job has times."""
-    runs = group([row for row in jobs if row["run"] is not None], "run")
+    runs = group([row for row in jobs if row["workflow_run"] is not None], "workflow_run")
     if not runs:
         return []
     shown = sorted(runs.items(), reverse=True)[:SHOWN]
@@ -46,17 +46,17 @@ def parts(jobs: Rows) -> list[Part]:
 
 def _begin(row: Row) -> float:
     """Return when a job began to wait, or to run if it did not wait."""
-    return float(row["start"] - (row["waited"] or 0.0))
+    return float(row["started_unix_s"] - (row["waited_s"] or 0.0))
 
 
 def _end(row: Row) -> float:
-    return float(row["start"] + row["seconds"])
+    return float(row["started_unix_s"] + row["ran_s"])
 
 
 def _caption(rows: Rows) -> str:
     first = min(rows, key=_begin)
     whole = max(map(_end, rows)) - _begin(first)
-    thin = len(rows) <= ROWS and any(row["waited"] for row in rows)
+    thin = len(rows) <= ROWS and any(row["waited_s"] for row in rows)
     waits = " Thin lines: from submission to the start of the command." if thin else ""
     return f"Run of {utc(_begin(first))} UTC: {count(len(rows), 'job')} in {duration(whole)}.{waits}"
 
@@ -69,9 +69,9 @@ def _name(row: Row) -> str:
 
 def _title(row: Row) -> str:
     words = [row["rule"], *(f"{key}={value}" for key, value in json.loads(row["wildcards"]).items())]
-    told = [" ".join(words), duration(row["seconds"]), f"{row['started']} UTC"]
+    told = [" ".join(words), duration(row["ran_s"]), f"{row['started']} UTC"]
     told += [f"Slurm job {row['slurm_job']}"] if row["slurm_job"] else []
-    told += [f"waited {duration(row['waited'])}"] if row["waited"] is not None else []
+    told += [f"waited {duration(row['waited_s'])}"] if row["waited_s"] is not None else []
     told += [f"attempt {row['attempts']}"] if row["attempts"] > 1 else []
     return ", ".join(told)
 
@@ -101,8 +101,8 @@ def _drawn(rows: Rows, key: str) -> Markup:
         # The edge keeps a one-second job visible in a run of hours; colors repeat if there are many stages.
         color = SERIES[stage_place(row["stage"])[0] % len(SERIES)]
         bars = axes.barh(
-            place, row["seconds"] / unit.size, left=at(row["start"]), height=height, color=color, edgecolor=color,
-            linewidth=0.7,
+            place, row["ran_s"] / unit.size, left=at(row["started_unix_s"]), height=height, color=color,
+            edgecolor=color, linewidth=0.7,
         )  # fmt: skip
         bars[0].set_gid(gids[id(row)])
 
@@ -121,7 +121,7 @@ def _drawn(rows: Rows, key: str) -> Markup:
 
 
 def _spread(jobs: Rows) -> str:
-    times = [row["seconds"] for row in jobs]
+    times = [row["ran_s"] for row in jobs]
     most = duration(max(times))
     return f"{count(len(jobs), 'job')}, {most if len(jobs) == 1 else f'{duration(min(times))} to {most}'}"
 
@@ -133,8 +133,8 @@ def _lanes_rows(lanes: Sequence[Rows]) -> float:
 def _packed(jobs: Iterable[Row]) -> list[Rows]:
     """Pack jobs into lanes without overlap, each into the first free lane."""
     lanes: list[Rows] = []
-    for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
-        lane = next((lane for lane in lanes if _end(lane[-1]) <= row["start"]), None)
+    for row in sorted(jobs, key=lambda row: (row["started_unix_s"], _name(row))):
+        lane = next((lane for lane in lanes if _end(lane[-1]) <= row["started_unix_s"]), None)
         if lane is None:
             lanes.append(lane := [])
         lane.append(row)
@@ -151,15 +151,15 @@ def _rows(axes: Axes, jobs: Rows, place: float, bar: Bar, at: Callable[[float], 
     ``at`` is where a moment lies on the x axis.
     """
     _heading(axes, jobs[0]["rule"], place)
-    for row in sorted(jobs, key=lambda row: (row["start"], _name(row))):
+    for row in sorted(jobs, key=lambda row: (row["started_unix_s"], _name(row))):
         place += 1
         bar(axes, row, place, 0.7)
-        if row["waited"]:
-            axes.plot([at(_begin(row)), at(row["start"])], [place, place], color=INK, linewidth=0.8)
+        if row["waited_s"]:
+            axes.plot([at(_begin(row)), at(row["started_unix_s"])], [place, place], color=INK, linewidth=0.8)
         name = shorten(_name(row), LONGEST)
         axes.text(-0.01, place, name, ha="right", va="center", transform=axes.get_yaxis_transform())
         axes.annotate(
-            duration(row["seconds"]), (at(_end(row)), place), (3, 0), textcoords="offset points", va="center",
+            duration(row["ran_s"]), (at(_end(row)), place), (3, 0), textcoords="offset points", va="center",
             fontsize=8.5,
         )  # fmt: skip
     return place + 1.3

@@ -33,7 +33,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
                 number(row["span_rabbit"]), percent(row["span_rabbit"] / row["span"]) if found and row["span"] else ""
             ),
             Cell("renumber" if row["reorder_pays"] else "leave it"),
-            Cell(quantity(row["rabbit_seconds"]) if found else ABSENT),
+            Cell(quantity(row["rabbit_s"]) if found else ABSENT),
         ]
         lines.append((names[row["dataset"], row["graph_hash"]], cells))
     note = (

@@ -248,12 +248,12 @@ def _epochs(accuracy: Rows, names: Names) -> list[Finding]:
     told, beyond = [], []
     columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
     for (dataset, code, *_), rows in group(accuracy, *columns).items():
-        ones = [row["epoch"] for row in rows if row["pes"] == 1]
+        ones = [row["epoch_s"] for row in rows if row["pes"] == 1]
         several = [row for row in rows if row["pes"] > 1]
         honest = [row for row in several if not row["oversubscribed"]]
         if ones and honest:
-            best = min(honest, key=lambda row: (row["epoch"], row["pes"]))
-            told.append((min(ones) / best["epoch"], min(ones), best, names[dataset, code]))
+            best = min(honest, key=lambda row: (row["epoch_s"], row["pes"]))
+            told.append((min(ones) / best["epoch_s"], min(ones), best, names[dataset, code]))
         elif ones:
             beyond += several
     if not told:
@@ -269,7 +269,7 @@ def _epochs(accuracy: Rows, names: Names) -> list[Finding]:
 def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
     said = f"{number(ratio)} times as fast" if ratio >= 1 else f"{number(1 / ratio)} times as long"
     where = f"{best['model_label']} on {name}, {best['label']}"
-    return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch'])} on {best['pes']} PEs, {said}."
+    return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch_s'])} on {best['pes']} PEs, {said}."
 
 
 #: Meaning of bytes that equal a volume of the CoLa paper in every product. "<": all are less than the smallest volume;
@@ -289,7 +289,9 @@ def _bytes(aggregate: Rows) -> list[Finding]:
         return []
     moved: dict[str, list[str]] = {}
     for (label,), found in group(rows, "label").items():
-        always = (name for name in ("V_FC", "V_FR", "V_CG") if all(name in row["equals"].split(", ") for row in found))
+        always = (
+            name for name in ("V_FC", "V_FR", "V_CG") if all(name in row["equal_volumes"].split(", ") for row in found)
+        )
         less = all(row["bytes_wire"] < row["v_fc"] for row in found)
         moved.setdefault(next(always, "<" if less else ""), []).append(label)
     parts = [f"{listing(moved[volume])} moved {_MOVED[volume]}" for volume in _MOVED if volume in moved]

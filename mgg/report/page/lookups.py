@@ -58,7 +58,7 @@ def _named(rows: Rows, shown: LookedUp) -> list[tuple[str, Crossover]]:
 def _medians(rows: Rows) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for row in rows:
-        found.setdefault(row["side"], {})[row["batch"]] = row["median"]
+        found.setdefault(row["side"], {})[row["batch"]] = row["median_s"]
     return found
 
 
@@ -71,7 +71,7 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     if not found:
         return None
     medians = _medians(sound(rows))
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     mine = medians[shown.subject]
     lines = []
     for size in sorted(mine):
@@ -112,12 +112,12 @@ def _part(rows: Rows, key: str) -> Part:
     for found in group(sound(judged), "batch").values():
         if len(found) > 1:
             spread.judge(found)
-    unit, volume = time_unit([row["median"] for row in rows]), bytes_unit([row["bytes_wire"] for row in rows])
+    unit, volume = time_unit([row["median_s"] for row in rows]), bytes_unit([row["bytes_wire_mean"] for row in rows])
 
     def time(row: Row) -> Cell:
         wrong = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
-        small = f"{within(row['low'], unit)} to {within(row['high'], unit)}{wrong}"
-        return Cell(within(row["median"], unit), small, row.get("starred", False))
+        small = f"{within(row['low_s'], unit)} to {within(row['high_s'], unit)}{wrong}"
+        return Cell(within(row["median_s"], unit), small, row.get("starred", False))
 
     def lines(cell: Callable[[Row], Cell]) -> list[tuple[str, list[Cell]]]:
         at = {(row["side"], row["batch"]): cell(row) for row in judged}
@@ -126,10 +126,10 @@ def _part(rows: Rows, key: str) -> Part:
 
     groups = [
         (f"median time of a batch ({unit.name}); below it the fastest and the slowest launch", lines(time)),
-        ("rows a second", lines(lambda row: Cell(number(row["rate"])))),
+        ("rows a second", lines(lambda row: Cell(number(row["rows_per_s"])))),
         (
             f"embeddings on the wire of a batch ({volume.name})",
-            lines(lambda row: Cell(within(row["bytes_wire"], volume))),
+            lines(lambda row: Cell(within(row["bytes_wire_mean"], volume))),
         ),
         ("share of remote indices", lines(lambda row: Cell(percent(row["remote_share"])))),
     ]
@@ -141,7 +141,7 @@ def _part(rows: Rows, key: str) -> Part:
     drawings = []
     if len(sizes) > 1:
         series = {
-            side: sorted((row["batch"], row["median"]) for row in found)
+            side: sorted((row["batch"], row["median_s"]) for row in found)
             for (side,), found in group(rows, "side").items()
         }
         svg = charts.lines(series, "samples of a batch", key, _where(first), "one batch")

@@ -50,10 +50,10 @@ def part(runs: Rows, key: str, name: str) -> Part | None:
 def _groups(runs: Rows) -> Rows:
     """Return the median of each phase per model, technique, number of PEs and conditions."""
     rows: Rows = []
-    counted = [run for run in runs if run["aggregate"] is not None]
+    counted = [run for run in runs if run["aggregate_s"] is not None]
     varying = varied(counted, "dtype", "device", "scheme")
     for (model, label, pes, *rest), found in group(counted, "model_label", "label", "pes", *varying).items():
-        row: Row = {phase: statistics.median(run[phase] for run in found) for phase in PHASES}
+        row: Row = {phase: statistics.median(run[f"{phase}_s"] for run in found) for phase in PHASES}
         name = ", ".join([model, label, count(pes, "PE"), *(what or NOT_NOTED for what in rest)])
         rows.append(row | {"name": name, "whole": sum(row.values())})
     return rows

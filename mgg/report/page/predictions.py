@@ -34,7 +34,7 @@ def _part(rows: Rows, name: str, key: str) -> Part:
     first = rows[0]
     series = {
         f"{label(found[0])}, predicted": [
-            (row["pes"], row["seconds"]) for row in sorted(found, key=lambda row: row["pes"])
+            (row["pes"], row["predicted_s"]) for row in sorted(found, key=lambda row: row["pes"])
         ]
         for found in group(rows, "technique", "options").values()
     }
@@ -70,13 +70,13 @@ def links_text(row: Row) -> str:
 
 def grid(rows: Rows, name: str) -> Grid:
     """Return predicted times, one row per technique and options, one column per number of PEs."""
-    unit = time_unit([row["seconds"] for row in rows])
+    unit = time_unit([row["predicted_s"] for row in rows])
     pes = sorted({row["pes"] for row in rows})
     lines = []
     for found in group(rows, "technique", "options").values():
         at = {row["pes"]: row for row in found}
         cells = [
-            Cell(within(at[p]["seconds"], unit), f"transfer {within(at[p]['transfer'], unit)}", at[p]["chosen"])
+            Cell(within(at[p]["predicted_s"], unit), f"transfer {within(at[p]['transfer_s'], unit)}", at[p]["chosen"])
             if p in at
             else Cell(ABSENT)
             for p in pes

@@ -66,11 +66,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         chapters=[*sections["papers"], *sections["aggregate"], *sections["train"], *([split] if split else [])],
         checks=_checks(tables),
         after=[Section("where", where, "", [Part("", "", grids)], folded=timed), *sections["jobs"]],
-        files=[
-            (name, f"{count(len(everything[name]), 'row')}; one {ABOUT[name].removeprefix('one row ')}")
-            for name in TABLES
-            if everything[name]
-        ],
+        files=[(name, f"{count(len(everything[name]), 'row')}; {ABOUT[name]}") for name in TABLES if everything[name]],
         terms=glossary.terms(),
     )
     return Page(html, sections)
@@ -160,7 +156,7 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
 def _winner(row: Row) -> Cell:
     sign = "" if row["unstarred"] else f"{charts.STAR} "
     sign = f"{charts.NEAR} " if row["close"] else sign
-    text, small = f"{sign}{row['label']}, {quantity(row['median'])}", f"{row['runner_up']}, {number(row['ratio'])}x"
+    text, small = f"{sign}{row['label']}, {quantity(row['median_s'])}", f"{row['runner_up']}, {number(row['ratio'])}x"
     return Cell(text, small, hint=row["unstarred"])
 
 
@@ -172,7 +168,7 @@ def _machines(rows: Rows) -> Grid | None:
         "processor": lambda row: row["cpu"],
         "cores": lambda row: _span(row["cores_min"], row["cores_max"]),
         "threads per CPU PE": lambda row: str(row["threads"]),
-        "memory": lambda row: f"{row['memory']} GiB",
+        "memory": lambda row: f"{row['memory_gib']} GiB",
         "GPUs": lambda row: row["gpus"] or ABSENT,
         "system": lambda row: row["system"],
         "place": lambda row: row["place"] or "by hand",
@@ -251,17 +247,17 @@ def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
 
 
 def _time_part(fastest: Rows, rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
-    unit, where = time_unit([row["median"] for row in rows]), _setting(rows[0])
+    unit, where = time_unit([row["median_s"] for row in rows]), _setting(rows[0])
     # The first section explains the techniques; elsewhere tooltips do.
     legend = [glossary.legend(row["technique"] for row in rows)] if key == "g1s1" else []
 
     def cell(row: Row) -> Cell:
         sign = charts.mark(row)
         marks = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}[row["check"]]
-        small = f"{within(row['low'], unit)}\N{EN DASH}{within(row['high'], unit)}{marks}"
+        small = f"{within(row['low_s'], unit)}\N{EN DASH}{within(row['high_s'], unit)}{marks}"
         known = row["speedup"] is not None
         hint = f"speedup {number(row['speedup'])}x, efficiency {percent(row['efficiency'])}" if known else ""
-        return Cell(f"{sign} {within(row['median'], unit)}".lstrip(), small, sign == charts.STAR, hint=hint)
+        return Cell(f"{sign} {within(row['median_s'], unit)}".lstrip(), small, sign == charts.STAR, hint=hint)
 
     note = " ".join([*_no_star(fastest), *legend])
     caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch"
@@ -304,7 +300,7 @@ def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Par
 
     drawings = []
     for (dim,), found in group(known, "dim").items():
-        one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median"], row["label"]))
+        one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median_s"], row["label"]))
         if len({row["pes"] for row in found}) > 1:
             svg = charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}")
             drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup over 1 PE ({one['label']})."))
@@ -317,8 +313,10 @@ def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
     unit = bytes_unit([row["bytes_wire"] for row in found])
 
     def cell(row: Row) -> Cell:
-        rate = number(row["bytes_wire"] / row["median"] / 1e9)
-        return Cell(within(row["bytes_wire"], unit), f"{row['equals']}; {rate}" if row["equals"] else rate)
+        rate = number(row["bytes_wire"] / row["median_s"] / 1e9)
+        return Cell(
+            within(row["bytes_wire"], unit), f"{row['equal_volumes']}; {rate}" if row["equal_volumes"] else rate
+        )
 
     caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs; small: volume equaled; GB/s"
     # Plain headings: bytes do not depend on whether PEs share cores.
@@ -410,12 +408,12 @@ def _metric_text(runs: Rows) -> str:
 
 def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     metric = _metric_name(rows)
-    unit = time_unit([row["epoch"] for row in rows])
+    unit = time_unit([row["epoch_s"] for row in rows])
     volume = bytes_unit([row["bytes_wire"] for row in rows])
     seeds = any(row["seeds"] > 1 for row in rows)
     columns = ["PEs", f"test {metric} (%)", *["lowest to highest"] * seeds, "validation", "training", "seeds"]
     columns += [f"time per epoch ({unit.name})", f"bytes per epoch ({volume.name})"]
-    held = [row["gpu_memory"] for row in rows if row["gpu_memory"] is not None]
+    held = [row["gpu_memory_bytes"] for row in rows if row["gpu_memory_bytes"] is not None]
     room = bytes_unit(held)
     columns += [f"GPU memory ({room.name})"] if held else []
     varying = varied(rows, "machine", "device", "dtype", "scheme")
@@ -432,15 +430,15 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
                 _bare(row["validation_mean"]),
                 _bare(row["train_mean"]),
                 str(row["seeds"]),
-                within(row["epoch"], unit),
+                within(row["epoch_s"], unit),
                 within(row["bytes_wire"], volume),
-                *([within(row["gpu_memory"], room)] if held else []),
+                *([within(row["gpu_memory_bytes"], room)] if held else []),
             ]
             epochs = [run for run in runs if all(run[column] == row[column] for column in _GROUP)]
-            spread = (
-                f"{within(min(e['q1'] for e in epochs), unit)}\N{EN DASH}{within(max(e['q3'] for e in epochs), unit)}"
-            )
-            small = {5 + seeds: spread if epochs else ""}
+            small = {}
+            if epochs:
+                ends = min(run["q1_s"] for run in epochs), max(run["q3_s"] for run in epochs)
+                small = {5 + seeds: "\N{EN DASH}".join(within(end, unit) for end in ends)}
             lines.append((f"{row['label']}{where}", [Cell(text, small.get(n, "")) for n, text in enumerate(cells)]))
         groups.append((f"model {model}", lines))
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""

@@ -40,7 +40,7 @@ def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best of each grid, because more would bury the other techniques."""
     dropped = set()
     for rows in _grids(aggregate).values():
-        best = min(rows, key=lambda row: (row["median"], row["label"]))
+        best = min(rows, key=lambda row: (row["median_s"], row["label"]))
         dropped |= {id_(row) for row in rows if row is not best and _options(row)["decide"] == "none"}
     return [row for row in aggregate if id_(row) not in dropped]
 
@@ -85,12 +85,12 @@ def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
     if not lines:
         return None
     rows = [row for found in lines for row in found]
-    names, unit = graph_names(tables["graphs"]), time_unit([row["median"] for row in rows])
+    names, unit = graph_names(tables["graphs"]), time_unit([row["median_s"] for row in rows])
     points, groups, drawings, told = sorted({row["x"] for row in rows}), [], [], []
     for index, mine in enumerate(group(rows, *SETTING, "dim").values(), 1):
         series = _series(mine, option)
         where = f"{names[mine[0]['dataset'], mine[0]['graph_hash']]}, D = {mine[0]['dim']}"
-        least = min(mine, key=lambda row: (row["median"], row["x"]))
+        least = min(mine, key=lambda row: (row["median_s"], row["x"]))
         told.append(f"{least['x']} ({where})")
         body = [
             (
@@ -116,7 +116,7 @@ def _series(rows: Rows, option: str) -> dict[str, dict[int, float]]:
     for row in sorted(rows, key=lambda row: [_decided(row)[each] for each in varying]):
         label = ", ".join(f"{each} = {_decided(row)[each]}" for each in varying) or "gnnadvisor"
         at = found.setdefault(label, {})
-        at[row["x"]] = min(row["median"], at.get(row["x"], row["median"]))
+        at[row["x"]] = min(row["median_s"], at.get(row["x"], row["median_s"]))
     return found
 
 
@@ -128,23 +128,23 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
     """Compare the grid's best with each Decider's pick."""
     names, lines, ratios = graph_names(tables["graphs"]), [], dict[str, list[float]]()
     for rows in _grids(tables["aggregate"]).values():
-        best = min((row for row in rows if _options(row)["decide"] == "none"), key=lambda row: row["median"])
+        best = min((row for row in rows if _options(row)["decide"] == "none"), key=lambda row: row["median_s"])
         picked = {str(_options(row)["decide"]): row for row in rows if _options(row)["decide"] != "none"}
         for who, row in picked.items():
-            ratios.setdefault(who, []).append(row["median"] / best["median"])
+            ratios.setdefault(who, []).append(row["median_s"] / best["median_s"])
         lines.append((best, picked, len({row["decided"] for row in rows})))
     if not lines:
         return None
-    unit, groups = time_unit([best["median"] for best, _, _ in lines]), []
+    unit, groups = time_unit([best["median_s"] for best, _, _ in lines]), []
     for key in dict.fromkeys((best["dataset"], best["graph_hash"], best["machine"]) for best, _, _ in lines):
         mine = [each for each in lines if (each[0]["dataset"], each[0]["graph_hash"], each[0]["machine"]) == key]
         body = []
         for best, picked, settings in mine:
-            cells = [Cell(within(best["median"], unit), _setting(best), True)]
+            cells = [Cell(within(best["median_s"], unit), _setting(best), True)]
             for who in DECIDERS:
                 pick = picked.get(who)
                 cells.append(
-                    Cell(f"{number(pick['median'] / best['median'])} x", _setting(pick)) if pick else Cell(ABSENT)
+                    Cell(f"{number(pick['median_s'] / best['median_s'])} x", _setting(pick)) if pick else Cell(ABSENT)
                 )
             case = f"D = {best['dim']}, {best['direction']}"
             body.append((case, [*cells, Cell(str(settings))]))

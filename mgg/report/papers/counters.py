@@ -17,7 +17,7 @@ from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number
 
 #: Columns of occupancy and their names on the page.
 SHARES = {"occupancy": "Achieved occupancy", "sm_utilization": "SM utilization"}
-_FAULTS = {"page_faults": "page faults", "fault_seconds": "time of page faults"}
+_FAULTS = {"page_faults": "page faults", "fault_s": "time of page faults"}
 
 
 def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part]:
@@ -27,7 +27,7 @@ def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part
         return []
     names = graph_names(tables["graphs"])
     known = [row for row in rows if row["page_faults"] is not None]
-    times, unit = time_unit([row["fault_seconds"] for row in known]), bytes_unit([r["migrated_bytes"] for r in known])
+    times, unit = time_unit([row["fault_s"] for row in known]), bytes_unit([r["migrated_bytes"] for r in known])
     groups, drawn = [], dict[str, list[Bars]]()
     for key, found in group(rows, *SETTING, "dim", "label").items():
         where = _where(found[0], names)
@@ -37,8 +37,8 @@ def fault_parts(tables: dict[str, Rows], name: str, technique: str) -> list[Part
             cells = [
                 Cell(number(row["page_faults"])),
                 Cell(_over(row, least, "page_faults")),
-                Cell(within(row["fault_seconds"], times)),
-                Cell(_over(row, least, "fault_seconds")),
+                Cell(within(row["fault_s"], times)),
+                Cell(_over(row, least, "fault_s")),
                 Cell(within(row["migrated_bytes"], unit)),
             ]
             lines.append((count(row["pes"], "PE"), cells))

@@ -47,8 +47,8 @@ class Side(Fixed):
         name: the name on the page.
         technique: the technique.
         options: the technique's options that define this side.
-        column: the compared value: of a timing ``median``, ``compute`` (without transfers) or ``transfers`` (the rest);
-            of a training also ``inference``; or ``gpu_memory``, which compares bytes instead of seconds.
+        column: the compared value: of a timing ``median_s``, ``compute_s`` (without transfers) or ``transfers_s`` (the
+            rest); of a training also ``inference_s``; or ``gpu_memory_bytes``, which compares bytes instead of seconds.
         ending: ending of its data sets' names, if the sides differ in the graph's order.
         trained_by: for trainings, the records' field ``side``; a library is also its technique.
     """
@@ -56,7 +56,7 @@ class Side(Fixed):
     name: str
     technique: str
     options: Mapping[str, Any] = Field(default_factory=dict)
-    column: str = "median"
+    column: str = "median_s"
     ending: str = ""
     trained_by: str = "mgg"
 
@@ -72,9 +72,9 @@ def model_on(model: str, dataset: str) -> str:
 
 
 #: Column of a side for comparisons of memory.
-MEMORY = "gpu_memory"
+MEMORY = "gpu_memory_bytes"
 #: Column of a side for comparisons of passes without gradients.
-INFERENCE = "inference"
+INFERENCE = "inference_s"
 
 
 class Versus(Fixed):

@@ -31,23 +31,23 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     found = mgg_sweep.sweeps(tables["aggregate"])
     if not found:
         return []
-    summary = Part("Best, default, and the paper's search", outcome(tables), [_summary(tables["knobs"], names)])
+    summary = Part("Best, default, and the paper's search", outcome(tables), [_summary(tables["mgg_sweep"], names)])
     return [summary, *(_sweep(rows, names, f"k{index}") for index, rows in enumerate(found.values(), 1))]
 
 
 def outcome(tables: dict[str, Rows], *_: object) -> str:
     """Say what the paper's search would have found; empty if nothing was swept."""
-    rows = tables["knobs"]
+    rows = tables["mgg_sweep"]
     if not rows:
         return ""
     text = (
         f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
         "times measured here."
     )
-    ended = [row for row in rows if row["search"] is not None]
+    ended = [row for row in rows if row["search_s"] is not None]
     if ended:
-        gains = [1 - row["search"] / row["start"] for row in ended]
-        over = max(row["search"] / row["best"] for row in ended)
+        gains = [1 - row["search_s"] / row["start_s"] for row in ended]
+        over = max(row["search_s"] / row["best_s"] for row in ended)
         steps = listing(sorted({str(row["search_steps"]) for row in ended}, key=int))
         text += (
             f" It would measure {steps} settings, take {percent(max(gains))} off its start at most, and end at most "
@@ -57,20 +57,20 @@ def outcome(tables: dict[str, Rows], *_: object) -> str:
 
 
 def _summary(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
-    unit = time_unit([row["best"] for row in rows])
+    unit = time_unit([row["best_s"] for row in rows])
     groups = []
     for key, found in group(rows, "dataset", "graph_hash", *SETTING).items():
         lines = []
         for row in found:
             best, end, usual = (_at(row, which) for which in ("best", "search", "default"))
-            gain = f"{number(row['default'] / row['best'])} x" if row["default"] else ABSENT
+            gain = f"{number(row['default_s'] / row['best_s'])} x" if row["default_s"] else ABSENT
             cells = [
-                Cell(within(row["best"], unit), best, True),
-                Cell(within(row["default"], unit), usual),
+                Cell(within(row["best_s"], unit), best, True),
+                Cell(within(row["default_s"], unit), usual),
                 Cell(gain),
-                Cell(within(row["start"], unit), str(START)),
-                Cell(within(row["search"], unit), f"{end}; {row['search_steps']} settings" if end else ""),
-                Cell(str(row["settings"])),
+                Cell(within(row["start_s"], unit), str(START)),
+                Cell(within(row["search_s"], unit), f"{end}; {row['search_steps']} settings" if end else ""),
+                Cell(str(row["settings_measured"])),
             ]
             lines.append((f"{count(row['pes'], 'PE')}, D = {row['dim']}", cells))
         groups.append((f"{names[key[0], key[1]]} ({found[0]['machine']}, {found[0]['device']})", lines))

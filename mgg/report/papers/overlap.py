@@ -35,7 +35,7 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     names = graph_names(tables["graphs"])
     ratios = {
         f"{names[found[0]['dataset'], found[0]['graph_hash']]}, {count(found[0]['pes'], 'PE')}": [
-            (_case(row, rows), row["hidden"], row["hidden"] <= LIMIT) for row in found
+            (_case(row, rows), row["overlap_ratio"], row["overlap_ratio"] <= LIMIT) for row in found
         ]
         for found in group(rows, "dataset", "graph_hash", "pes").values()
     }
@@ -50,17 +50,17 @@ def outcome(tables: dict[str, Rows], *_: object) -> str:
     rows = _rows(tables["aggregate"])
     if not rows:
         return ""
-    hidden = sum(row["hidden"] <= LIMIT for row in rows)
-    worst = max(rows, key=lambda row: row["hidden"])
+    hidden = sum(row["overlap_ratio"] <= LIMIT for row in rows)
+    worst = max(rows, key=lambda row: row["overlap_ratio"])
     return (
         f"In {hidden} of {count(len(rows), 'product')} the whole took at most {LIMIT} times as long as the larger "
-        f"part. The most is {number(worst['hidden'])} times: {_case(worst, rows)} on {worst['dataset']}, "
+        f"part. The most is {number(worst['overlap_ratio'])} times: {_case(worst, rows)} on {worst['dataset']}, "
         f"{count(worst['pes'], 'PE')}."
     )
 
 
 def _rows(aggregate: Rows) -> Rows:
-    return [row for row in sound(aggregate) if row["hidden"] is not None]
+    return [row for row in sound(aggregate) if row["overlap_ratio"] is not None]
 
 
 def _case(row: Row, rows: Rows) -> str:
@@ -69,18 +69,18 @@ def _case(row: Row, rows: Rows) -> str:
 
 
 def _grid(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     groups = []
     for key, found in group(rows, "dataset", "graph_hash", *SETTING, "pes").items():
         lines = []
         for row in sorted(found, key=lambda row: (row["label"], row["dim"])):
-            larger = max(row["transfer"], row["compute"])
+            larger = max(row["transfer_s"], row["compute_s"])
             cells = [
-                Cell(within(row["median"], unit)),
-                Cell(within(row["transfer"], unit), "larger" if row["transfer"] == larger else ""),
-                Cell(within(row["compute"], unit), "larger" if row["compute"] == larger else ""),
-                Cell(number(row["hidden"])),
-                Cell("hidden" if row["hidden"] <= LIMIT else "not hidden"),
+                Cell(within(row["median_s"], unit)),
+                Cell(within(row["transfer_s"], unit), "larger" if row["transfer_s"] == larger else ""),
+                Cell(within(row["compute_s"], unit), "larger" if row["compute_s"] == larger else ""),
+                Cell(number(row["overlap_ratio"])),
+                Cell("hidden" if row["overlap_ratio"] <= LIMIT else "not hidden"),
             ]
             lines.append((f"{row['label']}, D = {row['dim']}", cells))
         first = found[0]

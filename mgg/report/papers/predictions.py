@@ -60,7 +60,7 @@ def _columns(shown: Foreseen) -> list[str]:
 
 
 def _seconds(rows: Rows, shown: Foreseen) -> dict[tuple[str, int], float]:
-    return {(side.name, row["pes"]): row["seconds"] for side in shown.methods for row in rows if _is(row, side)}
+    return {(side.name, row["pes"]): row["predicted_s"] for side in shown.methods for row in rows if _is(row, side)}
 
 
 def _means(rows: Rows, shown: Foreseen) -> Part:

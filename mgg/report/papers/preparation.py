@@ -20,7 +20,7 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     if not pairs:
         return []
     names, groups = graph_names(tables["graphs"]), []
-    units = [time_unit([row[column] for pair in pairs for row in pair]) for column in ("prepare", "median")]
+    units = [time_unit([row[column] for pair in pairs for row in pair]) for column in ("prepare_s", "median_s")]
     for found in group([{**mine, "pair": (mine, other)} for mine, other in pairs], "machine", "device", "pes").values():
         lines = [
             (f"{names[row['dataset'], row['graph_hash']]}, D = {row['dim']}", _cells(row["pair"], shown, units))
@@ -49,25 +49,25 @@ def outcome(tables: dict[str, Rows], shown: Preparation) -> str:
 
 def _pairs(aggregate: Rows, shown: Preparation) -> list[Pair]:
     """Return the fastest timing of each side, for settings that differ only in technique."""
-    rows = [row for row in sound(aggregate) if row["prepare"] is not None]
+    rows = [row for row in sound(aggregate) if row["prepare_s"] is not None]
     pairs = []
     for found in group(rows, *SETTING, "dim", "pes").values():
         sides = [timings(side, found) for side in (shown.subject, shown.rival)]
         if all(sides):
-            mine, other = (min(each, key=lambda row: (row["median"], row["label"])) for each in sides)
+            mine, other = (min(each, key=lambda row: (row["median_s"], row["label"])) for each in sides)
             pairs.append((mine, other))
     return pairs
 
 
 def _told(pairs: list[Pair], shown: Preparation) -> str:
-    ours = [other["prepare"] / mine["prepare"] for mine, other in pairs]
+    ours = [other["prepare_s"] / mine["prepare_s"] for mine, other in pairs]
     theirs = [printed for mine, _ in pairs if (printed := _printed(shown, mine))]
     text = f"Preparing {shown.rival.name} took {number(geometric_mean(ours))} times as long as {shown.subject.name}"
     text += f" ({_over(len(ours))}"
     if theirs:
         text += f"; in the paper {number(geometric_mean([each[1] / each[0] for each in theirs]))}"
-    longest = max((other for _, other in pairs), key=lambda row: row["prepare"])
-    return f"{text}), {quantity(longest['prepare'])} at most."
+    longest = max((other for _, other in pairs), key=lambda row: row["prepare_s"])
+    return f"{text}), {quantity(longest['prepare_s'])} at most."
 
 
 def _over(many: int) -> str:
@@ -80,7 +80,7 @@ def _printed(shown: Preparation, row: Row) -> tuple[float, float, float, float] 
 
 def _cells(pair: Pair, shown: Preparation, units: list[Unit]) -> list[Cell]:
     printed, cells = _printed(shown, pair[0]), []
-    for place, (column, unit) in enumerate(zip(("prepare", "median"), units, strict=True)):
+    for place, (column, unit) in enumerate(zip(("prepare_s", "median_s"), units, strict=True)):
         theirs = printed[2 * place : 2 * place + 2] if printed else (None, None)
         values = [row[column] for row in pair]
         cells += [

@@ -15,7 +15,7 @@ from mgg.report.tables.numbers import ABSENT, Unit, count, number, percent, quan
 ENDINGS = ("-shuffled", "-reordered")
 #: Columns that two runs must share to be compared; their graphs differ in order.
 _RUN = (
-    "stem", "machine", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed", "asked_epochs",
+    "stem", "machine", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed", "epochs_asked",
 )  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def parts(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
     pairs, seconds = _pairs(tables["training"], shown), _seconds(tables["jobs"])
     if not pairs:
         return []
-    unit = time_unit([row["median"] for pair in pairs for row in pair])
+    unit = time_unit([row["median_s"] for pair in pairs for row in pair])
     groups = []
     for found in group([{**after, "pair": (before, after)} for before, after in pairs], "machine", "device").values():
         lines = [(_case(row), _cells(row["pair"], seconds.get(row["dataset"]), unit)) for row in found]
@@ -66,9 +66,9 @@ def _pairs(training: Rows, shown: Repaid) -> list[tuple[Row, Row]]:
 
 def _seconds(jobs: Rows) -> dict[str, float]:
     return {
-        json.loads(row["wildcards"])["dataset"]: row["seconds"]
+        json.loads(row["wildcards"])["dataset"]: row["ran_s"]
         for row in jobs
-        if row["rule"] == "order" and row["seconds"] is not None
+        if row["rule"] == "order" and row["ran_s"] is not None
     }
 
 
@@ -78,23 +78,23 @@ def _case(row: Row) -> str:
 
 def _repaid(before: Row, after: Row, seconds: float) -> int | None:
     """Return the epochs until renumbering is repaid; None: never."""
-    saved = before["median"] - after["median"]
+    saved = before["median_s"] - after["median_s"]
     return math.ceil(seconds / saved) if saved > 0 else None
 
 
 def _share(after: Row, seconds: float, shown: Repaid) -> float:
     """Return renumbering time over the paper's base."""
-    return seconds / (after["median"] * (1 if shown.of == "epoch" else after["epochs"]))
+    return seconds / (after["median_s"] * (1 if shown.of == "epoch" else after["epochs"]))
 
 
 def _cells(pair: tuple[Row, Row], seconds: float | None, unit: Unit) -> list[Cell]:
     before, after = pair
-    times = [Cell(within(row["median"], unit)) for row in pair]
+    times = [Cell(within(row["median_s"], unit)) for row in pair]
     if seconds is None:
         return [Cell(ABSENT), *times, *[Cell(ABSENT)] * 3]
     epochs = _repaid(before, after, seconds)
     told = "never" if epochs is None else count(epochs, "epoch")
-    of_one, of_all = seconds / after["median"], seconds / (after["median"] * after["epochs"])
+    of_one, of_all = seconds / after["median_s"], seconds / (after["median_s"] * after["epochs"])
     return [
         Cell(quantity(seconds)),
         *times,

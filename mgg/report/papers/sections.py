@@ -117,7 +117,7 @@ def _nothing(tables: dict[str, Rows], shown: Experiment) -> str:
         lacking = f"page faults of {shown.faults} were not asked for (mgg aggregate --faults)"
     if shown.occupancy:
         lacking = "these timings were not profiled (mgg aggregate --profile)"
-    if any(versus.memory for versus in shown.versus) and not any(row["gpu_memory"] for row in tables["training"]):
+    if any(versus.memory for versus in shown.versus) and not any(row["gpu_memory_bytes"] for row in tables["training"]):
         lacking = "memory is measured on GPUs alone, and no run says what it held of one"
     return f"{_NOTHING}: {lacking or 'one side or both were not measured, or not together'}."
 

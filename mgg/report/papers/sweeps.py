@@ -28,7 +28,7 @@ def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
     drawings = []
     for index, (rows, lines) in enumerate(found, 1):
         where = _where(rows[0], names, fixed)
-        points = {side: [(x, row["median"]) for x, row in at.items()] for side, at in lines.items()}
+        points = {side: [(x, row["median_s"]) for x, row in at.items()] for side, at in lines.items()}
         svg = charts.lines(points, axis, f"{name}s{index}", where)
         drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {axis}."))
     used = [row for rows, _ in found for row in rows]
@@ -67,7 +67,7 @@ def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
         if not lines:
             continue
         first, second = min(tuple(sorted(at)[:2]) for at in lines)
-        ratios = [at[second]["median"] / at[first]["median"] for at in lines if first in at and second in at]
+        ratios = [at[second]["median_s"] / at[first]["median_s"] for at in lines if first in at and second in at]
         mean = geometric_mean(ratios)
         verdict = CLOSE if 1 / EVEN < mean < EVEN else AGREES if (mean < 1) == falls else DISAGREES
         judged = f": {verdict}" if (first, second) == (1, 2) else ""
@@ -84,7 +84,7 @@ def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
     means = {}
     for side in (each.name for each in shown.sides):
         ratios = [
-            at[max(at)]["median"] / at[min(at)]["median"] for lines in found if len(at := lines.get(side, {})) > 1
+            at[max(at)]["median_s"] / at[min(at)]["median_s"] for lines in found if len(at := lines.get(side, {})) > 1
         ]
         if ratios:
             means[side] = geometric_mean(ratios)
@@ -119,14 +119,14 @@ def _line(shown: Sweep, side: Side, rows: Rows) -> dict[int, Row]:
         several = [row for row in own if row["pes"] > 1]
         own = [*several, *timings(shown.single, [row for row in rows if row["pes"] == 1])] if several else []
     points = group(own, shown.over)
-    return {x: min(found, key=lambda row: (row["median"], row["label"])) for (x,), found in points.items()}
+    return {x: min(found, key=lambda row: (row["median_s"], row["label"])) for (x,), found in points.items()}
 
 
 def _grid(shown: Sweep, found: Sequence[tuple[Rows, Lines]], names: dict[tuple[str, str], str]) -> Grid:
     """Return a block per graph, a line per side, a column per number of PEs or width."""
     axis, fixed = _AXES[shown.over]
     points = sorted({x for _, lines in found for at in lines.values() for x in at})
-    unit = time_unit([row["median"] for rows, _ in found for row in rows])
+    unit = time_unit([row["median_s"] for rows, _ in found for row in rows])
     groups = []
     for rows, lines in found:
         first = rows[0]
@@ -149,9 +149,9 @@ def _cells(
         if x not in lines[side]:
             cells.append(Cell(ABSENT))
             continue
-        time = lines[side][x]["median"]
+        time = lines[side][x]["median_s"]
         paper = printed.get(x, ())
         small = f"paper {number(paper[place])} ms" if place < len(paper) else ""
-        others = [at[x]["median"] for at in lines.values() if x in at]
+        others = [at[x]["median_s"] for at in lines.values() if x in at]
         cells.append(Cell(within(time, unit), small, time == min(others) < max(others)))
     return cells

@@ -23,7 +23,7 @@ def outcome(tables: dict[str, Rows], shown: Transfers) -> str:
     """Compare fine with coarse at the largest size, as the paper does; empty if nothing was measured."""
     told = []
     for (machine, device, pes, link), rows in group(tables["latencies"], *_CASE).items():
-        at = {(row["grain"], row["bytes"]): row["median"] for row in rows}
+        at = {(row["grain"], row["bytes"]): row["median_s"] for row in rows}
         sizes = [size for size in {row["bytes"] for row in rows} if all((grain, size) in at for grain in _GRAINS)]
         if not sizes:
             continue
@@ -58,7 +58,7 @@ def _part(rows: Rows, shown: Transfers, key: str) -> Part:
     theirs = shown.beside.get(first["link"])
     at = {(row["grain"], row["bytes"]): row for row in rows}
     sizes = sorted({row["bytes"] for row in rows})
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     lines = []
     for grain in _GRAINS:
         cells = []
@@ -66,7 +66,7 @@ def _part(rows: Rows, shown: Transfers, key: str) -> Part:
             row = at.get((grain, size))
             paper = shown.seconds(theirs or "", grain).get(size)
             small = f"paper {number(paper * 1e6)} µs" if paper else ""
-            cells.append(Cell(within(row["median"], unit) if row else ABSENT, small))
+            cells.append(Cell(within(row["median_s"], unit) if row else ABSENT, small))
         lines.append((grain, cells))
     over = f", {theirs} in the paper" if theirs else ""
     grid = Grid(
@@ -78,7 +78,7 @@ def _part(rows: Rows, shown: Transfers, key: str) -> Part:
         f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's.",
     )
     series = {
-        grain: [(size // 2**10, at[grain, size]["median"]) for size in sizes if (grain, size) in at]
+        grain: [(size // 2**10, at[grain, size]["median_s"]) for size in sizes if (grain, size) in at]
         for grain in _GRAINS
     }
     series |= {

@@ -23,15 +23,15 @@ def compute(aggregate: Rows) -> Rows:
         if not picks or len(found) < 2:
             continue
         pick = picks[0]
-        best = min(found, key=lambda row: (row["median"], row["label"]))
-        kept = {column: pick[column] for column in (*COMPARISON, "median", "predicted", "oversubscribed")}
+        best = min(found, key=lambda row: (row["median_s"], row["label"]))
+        kept = {column: pick[column] for column in (*COMPARISON, "median_s", "predicted_s", "oversubscribed")}
         rows.append(
             kept
             | {
                 "pick": pick["label"],
                 "best": best["label"],
-                "best_median": best["median"],
-                "ratio": pick["median"] / best["median"],
+                "best_median_s": best["median_s"],
+                "ratio": pick["median_s"] / best["median_s"],
                 "close": pick is not best and bool(undecided(pick, best)),
                 "compared": len(found),
                 **joined(found),
@@ -48,7 +48,7 @@ def findings(tables: dict[str, Rows]) -> list[Finding]:
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Compare picks with the fastest and predictions with measurements; None if auto was not used."""
-    told = [row for row in sound(tables["aggregate"]) if row["predicted"] is not None]
+    told = [row for row in sound(tables["aggregate"]) if row["predicted_s"] is not None]
     if not told:
         return None
     names = graph_names(tables["graphs"])
@@ -81,7 +81,7 @@ def _said(rows: Rows) -> str:
 
 
 def _errors(rows: Rows) -> str:
-    logs = [math.log(row["predicted"] / row["median"]) for row in rows]
+    logs = [math.log(row["predicted_s"] / row["median_s"]) for row in rows]
     off = math.exp(statistics.fmean(abs(log) for log in logs)) - 1
     bias = math.exp(statistics.fmean(logs))
     return (
@@ -96,15 +96,15 @@ def _where(row: Row) -> str:
 
 
 def _picks(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     groups = []
     for key, found in group(rows, "dataset", "graph_hash").items():
         lines = []
         for row in found:
             sign = "≈ " if row["close"] else ""
             cells = [
-                Cell(row["pick"], f"{within(row['median'], unit)} {unit.name}"),
-                Cell(row["best"], f"{within(row['best_median'], unit)} {unit.name}"),
+                Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}"),
+                Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}"),
                 Cell(f"{sign}{number(row['ratio'])}", best=row["ratio"] == 1),
                 Cell(str(row["compared"])),
             ]
@@ -116,7 +116,7 @@ def _picks(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
 
 def _foretold(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
     labels = sorted({row["label"] for row in rows})
-    unit = time_unit([row["median"] for row in rows])
+    unit = time_unit([row["median_s"] for row in rows])
     groups = []
     for key, of_graph in group(rows, "dataset", "graph_hash").items():
         lines = []
@@ -124,8 +124,8 @@ def _foretold(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
             at = {row["label"]: row for row in found}
             cells = [
                 Cell(
-                    within(at[label]["predicted"], unit),
-                    f"measured {within(at[label]['median'], unit)}",
+                    within(at[label]["predicted_s"], unit),
+                    f"measured {within(at[label]['median_s'], unit)}",
                     at[label]["chosen"],
                 )
                 if label in at

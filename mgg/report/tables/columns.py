@@ -11,7 +11,7 @@ import pyarrow as pa
 
 TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "yes/no": pa.bool_()}
 #: Version of the tables; increase it when a column is removed or changes its meaning.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 #: Heading of the columns at the end of every table: the origin of a row's record or records.
 _EVERY = "every table"
 
@@ -47,7 +47,7 @@ def _columns(section: str) -> list[Column]:
 
 
 def _about(section: str) -> str:
-    """Return the first line of a section, without links and full stop: ``one row a ...``."""
+    """Return the first line of a section, without links and full stop: ``one row per ...``."""
     line = re.sub(r" \(\[.*?\)\)", "", section.strip().splitlines()[0]).rstrip(".")
     return line[:1].lower() + line[1:]
 

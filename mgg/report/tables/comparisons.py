@@ -23,7 +23,7 @@ LEAST = 0.01
 #: Columns that two training runs must share to be compared.
 _RUN = (
     "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
-    "asked_epochs", "activations",
+    "epochs_asked", "activations",
 )  # fmt: skip
 
 
@@ -49,14 +49,14 @@ def of(versus: Versus, rows: Rows) -> Rows:
 
 def values(row: Row) -> tuple[float, float]:
     """Return the subject's and rival's values in a row of table figures: seconds, or bytes of GPU memory."""
-    kind = "median" if row["subject_memory"] is None else "memory"
+    kind = "median_s" if row["subject_memory_bytes"] is None else "memory_bytes"
     return row[f"subject_{kind}"], row[f"rival_{kind}"]
 
 
 def unit_of(rows: Rows) -> Unit:
     """Return the display unit for ``rows`` of table figures, all of times or all of memory."""
     mine = [values(row)[0] for row in rows]
-    return time_unit(mine) if rows[0]["subject_memory"] is None else bytes_unit(mine)
+    return time_unit(mine) if rows[0]["subject_memory_bytes"] is None else bytes_unit(mine)
 
 
 def cases(rows: Rows) -> list[str]:
@@ -71,7 +71,7 @@ def cases(rows: Rows) -> list[str]:
 
 
 def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
-    rows = [{**row, "transfers": _transfers(row)} for row in sound(aggregate)]
+    rows = [{**row, "transfers_s": _transfers(row)} for row in sound(aggregate)]
     columns: tuple[str, ...] = SETTING
     if _endings(versus):
         # The same graph in another order is another data set; only its name shows the relation.
@@ -105,7 +105,7 @@ def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
 
 def _transfers(row: Row) -> float | None:
     """Return a product's time beyond that of the same launches without transfers."""
-    return None if row["compute"] is None else max(row["median"] - row["compute"], 0.0)
+    return None if row["compute_s"] is None else max(row["median_s"] - row["compute_s"], 0.0)
 
 
 def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
@@ -116,7 +116,7 @@ def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
         alike = {options_but(row, ignored): row for row in rivals}
         yield from ((row, alike[same]) for row in subjects if (same := options_but(row, ignored)) in alike)
     elif subjects and rivals:
-        first, second = (min(found, key=lambda row: (row["median"], row["label"])) for found in (subjects, rivals))
+        first, second = (min(found, key=lambda row: (row["median_s"], row["label"])) for found in (subjects, rivals))
         yield first, second
 
 
@@ -151,10 +151,10 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "subject": versus.subject.name,
         "rival": versus.rival.name,
         "options": subject["options"],
-        "subject_median": None if memory else mine,
-        "rival_median": None if memory else other,
-        "subject_memory": mine if memory else None,
-        "rival_memory": other if memory else None,
+        "subject_median_s": None if memory else mine,
+        "rival_median_s": None if memory else other,
+        "subject_memory_bytes": mine if memory else None,
+        "rival_memory_bytes": other if memory else None,
         "ratio": ratio,
         "paper": claim,
         "verdict": _verdict(versus, subject, rival, ratio, claim),
@@ -168,7 +168,7 @@ def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: floa
     expected = versus.expects_slower(claim)
     if expected is None or _untold(versus, subject):
         return ""
-    if versus.subject.column == "median" and (why := _undecided(subject, rival)):
+    if versus.subject.column == "median_s" and (why := _undecided(subject, rival)):
         return why
     return AGREES if (ratio > 1) == expected else DISAGREES
 
@@ -177,6 +177,6 @@ def _undecided(subject: Row, rival: Row) -> str:
     """Return the verdict if the times of two products, or epochs, are indistinguishable; else empty."""
     if "model" in subject:
         # A training is one launch, so its only spread is that of its epochs.
-        return CLOSE if subject["q1"] <= rival["q3"] and rival["q1"] <= subject["q3"] else ""
+        return CLOSE if subject["q1_s"] <= rival["q3_s"] and rival["q1_s"] <= subject["q3_s"] else ""
     why = undecided(subject, rival)
     return FEW if why == FEW else CLOSE if why else ""

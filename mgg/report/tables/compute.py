@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
+from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, PredictionRecord, TrainRecord
@@ -28,16 +29,16 @@ SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", 
 COMPARISON = (*SETTING, "dim", "pes")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
-#: Fields that identify a record's kind.
-_KINDS = {"kind", "schema_version"}
 #: Columns for the origin of a row's record or records, and what divides those of several.
 _ORIGIN, _BETWEEN = tuple(Origin.model_fields), ", "
+#: Endings of columns that the fields of records lack, by unit.
+_ENDINGS = {"seconds": "_s", "bytes": "_bytes"}
 #: Parts of an epoch's time.
 PHASES = ("aggregate", "dense", "communication", "other")
 
 
 def compute(collection: Collection) -> dict[str, Rows]:
-    """Compute sorted rows of every table in ``columns.TABLES`` but choices, figures, knobs; empty without records."""
+    """Compute sorted rows of the tables made from records alone; those without records are empty."""
     aggregate = _aggregate(collection.timings)
     training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
     return {
@@ -54,9 +55,9 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
         "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
-        "described": _sorted((record.model_dump(exclude=_KINDS) for record in collection.described), "described"),
+        "described": _sorted(map(_described, collection.described), "described"),
         "epochs": [
-            {"run": number, **epoch.model_dump(), **origin_of(run.record)}
+            {"run": number, **noted(epoch, "epochs"), "epoch_s": epoch.seconds, **origin_of(run.record)}
             for number, run in enumerate(collection.runs, 1)
             for epoch in run.epochs
         ],
@@ -111,9 +112,14 @@ def options_but(row: Row, ignored: Iterable[str]) -> str:
     return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
 
 
-def _noted(record: BaseModel, table: str) -> Row:
-    """Return the columns of a table that are fields of its record."""
-    return record.model_dump(include={column.name for column in TABLES[table]})
+def noted(record: BaseModel, table: str) -> Row:
+    """Return the columns of a table that are fields of its record, whose names may lack the unit."""
+    fields = type(record).model_fields
+    found = {
+        column.name: column.name if column.name in fields else column.name.removesuffix(_ENDINGS.get(column.unit, ""))
+        for column in TABLES[table]
+    }
+    return {name: getattr(record, field) for name, field in found.items() if field in fields}
 
 
 def _sorted(rows: Iterable[Row], table: str) -> Rows:
@@ -142,7 +148,7 @@ def _machines(collection: Collection) -> Rows:
                 "cores_min": min(record.machine.cores for record in records),
                 "cores_max": max(record.machine.cores for record in records),
                 "threads": first.machine.threads,
-                "memory": round(first.machine.memory_bytes / GIB),
+                "memory_gib": round(first.machine.memory_bytes / GIB),
                 "gpus": _gpus(records),
                 "system": first.machine.system,
                 "place": first.machine.place or "",
@@ -195,15 +201,15 @@ def _partitions(timings: Iterable[Named[AggregateRecord]]) -> Rows:
     rows = []
     for record in (timing.record for timing in timings):
         share = record.edge_cut / record.arcs if record.arcs else 0.0
-        rows.append(_noted(record, "partitions") | {"edge_cut_share": share})
+        rows.append(noted(record, "partitions") | {"edge_cut_share": share})
     return _once(rows, "partitions")
 
 
 def _quality(record: PartitionRecord) -> Row:
     quality, arcs = record.quality, _arcs(record)
     return {
-        **_noted(quality, "quality"),
-        **_noted(record, "quality"),
+        **noted(quality, "quality"),
+        **noted(record, "quality"),
         "dataset": record.name,
         "edge_cut_share": quality.edge_cut / arcs if arcs else 0.0,
         "halo_rows": sum(quality.halo_rows_per_pe),
@@ -216,7 +222,7 @@ def _quality(record: PartitionRecord) -> Row:
 def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
     rows = [
-        _noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": count}
+        noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": count}
         for record in partitions
         for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
         for owner, count in enumerate(counts)
@@ -226,19 +232,23 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
 
 
 def _prediction(record: PredictionRecord) -> Row:
-    told = {"options": canonical(record.options), "links": canonical(record.links)}
-    return _noted(record, "predictions") | {"model_machine": record.machine} | told
+    told = {"options": canonical(record.options), "links": canonical(record.links), "model_machine": record.machine}
+    return noted(record, "predictions") | told | {"predicted_s": record.seconds, "overlapped_s": record.hidden}
+
+
+def _described(record: GraphRecord) -> Row:
+    return noted(record, "described") | {"rabbit_s": record.rabbit_seconds}
 
 
 def _latency(latency: Named[LatencyRecord]) -> Row:
     record = latency.record
     return {
-        **_noted(record, "latencies"),
+        **noted(record, "latencies"),
         "machine": latency.machine,
         "device": _device(record),
         "transfers": len(record.seconds),
-        "low": min(record.seconds),
-        "high": max(record.seconds),
+        "low_s": min(record.seconds),
+        "high_s": max(record.seconds),
         "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
@@ -261,12 +271,12 @@ def shared(rows: Iterable[Row]) -> str:
 def _aggregate(timings: Iterable[Named[AggregateRecord]]) -> Rows:
     rows = [_timing(timing) for timing in timings]
     baseline = {
-        key: min(row["median"] for row in found)
+        key: min(row["median_s"] for row in found)
         for key, found in group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
     }
     for row in rows:
         one = baseline.get(tuple(row[column] for column in (*SETTING, "dim")))
-        row["speedup"] = one / row["median"] if one else None
+        row["speedup"] = one / row["median_s"] if one else None
         row["efficiency"] = row["speedup"] / row["pes"] if one else None
     for found in group(sound(rows), *COMPARISON).values():
         if len(found) > 1:
@@ -282,7 +292,7 @@ def sound(rows: Iterable[Row]) -> Rows:
 def _timing(timing: Named[AggregateRecord]) -> Row:
     record = timing.record
     return {
-        **_noted(record, "aggregate"),
+        **noted(record, "aggregate"),
         "machine": timing.machine,
         "device": _device(record),
         "label": timing.label,
@@ -298,8 +308,11 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
         "starred": False,
         "oversubscribed": record.machine.oversubscribed(record.pes),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
-        "hidden": record.median / max(record.compute, record.transfer) if record.compute and record.transfer else None,
-        "equals": _equals(record),
+        "fault_s": record.fault_seconds,
+        "overlap_ratio": record.median / max(record.compute, record.transfer)
+        if record.compute and record.transfer
+        else None,
+        "equal_volumes": _equal_volumes(record),
         "check": _check(record),
     }
 
@@ -307,22 +320,22 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
 def _lookup(lookup: Named[LookupRecord]) -> Row:
     record = lookup.record
     return {
-        **_noted(record, "lookups"),
+        **noted(record, "lookups"),
         "machine": lookup.machine,
         "device": _device(record),
         "launches": len(record.launches),
         "iterations": record.timed,
-        "rate": record.rate,
+        "rows_per_s": record.rate,
         "remote_share": record.remote_share,
-        "bytes_wire": record.bytes_wire / record.timed,
-        "bytes_ids": record.bytes_ids / record.timed,
-        "v_fr": record.v_fr / record.timed,
+        "bytes_wire_mean": record.bytes_wire / record.timed,
+        "bytes_ids_mean": record.bytes_ids / record.timed,
+        "v_fr_mean": record.v_fr / record.timed,
         "oversubscribed": record.machine.oversubscribed(record.pes),
         "check": _check(record),
     }
 
 
-def _equals(record: AggregateRecord) -> str:
+def _equal_volumes(record: AggregateRecord) -> str:
     if record.pes == 1:
         return ""
     volumes = {"V_CG": record.v_cg, "V_FR": record.v_fr, "V_FC": record.v_fc}
@@ -341,9 +354,9 @@ def _fastest(aggregate: Rows) -> Rows:
     for found in group(sound(aggregate), *COMPARISON).values():
         if len(found) < 2:
             continue
-        first, second, *others = sorted(found, key=lambda row: (row["median"], row["label"]))
-        kept = {column: first[column] for column in (*COMPARISON, "label", "median", "oversubscribed")}
-        ratio = second["median"] / first["median"]
+        first, second, *others = sorted(found, key=lambda row: (row["median_s"], row["label"]))
+        kept = {column: first[column] for column in (*COMPARISON, "label", "median_s", "oversubscribed")}
+        ratio = second["median_s"] / first["median_s"]
         why = spread.unstarred(first, [second, *others])
         told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"], "unstarred": why}
         rows.append(kept | {"compared": len(found)} | told | joined(found))
@@ -376,16 +389,16 @@ def _training(number: int, run: Named[TrainRecord]) -> Row:
     record = run.record
     return {
         "run": number,
-        **_noted(record, "training"),
+        **noted(record, "training"),
         "machine": run.machine,
         "device": _device(record),
         "model_label": run.model_label,
         "label": run.label,
         "settings": canonical(record.settings),
         "weights": record.weights or "",
-        "asked_epochs": record.asked_epochs or record.epochs,
+        "epochs_asked": record.asked_epochs or record.epochs,
         "scheme": record.scheme or "",
-        **{phase: _known(statistics.median, (getattr(epoch, phase) for epoch in run.epochs)) for phase in PHASES},
+        **{f"{p}_s": _known(statistics.median, (getattr(epoch, p) for epoch in run.epochs)) for p in PHASES},
         "options": canonical(record.options),
         "activations": canonical(record.activations) if record.activations else "",
         "oversubscribed": record.machine.oversubscribed(record.pes),
@@ -413,9 +426,9 @@ def _accuracy(training: Rows) -> Rows:
                 "test_max": max(test),
                 "validation_mean": _known(statistics.fmean, (row["validation_accuracy"] for row in found)),
                 "train_mean": statistics.fmean(row["train_accuracy"] for row in found),
-                "epoch": statistics.median(row["median"] for row in found),
+                "epoch_s": statistics.median(row["median_s"] for row in found),
                 "bytes_wire": max(row["bytes_wire"] for row in found),
-                "gpu_memory": _known(max, (row["gpu_memory"] for row in found)),
+                "gpu_memory_bytes": _known(max, (row["gpu_memory_bytes"] for row in found)),
                 "oversubscribed": any(row["oversubscribed"] for row in found),
                 **joined(found),
             }

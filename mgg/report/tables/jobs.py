@@ -12,8 +12,7 @@ from mgg.report.figures import timeline
 from mgg.report.page.parts import Part, Section
 from mgg.report.tables import requests
 from mgg.report.tables.collect import canonical
-from mgg.report.tables.columns import TABLES
-from mgg.report.tables.compute import Row, Rows
+from mgg.report.tables.compute import Row, Rows, noted
 from mgg.report.tables.numbers import utc
 from mgg.report.tables.requests import stage_place
 
@@ -35,12 +34,13 @@ def read_jobs(path: Path | None) -> list[JobRecord]:
 def compute(records: Sequence[JobRecord]) -> Rows:
     """Compute the rows of table jobs, in the order of stages and starts."""
     rows = [_row(record) for record in records]
-    for number, run in enumerate(_runs([row for row in rows if row["start"] is not None]), 1):
+    for number, run in enumerate(_runs([row for row in rows if row["started_unix_s"] is not None]), 1):
         for row in run:
-            row["run"] = number
+            row["workflow_run"] = number
 
     def place(row: Row) -> tuple[Any, ...]:
-        return (row["run"] or 0, stage_place(row["stage"]), row["start"] or 0.0, row["rule"], row["wildcards"])
+        run, start = row["workflow_run"] or 0, row["started_unix_s"] or 0.0
+        return (run, stage_place(row["stage"]), start, row["rule"], row["wildcards"])
 
     return sorted(rows, key=place)
 
@@ -57,12 +57,13 @@ def _row(record: JobRecord) -> Row:
         start = max(record.ended - record.seconds, record.submitted or 0.0)
     cores = record.cpu_seconds / record.seen if record.cpu_seconds is not None and record.seen else None
     return {
-        **record.model_dump(include={column.name for column in TABLES["jobs"]}),
-        "run": None,
+        **noted(record, "jobs"),
+        "workflow_run": None,
+        "ran_s": record.seconds,
         "wildcards": canonical(record.wildcards),
-        "start": start,
+        "started_unix_s": start,
         "started": None if start is None else utc(start),
-        "waited": None if start is None or record.submitted is None else start - record.submitted,
+        "waited_s": None if start is None or record.submitted is None else start - record.submitted,
         "runtime_share": _share(record.seconds, record.runtime_asked),
         "memory_share": _share(record.memory, record.memory_asked),
         "cores": cores,
@@ -78,10 +79,10 @@ def _runs(rows: Rows) -> list[Rows]:
     """Split rows with a start into workflow runs, separated by lulls in which no job ran or waited."""
     found: list[Rows] = []
     until = 0.0
-    for row in sorted(rows, key=lambda row: row["start"] - (row["waited"] or 0.0)):
-        begin = row["start"] - (row["waited"] or 0.0)
+    for row in sorted(rows, key=lambda row: row["started_unix_s"] - (row["waited_s"] or 0.0)):
+        begin = row["started_unix_s"] - (row["waited_s"] or 0.0)
         if not found or begin - until > _LULL[row["granted"]]:
             found.append([])
         found[-1].append(row)
-        until = max(until, row["start"] + row["seconds"])
+        until = max(until, row["started_unix_s"] + row["ran_s"])
     return found

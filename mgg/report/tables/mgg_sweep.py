@@ -34,20 +34,20 @@ def sweeps(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
 
 
 def compute(aggregate: Rows) -> Rows:
-    """Compute the rows of table knobs."""
+    """Compute the rows of table mgg_sweep."""
     return [_row(rows) for rows in sweeps(aggregate).values()]
 
 
 def times(rows: Rows) -> Times:
     """Median seconds by setting, of a sweep."""
-    return {row["knobs"]: row["median"] for row in rows}
+    return {row["knobs"]: row["median_s"] for row in rows}
 
 
 def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best and the default of each sweep, as more would bury other techniques."""
     dropped = set()
     for rows in sweeps(aggregate).values():
-        best = min(rows, key=lambda row: (row["median"], row["label"]))
+        best = min(rows, key=lambda row: (row["median_s"], row["label"]))
         dropped |= {id_(row) for row in rows if row is not best and row["knobs"] != row["usual"]}
     return [row for row in aggregate if id_(row) not in dropped]
 
@@ -69,7 +69,7 @@ def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
 
 def spread(rows: Rows) -> dict[Setting, list[float]]:
     """Return seconds of the fastest, the middle and the slowest launch of a sweep, by setting."""
-    return {row["knobs"]: [row["low"], row["median"], row["high"]] for row in rows}
+    return {row["knobs"]: [row["low_s"], row["median_s"], row["high_s"]] for row in rows}
 
 
 def _knobs(text: str) -> Setting | None:
@@ -88,9 +88,9 @@ def _row(rows: Rows) -> Row:
     return {
         **{column: first[column] for column in (*SETTING, "dim", "pes", "technique")},
         "options": first["others"],
-        "settings": len(measured),
-        "start": measured.get(START),
-        **{which: measured.get(knobs) for which, knobs in at.items()},
+        "settings_measured": len(measured),
+        "start_s": measured.get(START),
+        **{f"{which}_s": measured.get(knobs) for which, knobs in at.items()},
         **{f"{which}_{name}": getattr(knobs, name, None) for which, knobs in at.items() for name in NAMES},
         "search_steps": len(tried) or None,
         "oversubscribed": first["oversubscribed"],

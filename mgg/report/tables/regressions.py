@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from mgg.errors import InputError
 from mgg.report.tables import spread
-from mgg.report.tables.columns import schema
+from mgg.report.tables.columns import SCHEMA_VERSION, schema
 
 Row = dict[str, Any]
 
@@ -23,11 +23,11 @@ Row = dict[str, Any]
 _COMMON = ("dataset", "graph_hash", "machine_id", "device", "backend", "scheme", "dtype", "pes", "technique", "options")
 IDENTITY = {
     "aggregate": (*_COMMON, "direction", "dim", "workgroup"),
-    "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "asked_epochs", "activations"),
+    "training": (*_COMMON, "model", "side", "settings", "weights", "metric", "seed", "epochs_asked", "activations"),
 }
 _OF_MACHINES = ("place", "threads", "emulated")
 #: Compared columns, and whether a larger value is better.
-_MEASURES = {"aggregate": {"median": False}, "training": {"median": False, "test_accuracy": True}}
+_MEASURES = {"aggregate": {"median_s": False}, "training": {"median_s": False, "test_accuracy": True}}
 
 
 def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
@@ -45,7 +45,8 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
         ``overlap``: for products, whether the launches of both overlap.
 
     Raises:
-        InputError: a folder is no report, lacks a column or has two rows of one measurement; or no row is in both.
+        InputError: a folder is no report, has tables of another schema version or two rows of one measurement; or no
+            row is in both.
     """
     found, paired = [], False
     for table, identity in IDENTITY.items():
@@ -118,7 +119,13 @@ def _read(folder: Path, table: str) -> Iterator[Row]:
         raise InputError(f"{folder}: not a report folder of mgg report (no {table}.parquet)") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file}: not readable: {' '.join(str(error).split())}") from None
-    lacking = [name for name in columns.names if name not in read.column_names]
-    if lacking:
-        raise InputError(f"{file}: has no column {lacking[0]}: make the report again with this version of MGG")
+    # CSV files do not say which version they have.
+    version = (read.schema.metadata or {}).get(b"mgg.schema_version", str(SCHEMA_VERSION).encode()).decode()
+    lacking = [f"has no column {name}" for name in columns.names if name not in read.column_names]
+    wrong = [f"has version {version} of the tables"] if version != str(SCHEMA_VERSION) else lacking
+    if wrong:
+        raise InputError(
+            f"{file}: {wrong[0]}, and this MGG reads version {SCHEMA_VERSION}: make this report anew from its records:"
+            f" mgg report RECORDS --out {folder}"
+        )
     yield from read.to_pylist()

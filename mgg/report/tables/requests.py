@@ -42,8 +42,10 @@ class Resource(NamedTuple):
 
 
 RESOURCES = (
-    Resource("time", "runtime_asked", "seconds", "runtime", 60.0, 600.0, duration),
-    Resource("memory", "memory_asked", "memory", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "memory")),
+    Resource("time", "runtime_asked_s", "ran_s", "runtime", 60.0, 600.0, duration),
+    Resource(
+        "memory", "memory_asked_bytes", "memory_bytes", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "memory")
+    ),
     Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, "{:.3g}".format),
 )
 
@@ -104,7 +106,7 @@ def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -
         return AGAIN
     # If half of a job's time was unobserved, it may have used more.
     unseen = resource.name != "time" and any(
-        not job["seconds"] or 2 * (job["seen"] or 0) < job["seconds"] for job in known
+        not job["ran_s"] or 2 * (job["seen_s"] or 0) < job["ran_s"] for job in known
     )
     if len(known) < len(jobs) or unseen:
         return UNKNOWN
@@ -131,11 +133,11 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
 def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
     """Return a line per rule: times of its jobs, and the largest use and request of each resource."""
     at = {(row["rule"], row["resource"]): row for row in requests}
-    waiting = any(job["waited"] is not None for job in jobs)
+    waiting = any(job["waited_s"] is not None for job in jobs)
     groups = sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0]))
     lines = []
     for (_, rule), found in groups:
-        seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("seconds", "waited"))
+        seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("ran_s", "waited_s"))
         cells = [Cell(str(len(found))), Cell(duration(sum(seconds)) if seconds else ABSENT)]
         for each in RESOURCES:
             used = max((_each(job, each.used, each) for job in found if job[each.used] is not None), default=None)

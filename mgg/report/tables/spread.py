@@ -17,7 +17,7 @@ def few(*rows: dict[str, Any]) -> bool:
 
 def overlap(one: dict[str, Any], two: dict[str, Any]) -> bool:
     """Return whether the launch ranges of two rows of table aggregate overlap."""
-    return bool(one["low"] <= two["high"] and two["low"] <= one["high"])
+    return bool(one["low_s"] <= two["high_s"] and two["low_s"] <= one["high_s"])
 
 
 def undecided(one: dict[str, Any], *others: dict[str, Any]) -> str:
@@ -33,11 +33,11 @@ def judge(rows: Sequence[dict[str, Any]]) -> None:
     The star goes to the row whose slowest launch beat the fastest launch of each other row. Oversubscribed PEs never
     get it, because they take turns; nor does 1 PE, where techniques move nothing.
     """
-    first = min(rows, key=lambda row: (row["median"], row["label"]))
-    reach = max(row["high"] for row in rows if row["median"] == first["median"])
-    near = [row for row in rows if row["low"] <= reach]
+    first = min(rows, key=lambda row: (row["median_s"], row["label"]))
+    reach = max(row["high_s"] for row in rows if row["median_s"] == first["median_s"])
+    near = [row for row in rows if row["low_s"] <= reach]
     for row in rows:
-        row["fastest"] = row["median"] == first["median"]
+        row["fastest"] = row["median_s"] == first["median_s"]
     for row in near:
         # ``near`` includes the fastest: if its spread reaches another row, there is no winner.
         row["close"] = len(near) > 1
