@@ -20,7 +20,7 @@ from mgg.vertex.cuda.execution import DEFAULT
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, R, S, T
 from mgg.vertex.rewrites.passes import optimized
-from mgg.vertex.run import Part, Work
+from mgg.vertex.run import Part, Work, dense
 from mgg.vertex.units import Rows, is_weight_sum, schedule
 from support.arc_graphs import drawn
 from support.on_host import generated, launch
@@ -116,7 +116,7 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
     late = [value for value in rest if value not in found]
     do([Rows(plan.again), *plan.backward], again, late)
     shapes = [(() if value.space is P else (graph.rows(value.space),), value.shape) for value in wanted]
-    arrays = [(again | found)[value] for value in wanted]
+    arrays = [dense((again | found)[value]) for value in wanted]  # a cast to runs may be a view
     return [
         np.broadcast_to(array[0] if value.space is P else array, rows + shape)
         for value, array, (rows, shape) in zip(wanted, arrays, shapes, strict=True)
