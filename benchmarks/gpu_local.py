@@ -24,7 +24,7 @@ from mgg.graph.generators import communities
 from mgg.kernel.compile import find_nvcc, nvcc_version
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.schedule import remote_sources
-from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 
 DIMS = (16, 64, 128)
 MGG_OPTIONS = {

@@ -18,7 +18,7 @@ from mgg.backend.api import together, told_of_gpu_memory
 from mgg.backend.compiling import compile_ahead
 from mgg.errors import InputError, MachineError, MggError
 from mgg.layout import PeLayout
-from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.neighbor_partitions import neighbor_partitions
 from mgg.tune import table
 from mgg.tune.model import Load, load
 from mgg.tune.search import BUDGET, Search, best_of

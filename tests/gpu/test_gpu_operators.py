@@ -14,7 +14,7 @@ from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import Draws
 from mgg.kernel.schedule import remote_sources
 from mgg.kernel.wire import words
-from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 from mgg.layout.split import transposed
 
 cp = pytest.importorskip("cupy")

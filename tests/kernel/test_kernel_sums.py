@@ -7,7 +7,7 @@ from support.graphs import matrix, random_csr, relative_error
 from mgg.kernel import cpu
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.threads import deal, threads_of_pe, threads_per_pe
-from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.neighbor_partitions import neighbor_partitions
 from mgg.layout.split import transposed
 
 #: Arcs of each row: none, fewer than a step of the loop takes, and steps with each rest.

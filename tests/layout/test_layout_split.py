@@ -12,7 +12,7 @@ from support.graphs import products as in_memory
 from mgg import layout
 from mgg.graph.csr import Csr
 from mgg.graph.store import write_graph
-from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.neighbor_partitions import neighbor_partitions
 from mgg.layout.parts import Product
 from mgg.layout.split import save_product, transposed
 from mgg.layout.store import pe_folder

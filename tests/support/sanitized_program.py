@@ -32,7 +32,7 @@ from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import Draws
 from mgg.kernel.wire import words
 from mgg.layout import PeLayout, Product
-from mgg.layout.neighbors import neighbor_partitions
+from mgg.layout.neighbor_partitions import neighbor_partitions
 from mgg.layout.split import transposed
 from support.spmm_program import VARIANTS, inputs, products, variant
 from support.turns import Turns

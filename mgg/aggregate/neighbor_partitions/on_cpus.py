@@ -11,7 +11,7 @@ from mgg.backend.api import Array, SymmetricArray
 from mgg.cost.product import Cost, Machine, Split, Workload, fetched_arcs, finished, meetings, slowest
 from mgg.graph.csr import Csr
 from mgg.layout import Product
-from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 
 
 @dataclass(frozen=True)

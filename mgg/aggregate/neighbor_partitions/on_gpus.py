@@ -13,7 +13,7 @@ from mgg.kernel.pitch import row_pitch
 from mgg.kernel.requests import Requests, bounds, merged
 from mgg.kernel.schedule import remote_sources
 from mgg.layout import Product
-from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 
 FLOAT = 4
 

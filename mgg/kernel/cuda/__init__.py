@@ -36,7 +36,7 @@ from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.kernel.random import STREAMS, Draws, device_base
 from mgg.kernel.requests import Requests
 from mgg.kernel.tiles import WARP, column_tiles, mgg_tiles
-from mgg.layout.neighbors import NeighborPartitions
+from mgg.layout.neighbor_partitions import NeighborPartitions
 
 #: Arcs per warp in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
 _SEGMENT = 128

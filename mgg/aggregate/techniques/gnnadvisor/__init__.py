@@ -21,7 +21,7 @@ from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
 from mgg.kernel.groups import Groups, Setting, count, groups_of
 from mgg.layout import PeLayout
-from mgg.layout.neighbors import NeighborPartitions, neighbor_partitions
+from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 
 #: Defaults of ``ngs``, ``dw`` and ``tpb`` if neither the user nor ``decide`` sets them.
 NGS, DW, TPB = 16, 32, 128
