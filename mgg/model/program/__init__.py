@@ -23,7 +23,7 @@ from mgg.vertex.cpu import host
 from mgg.vertex.cuda.device import DeviceWork
 from mgg.vertex.cuda.execution import DEFAULT
 from mgg.vertex.explain import explain
-from mgg.vertex.ir import D, E, P, S, Value
+from mgg.vertex.ir import D, E, P, R, S, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.products import of_arcs
 from mgg.vertex.rewrites.passes import optimized
@@ -223,11 +223,15 @@ class VertexLayer(Module):
         return self.spared and not self.relations and not products and self.how.arcs != "parallel"
 
     def each_saved(self, change: Callable[[Array], Array]) -> None:
-        """Replace the saved arrays, except those equal in every pass: parameters, built-in inputs, cached values."""
+        """Replace the saved arrays, except those equal in every pass (parameters, built-in inputs, cached values) and
+        those that are outside the device in any case.
+        """
         if "_kept" in vars(self):
             constant, found = vars(self)["_kept"]
             stays = {*self._trained.fixed(constant), *self._trained.trace.parameters.values()}
             stays |= {v for name, v in self._trained.trace.inputs.items() if name != "x" or constant}
+            if self._known is not None and self._known[0].outside is not None:
+                stays |= {v for v in found if v.space in (E, R)}
             self._kept = constant, {v: x if v in stays else change(x) for v, x in found.items()}
 
     def explained(self) -> str:

@@ -14,6 +14,7 @@ from mgg.backend import launch
 from mgg.backend.outside import OutsideArrays
 from mgg.errors import MachineError
 from mgg.model import settings_of
+from mgg.model.activations import Staged
 from mgg.record import read_run
 from mgg.train import Trainer
 from mgg.train.activations import ARCS, Limits
@@ -96,6 +97,28 @@ def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
     assert found == losses
     with pytest.raises(MachineError, match="of memory, with activations recomputed or held elsewhere"):
         trained(cap // 10)
+
+
+@pytest.mark.slow
+def test_values_of_arcs_outside_are_not_moved_with_activations(dense, monkeypatch):
+    """Nobody accounts for a second copy, which GPUs would bring back into their memory. Unfused passes keep some."""
+    part, moved, put = layout.load(dense, 0), [], Staged._put
+    monkeypatch.setattr(Limits, "least", lambda *_: 1)
+    monkeypatch.setattr(Staged, "_put", lambda self, array, *to: moved.append(len(array)) or put(self, array, *to))
+
+    def loss(world):
+        trainer = Trainer(
+            world, part, model="gat", technique="local", options={}, settings=settings_of("gat", SETTINGS), seed=0,
+            fused=False,
+        )  # fmt: skip
+        for stage in trainer._staged._stages:
+            stage.mode = "host"
+        found = trainer.epoch(1)[0]
+        trainer.close()
+        return found
+
+    launch("simulated", lambda: 1, loss)
+    assert moved and max(moved) == part.rows
 
 
 @pytest.mark.slow
