@@ -84,6 +84,15 @@ def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatc
     assert (found.launches, len(found.seconds)) == ([found.median], 2)
 
 
+def test_a_rank_without_records_ends_well(made, tmp_path, monkeypatch):
+    """Techniques that run on threads of rank 0 leave the other ranks none."""
+    monkeypatch.setattr(job.Job, "run", lambda *_: ([], []))
+    words = ("aggregate", made / "layout2", "--technique", "mgg_uvm", "--dim", 4, "--faults", "--out", "a.jsonl")
+    for more in ((), ("--json",)):
+        done = mgg(*words, *more, cwd=tmp_path, PMI_SIZE="2", PMI_RANK="1")
+        assert not done.stdout + done.stderr
+
+
 def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
     lines = dict(line.split(": ") for line in trained.splitlines())
     exact = json.loads(mgg(*RUN, "--resume", "--json", cwd=made).stdout)

@@ -116,8 +116,8 @@ def aggregate(
     say_refused(refused)
     if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
         say("mgg: --faults: nothing counted: technique mgg_uvm alone is over unified memory", err=True)
-    machine, pes = records[0].machine, records[0].pes  # all records have the job's
-    if machine.oversubscribed(pes):
+    # All records have the job's machine. Of techniques that run on threads of rank 0, other ranks have none.
+    if records and (machine := records[0].machine).oversubscribed(pes := records[0].pes):
         units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
         say(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)
     if as_json:

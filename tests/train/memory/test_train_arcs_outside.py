@@ -11,6 +11,7 @@ from support.train_program import gradients, graphs_for, on_ranks
 
 from mgg import layout
 from mgg.backend import launch
+from mgg.backend.host import HostArrays
 from mgg.backend.outside import OutsideArrays
 from mgg.errors import MachineError
 from mgg.model import settings_of
@@ -40,6 +41,7 @@ def test_memory_serves_again_once_no_view_of_it_is_left():
         outside = OutsideArrays(world)
         array = outside.empty((3, 4), np.float32)
         address, view = array.ctypes.data, array[1:].reshape(-1)[2:]
+        assert outside.holds(view.ctypes.data) and not outside.holds(np.ones(3).ctypes.data)
         del array
         other = outside.empty((3, 4), np.float32)
         assert other.ctypes.data != address
@@ -97,6 +99,35 @@ def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
     assert found == losses
     with pytest.raises(MachineError, match="of memory, with activations recomputed or held elsewhere"):
         trained(cap // 10)
+
+
+def test_values_of_arcs_outside_are_not_moved_out_again(dense, monkeypatch):
+    """Where activations leave the device, too."""
+    part, moved, transfer = layout.load(dense, 0), [], HostArrays.transfer
+
+    def noted(world, target, source):
+        moved.append(source.nbytes)
+        transfer(world, target, source)
+
+    monkeypatch.setattr(HostArrays, "transfer", noted)
+
+    def trained(cap):
+        def program(world):
+            trainer = Trainer(
+                world, part, model="gat", technique="local", options={}, settings=settings_of("gat", SETTINGS), seed=0,
+                fused=False, memory_per_pe=cap,
+            )  # fmt: skip
+            moved.clear()
+            loss, _ = trainer.epoch(1)
+            trainer.close()
+            return trainer.need.total, trainer.activations, loss
+
+        return launch("simulated", lambda: 1, program)[0]
+
+    need, _, expected = trained(None)
+    _, modes, found = trained(need // 28)
+    assert modes == {"layer0": "host", "layer1": "host", ARCS: "host"} and found == expected
+    assert moved and max(moved) < part.forward.local.arcs
 
 
 @pytest.mark.slow
