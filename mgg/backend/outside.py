@@ -26,7 +26,6 @@ class OutsideArrays:
         self._world = world
         self._free: dict[int, list[Outside]] = defaultdict(list)
         self._pieces: list[Outside] = []
-        self._places: list[tuple[int, int]] = []  # where each of them begins and ends on the device
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """Return an array of ``shape`` on the device, which is not initialized.
@@ -49,17 +48,9 @@ class OutsideArrays:
         np.copyto(piece.bytes[:size].view(array.dtype).reshape(array.shape), array)
         return piece.on_device(piece)[:size].view(array.dtype).reshape(array.shape)
 
-    def holds(self, address: int) -> bool:
-        """Return whether an array at ``address`` on the device is in this memory."""
-        return any(first <= address < last for first, last in self._places)
-
     def _allocated(self, size: int) -> Outside:
-        piece = self._world.outside(size)
-        self._pieces.append(piece)
-        array = piece.on_device(piece)
-        first = int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-        self._places.append((first, first + size))
-        return piece
+        self._pieces.append(self._world.outside(size))
+        return self._pieces[-1]
 
     def close(self) -> None:
         """Free the memory; no array and no submitted work may be left."""
@@ -67,7 +58,6 @@ class OutsideArrays:
         for piece in self._pieces:
             piece.close()
         self._pieces.clear()
-        self._places.clear()
 
 
 class _Owner:

@@ -169,9 +169,6 @@ class Staged:
             return array
         if not _whole_rows(array):
             return array
-        outside = run.graph.outside
-        if outside is not None and outside.holds(_address(array)):  # values of arcs, which are there already
-            return array
         # Several modules may save the same array: the output of one is the input of the next.
         at = _address(array), array.nbytes
         known = self._gone.get(at)
