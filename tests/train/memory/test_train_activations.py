@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, random_csr
+from support.graphs import random_layout
 from support.train_program import SMALL, Stop, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
 
 from mgg import layout
@@ -80,13 +80,7 @@ DEEP = {"hidden": 64, "layers": 5}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    rng, nodes = np.random.default_rng(0), 3000
-    data = {
-        "features": rng.random((nodes, 64), np.float32),
-        "labels": rng.integers(0, 7, nodes).astype(np.int32),
-        "splits": np.tile(np.arange(4, dtype=np.uint8), nodes // 4),
-    }
-    return make_layout(tmp_path_factory.mktemp("deep"), random_csr(nodes, 5 * nodes), 1, **data)
+    return random_layout(tmp_path_factory.mktemp("deep"), nodes=3000, features=64, degree=5)
 
 
 def trained(folder, *, model="gcn", **how):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.graphs import make_layout, random_csr
+from support.graphs import random_layout
 from support.train_program import gradients, graphs_for, on_ranks
 
 from mgg import layout
@@ -26,13 +26,7 @@ SETTINGS = {"hidden": 4, "heads": 4}
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     """A layout of one PE whose arcs take more than its rows."""
-    rng, nodes = np.random.default_rng(0), 1500
-    data = {
-        "features": rng.random((nodes, 16), np.float32),
-        "labels": rng.integers(0, 7, nodes).astype(np.int32),
-        "splits": np.tile(np.arange(4, dtype=np.uint8), nodes // 4),
-    }
-    return make_layout(tmp_path_factory.mktemp("dense"), random_csr(nodes, 100 * nodes), 1, **data)
+    return random_layout(tmp_path_factory.mktemp("dense"), nodes=1500, features=16, degree=100)
 
 
 def test_memory_serves_again_once_no_view_of_it_is_left():
