@@ -42,7 +42,7 @@ class OutsideArrays:
         return piece.on_device(owner)[:size].view(dtype).reshape(dims)
 
     def upload(self, array: np.ndarray) -> Array:
-        """Return a copy of ``array``."""
+        """Return a copy of ``array`` with its shape and dtype on the device; errors as ``empty``."""
         piece = self._allocated(max(array.size * array.itemsize, 1))
         size = array.size * array.itemsize
         np.copyto(piece.bytes[:size].view(array.dtype).reshape(array.shape), array)

@@ -45,7 +45,16 @@ def transposed(csr: Csr) -> Arcs:
 def transposed_places(
     csr: Csr, empty: Callable[[Any, Any], np.ndarray] = np.empty
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the transpose's offsets, and its rows and positions in ``csr`` as arrays of ``empty``."""
+    """Transpose a CSR by one counting sort, without weights and types.
+
+    Args:
+        csr: any matrix.
+        empty: allocates the arrays with an entry per arc, by shape and dtype.
+
+    Returns:
+        Offsets, int64 [columns + 1]; rows by column, ascending, [arcs] of the type of ``csr.indices``; and each arc's
+        position in ``csr``, int64 [arcs].
+    """
     offsets = np.zeros(csr.columns + 1, np.int64)
     rows, forward = empty(csr.arcs, csr.indices.dtype), empty(csr.arcs, np.int64)
     _count(csr.indices, offsets[1:])
