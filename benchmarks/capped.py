@@ -6,7 +6,9 @@ activations kept; then, held to ``--share`` of that, or where that does not do, 
 of a twentieth: loss and gradients beside those of the uncapped training, which have to agree to 1e-5; then what becomes
 of which layer's activations, predicted and actual peak (of GPUs what CuPy had; of CPU PEs arrays as Python traces them,
 all PEs of a process together, which mapped files are not), and seconds of an epoch beside the uncapped training's, by
-turns. OUT gets capped-pP.jsonl, one line a model.
+turns. On GPUs also bytes per epoch that are copied to and from host memory (what kernels read there in place is not
+among them), the bytes per second of such copies, and the capped epoch beside the larger of that transfer and the
+uncapped epoch. OUT gets capped-pP.jsonl, one line a model.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import click
 import numpy as np
@@ -37,6 +41,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gat": {"hidden": 16, "heads": 8},
 }
 TOLERANCE, STEP, ROUNDS, EPOCHS = 1e-5, 0.05, 3, 3
+#: Bytes of a copy whose rate is measured.
+PIECE = 2**28
 
 
 def made(folder: Path, pes: int, scale: float) -> Path:
@@ -85,41 +91,83 @@ class Trial:
             trainer.epoch(len(done) + 1)
             done.append(max(self.world.gather(time.perf_counter() - started)))
 
+    def gradients(self, trainer: Trainer) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradients; the trainer is closed (collective)."""
+        loss, found = trainer.loss_and_gradients(1)
+        trainer.close()
+        return loss, found
+
+    def compared(self, share: float) -> dict[str, Any]:
+        """What the trainings are predicted to take, and the largest error of loss and gradients (collective)."""
+        whole = self.trainer(None)
+        need = max(self.world.gather(whole.need.total))
+        loss, expected = self.gradients(whole)
+        share, capped = self.fitting(share, need)
+        predicted, how = max(self.world.gather(capped.need.total)), capped.activations
+        theirs, gradients = self.gradients(capped)
+        errors = [np.abs(gradients[name] - value).max() / np.abs(value).max() for name, value in expected.items()]
+        error = float(max([*errors, abs(theirs - loss) / abs(loss)]))
+        assert error <= TOLERANCE, error
+        return {"need": need, "share": share, "predicted": predicted, "how": how, "error": error}
+
     def run(self, share: float) -> dict[str, Any]:
         """What is told of it (collective)."""
-        world, first = self.world, self.trainer(None)
-        need = max(world.gather(first.need.total))
-        loss, expected = first.loss_and_gradients(1)
-        expected = {name: value.copy() for name, value in expected.items()}
-        first.close()
-        found: dict[str, Any] = {"model": self.model, "settings": SETTINGS[self.model], "need": need}
-        share, capped = self.fitting(share, need)
-        theirs, gradients = capped.loss_and_gradients(1)
-        errors = [np.abs(gradients[name] - value).max() / np.abs(value).max() for name, value in expected.items()]
-        found["error"] = float(max([*errors, abs(theirs - loss) / abs(loss)]))
-        assert found["error"] <= TOLERANCE, found
-        found |= {"share": share, "predicted": max(world.gather(capped.need.total)), "how": capped.activations}
-        capped.close()
+        world, found = self.world, {"model": self.model, "settings": SETTINGS[self.model], **self.compared(share)}
         seconds: dict[str, list[float]] = {"kept": [], "capped": []}
         for _ in range(ROUNDS):
-            for name, cap in (("kept", None), ("capped", int(share * need))):
+            for name, cap in (("kept", None), ("capped", int(found["share"] * found["need"]))):
                 world.barrier()
-                if world.rank == 0:
+                if world.rank == 0 and not world.gpu:
                     tracemalloc.start()
+                world.measure_memory()
+                before = world.peak_memory() or 0  # what earlier trainings of this process have left
                 world.barrier()
                 trainer, done = self.trainer(cap), list[float]()
-                self.epochs(trainer, done, 1)
-                found[f"peak_{name}"] = world.peak_memory() or tracemalloc.get_traced_memory()[1]
+                sizes = list[int]()
+                with mock.patch.object(type(world), "transfer", counting(type(world).transfer, sizes)):
+                    self.epochs(trainer, done, 1)
+                traced = tracemalloc.get_traced_memory()[1] if tracemalloc.is_tracing() else 0
                 world.barrier()
-                if world.rank == 0:
+                if world.rank == 0 and not world.gpu:
                     tracemalloc.stop()
                 world.barrier()
                 self.epochs(trainer, done, EPOCHS)  # memory is not traced
+                found[f"peak_{name}"] = max(world.gather((world.peak_memory() or traced) - before))
                 seconds[name] += done[1:]
                 trainer.close()
         found |= {f"seconds_{name}": median(each) for name, each in seconds.items()}
         found["ratio"] = found["seconds_capped"] / found["seconds_kept"]
+        if world.gpu:
+            found |= {"copied": max(world.gather(sum(sizes))), "rate": min(world.gather(bus(world)))}
+            bound = max(found["copied"] / found["rate"], found["seconds_kept"])
+            found["over_bound"] = found["seconds_capped"] / bound
         return found
+
+
+def counting(transfer: Callable[..., None], sizes: list[int]) -> Callable[..., None]:
+    """``World.transfer``, which appends the bytes of each copy to ``sizes``: those of the memory on the host."""
+
+    def copy(world: World, target: Any, source: Any) -> None:
+        sizes.append(target.nbytes if isinstance(target, np.ndarray) else source.nbytes)
+        transfer(world, target, source)
+
+    return copy
+
+
+def bus(world: World) -> float:
+    """Bytes per second of copies to and from page-locked memory, the slower way."""
+    inside, outside, clock = world.xp.zeros(PIECE, np.uint8), world.outside(PIECE), world.clock()
+    ways = (lambda: world.transfer(outside.bytes, inside)), (lambda: world.transfer(inside, outside.bytes))
+    seconds = []
+    for way in ways:
+        took = []
+        for _ in range(5):
+            clock.start()
+            way()
+            took.append(clock.stop())
+        seconds.append(median(took))
+    outside.close()
+    return PIECE / max(seconds)
 
 
 @click.command()

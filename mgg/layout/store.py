@@ -240,7 +240,8 @@ def _array(folder: Path, manifest: LayoutManifest, pe: str, name: str, shape: tu
             raise InputError(f"{path}: truncated or altered since it was written: run mgg layout again")
         # NumPy parses the header with Python's parser, which other PEs' threads can disturb (CPython 3.11).
         with _LOADING:
-            array = np.load(path, mmap_mode="c", allow_pickle=False)
+            # Threads that work at once on np.memmap, a subclass, may fail: numba looks up its type in shared tables.
+            array = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not readable ({error}): run mgg layout again") from None
     if array.shape != shape:

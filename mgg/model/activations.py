@@ -2,13 +2,14 @@
 
 A layer here is a *stage* of a model: consecutive modules, one of which has neighbors. Recomputing runs a stage's
 forward pass a second time: the same operations on the same numbers, random ones included, so the outputs have the same
-bits. Activations that are moved out leave while the next module works, and return while the stage behind theirs runs
-backward. On CPU PEs they do not return: a mapped file is read in place.
+bits. Activations that are moved out leave while the next module works. On GPUs they return module by module, each
+module's before its backward pass, or while the module behind it runs backward if there is room for both. On CPU PEs
+they do not return: a mapped file is read in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -32,10 +33,12 @@ class Stage:
     Attributes:
         modules: the modules.
         mode: what happens to the arrays that they save.
+        early: which modules' arrays may return to the GPU while the module behind theirs runs backward.
     """
 
     modules: list[Module]
     mode: Mode = "keep"
+    early: Collection[int] = ()
 
     @property
     def spared(self) -> bool:
@@ -102,7 +105,8 @@ class Staged:
         self._gone: dict[tuple[int, int], tuple[Any, Any]] = {}  # arrays moved out in this pass, and their places
         self._count = 0
         self._leaving: tuple[Any, list[Array]] | None = None
-        self._coming: dict[int, tuple[Any, dict[_Away, Array]]] = {}
+        self._coming: dict[Module, tuple[Any, dict[_Away, Array]]] = {}
+        self._back: dict[_Away, Any] = {}  # arrays that returned in this pass, as weak references
 
     def forward(self, x: Features, run: Pass) -> Array:
         """Return the output of a training pass."""
@@ -130,17 +134,20 @@ class Staged:
             if first is None:  # no earlier module has parameters
                 break
             stage = self._stages[place]
-            self._bring(place)
             if stage.mode == "recompute":
                 self._again(place, run)
-            for module in reversed(stage.modules):
+            for number in range(len(stage.modules) - 1, -1, -1):
+                module = stage.modules[number]
+                self._bring(place, number)
                 assert result is not None
                 result = module.backward(result, run, module is not first)
+                module.forget()
                 if module is first:
                     first = None
                     break
-            if stage.mode != "keep":
-                stage.forget()
+        for stage in self._stages[: place + 1]:
+            stage.forget()
+        self._back.clear()
 
     def _again(self, place: int, run: Pass) -> None:
         """Recompute what a stage saves, with the running statistics from before its first forward pass."""
@@ -195,45 +202,57 @@ class Staged:
             self._pieces[number] = self._world.outside(size)
         return self._pieces[number].bytes[:size]
 
-    def _bring(self, place: int) -> None:
-        """Wait for the arrays of stage ``place``, and start to bring back those of the stage before it."""
+    def _bring(self, place: int, number: int) -> None:
+        """Wait for the arrays of a module, and order those of the one before it if they may come early."""
         if not self._world.gpu:
             return
-        self._order(place)
-        if place in self._coming:
-            work, found = self._coming.pop(place)
+        stage = self._stages[place]
+        if stage.mode == "host":
+            module = stage.modules[number]
+            if module not in self._coming:
+                self._order(module)
+            work, found = self._coming.pop(module)
             work.wait()
-            for module in self._stages[place].modules:
-                module.each_saved(lambda array: found.get(array, array) if isinstance(array, _Away) else array)
-        self._order(place - 1)
+            module.each_saved(lambda array: found[array] if isinstance(array, _Away) else array)
+        before = (place, number - 1) if number else (place - 1, len(self._stages[place - 1].modules) - 1)
+        if before[0] >= 0:
+            stage, number = self._stages[before[0]], before[1]
+            if stage.mode == "host" and number in stage.early:
+                self._order(stage.modules[number])
 
-    def _order(self, place: int) -> None:
-        if place < 0 or self._stages[place].mode != "host" or place in self._coming:
-            return
+    def _order(self, module: Module) -> None:
+        """Start to bring back the arrays of ``module``, except those that another module has brought back."""
         found: dict[_Away, Array] = {}
+        coming: dict[_Away, Array] = {}
 
         def made(array: Any) -> Any:
             if isinstance(array, _Away) and array not in found:
-                found[array] = self._world.xp.empty(array.shape[0] * array.pitch, array.dtype)
+                known = self._back.get(array, lambda: None)()
+                if known is None:
+                    coming[array] = self._world.xp.empty(array.shape[0] * array.pitch, array.dtype)
+                    rows = coming[array].reshape(array.shape[0], array.pitch)[:, : prod(array.shape[1:])]
+                    known = rows.reshape(array.shape)
+                    self._back[array] = ref(known)
+                found[array] = known
             return array
 
         # The memory comes from the current stream: the transfers must wait for its earlier work.
-        for module in self._stages[place].modules:
-            module.each_saved(made)
+        module.each_saved(made)
         with self._world.aside() as work:
-            for away, array in found.items():
+            for away, array in coming.items():
                 self._world.transfer(array, self._pieces[away.number].bytes[: away.bytes])
-        for away, array in found.items():
-            rows = array.reshape(away.shape[0], away.pitch)[:, : prod(away.shape[1:])]
-            found[away] = rows.reshape(away.shape)
-        self._coming[place] = work, found
+        self._coming[module] = work, found
 
-    def close(self) -> None:
-        """Release the memory outside the device."""
+    def forget(self) -> None:
+        """Drop the arrays that the modules save."""
         for stage in self._stages:
             stage.forget()
         self._settle()
-        self._gone, self._coming, self._given = {}, {}, {}
+        self._gone, self._coming, self._given, self._back = {}, {}, {}, {}
+
+    def close(self) -> None:
+        """Drop the arrays, and release the memory outside the device; no submitted work may be left."""
+        self.forget()
         for piece in self._pieces:
             piece.close()
         self._pieces.clear()

@@ -13,8 +13,8 @@ from mgg.model.settings import Sizes
 
 
 def _masking(columns: int, given: Given) -> int:
-    """Return the entries of the gradients, plus a byte per entry of a mask."""
-    return passing(columns, columns, given) + given.rows * -(-columns // 4)
+    """Return the entries of the gradients, plus a byte per entry of a mask; GPUs work in place, without a mask."""
+    return given.rows * columns if given.gpu else passing(columns, columns, given) + given.rows * -(-columns // 4)
 
 
 class Dropout(Module):
@@ -39,11 +39,18 @@ class Dropout(Module):
         return y
 
     def memory(self, columns: int, given: Given) -> Held:
-        """Return the memory of the mask and the masked input; a sparse copy counts as features."""
+        """Return the memory of the mask and the masked input; a sparse copy counts as features.
+
+        On GPUs the mask is the state of a random number generator, 8 bytes per row, which is never moved.
+        """
         if not self.rate or given.sparse:
-            return Held(columns)
-        masking = _masking(columns, given)
-        return Held(columns, 2 * given.rows * columns, 0, masking, ahead=2 * given.rows * columns, back=masking)
+            return Held(columns, saves=0)
+        masking, output = _masking(columns, given), given.rows * columns
+        if given.gpu:
+            states = 2 * given.rows
+            return Held(columns, output + states, 0, masking, states, ahead=output, back=masking, saves=0)
+        mask = given.rows * -(-columns // 4)
+        return Held(columns, 2 * output, 0, masking, ahead=2 * output, back=masking, saves=mask)
 
     def handed_on(self, given: Given) -> Given:
         """Return the input's properties: sparse inputs stay sparse, and constant ones stay so if nothing is dropped."""
@@ -73,7 +80,8 @@ class Linear(Module):
     def memory(self, columns: int, given: Given) -> Held:
         """Return the memory of the gradients; the input belongs to the module that made it."""
         both = passing(columns, self.outputs, given)
-        return Held(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both)
+        saves = 0 if given.constant else given.rows * columns
+        return Held(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both, saves=saves)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute dW = X^T G and dX = G W^T."""
@@ -132,7 +140,7 @@ class Bias(Module):
 
     def memory(self, columns: int, given: Given) -> Held:
         """Return no memory besides the output."""
-        return Held(columns)
+        return Held(columns, saves=0)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute db, the sum of the rows of G."""
@@ -154,7 +162,8 @@ class Relu(Module):
 
     def memory(self, columns: int, given: Given) -> Held:
         """Return the memory of the output."""
-        return Held(columns, given.rows * columns, 0, _masking(columns, given))
+        output = given.rows * columns
+        return Held(columns, output, 0, _masking(columns, given), saves=output)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return G where X > 0, else 0."""
@@ -172,6 +181,11 @@ class Elu(Module):
         if run.training:
             self._y = y
         return y
+
+    def memory(self, columns: int, given: Given) -> Held:
+        """Return the memory of the output; CPUs make an array of intermediate results as well."""
+        output = given.rows * columns
+        return Held(columns, output, 0, output if given.gpu else 3 * output, saves=output)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return G where X > 0, else G exp(X)."""
@@ -210,6 +224,12 @@ class UnitRows(Module):
         if run.training:
             self._y, self._norms = y, norms
         return y
+
+    def memory(self, columns: int, given: Given) -> Held:
+        """Return the memory of the output and the norms; the gradient by the input is made in place on GPUs."""
+        output, norms = given.rows * columns, given.rows
+        peak = output + norms if given.gpu else 3 * output
+        return Held(columns, output + norms, 0, peak, ahead=output + norms, back=peak, saves=output + norms)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return the part of G orthogonal to each row, divided by the row's norm."""

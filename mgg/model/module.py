@@ -86,7 +86,8 @@ class Held(NamedTuple):
     ``stays``: kept from pass to pass; ``kept``: kept from its forward to its backward pass; ``peak``: the most in use
     at once in either, ``kept`` included; ``lasting``: the part of ``stays`` that is made once, not in every pass.
     ``ahead``: the most in use at once in the forward pass, without its input; ``back``: the same in the backward pass,
-    without its input and what it saved; None: what ``stays`` and ``peak`` allow.
+    without its input and what it saved; None: what ``stays`` and ``peak`` allow. ``saves``: what the module itself
+    saves for its backward pass, its input included; None: its input, ``kept``, and what it adds to ``stays``.
     """
 
     columns: int
@@ -96,12 +97,17 @@ class Held(NamedTuple):
     lasting: int = 0
     ahead: int | None = None
     back: int | None = None
+    saves: int | None = None
 
     @property
     def alone(self) -> tuple[int, int]:
         """``ahead`` and ``back``; if unknown, the larger of ``stays`` (without ``lasting``) and ``peak``."""
         most = max(self.stays - self.lasting, self.peak)
         return most if self.ahead is None else self.ahead, most if self.back is None else self.back
+
+    def returns(self, given: int) -> int:
+        """Return ``saves``, for a module whose input has ``given`` numbers."""
+        return given + self.stays - self.lasting + self.kept if self.saves is None else self.saves
 
 
 class Module(ABC):
@@ -223,12 +229,14 @@ class Composite(Module):
 
 
 def in_order(modules: Iterable[Held], columns: int) -> Held:
-    """Return the memory of a sequence of modules; ``columns`` are those of the first module's input."""
-    stays = kept = peak = lasting = 0
+    """Return the memory of a sequence of modules, each of which is ``forgotten`` once its backward pass is done;
+    ``columns`` are those of the first module's input.
+    """
+    kept = peak = lasting = 0
     for held in modules:
-        columns, lasting = held.columns, lasting + held.lasting
-        stays, peak, kept = stays + held.stays, max(peak, kept + held.peak), kept + held.kept
-    return Held(columns, stays, kept, peak, lasting)
+        saved, columns, lasting = held.stays - held.lasting, held.columns, lasting + held.lasting
+        peak, kept = max(peak, kept + saved + held.peak), kept + saved + held.kept
+    return Held(columns, lasting, kept, peak, lasting)
 
 
 class Chain(Composite):

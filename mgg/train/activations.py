@@ -33,8 +33,8 @@ from mgg.train.targets import Targets
 from mgg.train.technique import widths
 
 _log = logging.getLogger(__name__)
-#: What records call arcs that are outside the device, beside the names of stages.
-ARCS = "lists and values of arcs"
+#: What records call features and arcs that are outside the device, beside the names of stages.
+FEATURES, ARCS = "features", "lists and values of arcs"
 #: Limit on the combinations of modes that are tried to find whether any fits.
 WAYS = 1_000
 #: The probe: rows and columns of its dense product, bytes that it transfers out and back, and repetitions.
@@ -53,9 +53,12 @@ class Footprint:
         saved: values saved for the backward pass that stay until the next pass unless forgotten.
         kept: values saved for the backward pass that it frees module by module.
         peak: the most that a module needs on top of ``saved`` and of ``kept`` of the modules before it in the stage.
-        alone: the most that a module needs, forward with its input, while no other module has values in memory, nor it
-            what it saved.
+        alone: the most that a module needs, forward with its input, while no other module has values in memory; on
+            CPUs nor it what it saved.
         passing: the gradient of the stage's output.
+        first: the most that the first module needs forward, with its input.
+        saves: what each module saves.
+        backs: the most that each module needs backward, on GPUs with what it saved.
     """
 
     given: int
@@ -65,6 +68,9 @@ class Footprint:
     peak: int
     alone: int
     passing: int = 0
+    first: int = 0
+    saves: tuple[int, ...] = ()
+    backs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Account:
         held: memory of all modules in that case.
         stages: footprint of each stage.
         working: memory on top of what modules hold.
-        away: bytes of lists and values of arcs that are outside the device.
+        away: bytes of features, and of lists and values of arcs, that are outside the device.
     """
 
     need: Need
@@ -95,12 +101,10 @@ class Account:
                 most, after = given + stage.peak, given + stage.kept
             elif mode == "recompute":  # saved values are recomputed while the gradient of the output waits
                 most, after = stage.given + stage.saved + stage.peak + stage.passing, stage.given
-            elif self.working.room.gpu:  # everything returns to the GPU, the input included
-                most, after = stage.given + stage.saved + stage.peak, 0
-            else:  # in the backward pass everything is in mapped files
+            else:  # each module's arrays are outside the device while others work
                 most, after = stage.alone, 0
-            if self.working.room.gpu and place and modes[place - 1] == "host":  # in transfer, out or back
-                most += self.moved(place - 1)
+            if self.working.room.gpu and place and modes[place - 1] == "host":  # in transfer, in the forward pass
+                most = max(most, stage.first + self.stages[place - 1].saves[-1])
             stays += stage.lasting + (stage.saved if mode == "keep" else 0)
             peak, kept = max(peak, kept + most), kept + after
         held = self.held._replace(stays=stays, kept=kept, peak=peak)
@@ -111,6 +115,20 @@ class Account:
         places = [place for place, mode in enumerate(modes) if mode == "host"]
         again = sum(self.stages[place].given for place in places if place - 1 in places)
         return FLOAT * (sum(self.moved(place) for place in places) - again) + self.away
+
+    def early(self, modes: Sequence[Mode]) -> list[set[int]]:
+        """Return by stage the modules whose arrays may return while the module behind them runs backward.
+
+        The peak of all modules does not grow by it.
+        """
+        found: list[set[int]] = [set() for _ in modes]
+        places = [place for place, mode in enumerate(modes) if mode == "host"]
+        most = max((self.stages[place].alone for place in places), default=0)
+        for place in places:
+            stage, behind = self.stages[place], self.stages[place + 1 : place + 2] if place + 1 in places else []
+            following = [*stage.backs[1:], *(each.backs[0] for each in behind)]
+            found[place] = {n for n, back in enumerate(following) if back + stage.saves[n] <= most}
+        return found
 
     def moved(self, place: int) -> int:
         """Return the numbers that a stage transfers, its input included."""
@@ -127,6 +145,14 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
         whole = in_order(modules, columns)
         inputs = [rows * width for width in (columns, *(held.columns for held in modules[:-1]))]
         inputs[0] *= place > 0
+        saves = [held.returns(given) for given, held in zip(inputs, modules, strict=True)]
+        ahead = [given + held.alone[0] for given, held in zip(inputs, modules, strict=True)]
+        first = ahead[0]
+        if working.room.gpu:  # the arrays of the module before are in transfer
+            ahead = [most + saved for most, saved in zip(ahead, (0, *saves), strict=False)]
+            backs = [held.peak - held.kept + saved for held, saved in zip(modules, saves, strict=True)]
+        else:
+            backs = [held.alone[1] for held in modules]
         found.append(
             Footprint(
                 given=inputs[0],
@@ -134,10 +160,11 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
                 saved=whole.stays - whole.lasting,
                 kept=whole.kept,
                 peak=whole.peak,
-                alone=max(
-                    max(given + held.alone[0], held.alone[1]) for given, held in zip(inputs, modules, strict=True)
-                ),
+                alone=max(*ahead, *backs),
                 passing=rows * whole.columns,
+                first=first,
+                saves=tuple(saves),
+                backs=tuple(backs),
             )
         )
         columns = whole.columns
@@ -230,8 +257,8 @@ def seconds_of(
     work, ways = slowest.tolist()
     more: list[dict[Mode, float]] = []
     for place, (again, way) in enumerate(zip(work, ways, strict=True)):
-        # On GPUs transfers overlap the next stage's forward pass, and its backward pass, which costs two.
-        beside = 3 * work[min(place + 1, len(work) - 1)] if world.gpu else 0.0
+        # On GPUs transfers overlap the work of the next module or, backward, of the one behind, which costs two.
+        beside = 3 * work[place] if world.gpu else 0.0
         more.append({"keep": 0.0, "recompute": again, "host": max(0.0, way - beside)})
     return Seconds(_PASSES * sum(work), more)
 
@@ -314,16 +341,23 @@ def decide(
         working = memory.working_of(world, layout, chain, given, learned.passing, outside=outside)
         return account(chain, stages, layout.manifest.features, needed, working)
 
-    mine, outside = accounted(False), False
+    mine, outside = accounted(False), list[str]()
     limits = Limits.of(world, mine, cap)
     # Stale rows and the random numbers of roundings depend on the order of the products.
     ways_out: list[Mode] = ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
     able = [ways_out if stage.spared else [] for stage in stages]
     kept: list[Mode] = ["keep"] * len(stages)
-    if asked == "auto" and limits.least(able) > 0 and memory.may_leave(chain, turned):
-        arcs, without = mine.need.total, accounted(True)
-        mine = replace(without, away=arcs - without.need.total)
-        limits, outside = Limits.of(world, mine, cap), True
+    whole = mine.need.total
+    if asked == "auto" and world.gpu and layout.manifest.features and not given.sparse and limits.least(able) > 0:
+        outside.append(FEATURES)
+        mine = replace(mine, need=replace(mine.need, features=0), away=mine.need.features)
+        limits = Limits.of(world, mine, cap)
+    if asked == "auto" and memory.may_leave(chain, turned) and limits.least(able) > 0:
+        outside.append(ARCS)
+        without = accounted(True)
+        need = replace(without.need, features=mine.need.features)
+        mine = replace(without, need=need, away=whole - need.total)
+        limits = Limits.of(world, mine, cap)
     modes, seconds = kept, None
     if asked == "recompute" or asked == "host":  # noqa: PLR1714 - by which mypy knows them
         modes = [asked if asked in others else "keep" for others in able]
@@ -341,15 +375,15 @@ def decide(
             modes = chosen(able, limits, seconds) or modes
     need = mine.with_modes(modes)
     _check(world, limits, modes, need, asked)
-    for stage, mode in zip(stages, modes, strict=True):
-        stage.mode = mode
+    for stage, mode, early in zip(stages, modes, mine.early(modes), strict=True):
+        stage.mode, stage.early = mode, early
     if world.rank == 0 and (cap is not None or modes != kept or outside):
         allowed = "" if cap is None else f" of {cap} allowed"
         spared = told(stages, bool(world.gpu), outside)
         at = "" if seconds is None else f", at about {seconds.of(modes):.2g} s an epoch"
         most_bytes = limits.most(modes)
         _log.warning("memory: about %d bytes a PE%s: fits%s%s", most_bytes, allowed, spared and f" with {spared}", at)
-    return need, stages, modes_by_name(stages) | ({ARCS: "host"} if outside else {})
+    return need, stages, modes_by_name(stages) | dict.fromkeys(outside, "host")
 
 
 def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
@@ -357,15 +391,15 @@ def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
     return {stage.name or f"stage{place}": stage.mode for place, stage in enumerate(stages) if stage.mode != "keep"}
 
 
-def told(stages: Sequence[Stage], gpu: bool, outside: bool) -> str:
-    """Describe the modes for messages, and where arcs are; empty if everything is on the device."""
+def told(stages: Sequence[Stage], gpu: bool, outside: Sequence[str]) -> str:
+    """Describe the modes for messages, and what else is ``outside`` the device; empty if everything is on it."""
     by_name, parts = modes_by_name(stages), []
     where = "page-locked host memory" if gpu else "mapped files"
     for mode, what in (("recompute", "recomputed"), ("host", f"in {where}")):
         if names := [name for name, each in by_name.items() if each == mode]:
             parts.append(f"activations of {', '.join(names)} {what}")
     if outside:
-        parts.append(f"{ARCS} in {where}")
+        parts.append(f"{' and '.join(outside)} in {where}")
     return " and ".join(parts)
 
 
@@ -387,7 +421,8 @@ def _check(world: World, limits: Limits, modes: Sequence[Mode], need: Need, aske
         outside = sum(limits.accounts[pe].outside(modes) for pe in pes)
         if left is not None and outside > left:
             where = "their host has" if world.gpu else f"{mapped.room()[0]} has"
-            what = "activations and arcs" if any(limits.accounts[pe].away for pe in pes) else "activations"
+            more = "features or arcs" if world.gpu else "arcs"
+            what = f"activations and {more}" if any(limits.accounts[pe].away for pe in pes) else "activations"
             raise ShortError(
                 f"{name_pes(pes)}: {outside} bytes of {what} are to be held elsewhere and {where} {left} free: "
                 + ("use more hosts" if world.gpu else "set TMPDIR to a folder on a disk with more room")

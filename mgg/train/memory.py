@@ -43,9 +43,10 @@ CHECKPOINT = 16
 #: of two), and two sums.
 SUMMED = 64
 #: Bytes per arc of the arc lists of models that work arc by arc: its ends in both directions, its number and its run;
-#: and bytes on GPUs, which also keep how lists are cut.
-ARC, GPU_ARC = 24, 28
-#: Bytes per row of lists that are outside the device: where its arcs begin in each, and its pieces on GPUs.
+#: bytes on GPUs, which also keep how lists are cut; and there for kernels that need the ends and the number alone.
+ARC, GPU_ARC, PLAIN_GPU_ARC = 24, 28, 16
+#: Bytes per row of such lists, if those of arcs are outside the device or plain: where its arcs begin in each, and its
+#: pieces on GPUs.
 ARC_ROW = 64
 #: Bytes per arc of the lists of arcs that begin on this PE: its end, its number, its run and its destination.
 OUT_ARC = 30
@@ -152,7 +153,9 @@ def need(
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
     product, working = layout.forward, working_of(world, layout, chain, given, losses, outside=outside)
-    listed = ARC_ROW * (rows + product.halo) if outside else _bytes_of_an_arc(chain, gpu) * working.room.arcs
+    of_arc = 0 if outside else _bytes_of_an_arc(chain, gpu)
+    by_rows = ARC_ROW * (rows + product.halo) if outside or of_arc == PLAIN_GPU_ARC else 0
+    listed = of_arc * working.room.arcs + by_rows
     activations = working.bytes_with(chain.memory(layout.manifest.features, working.room))
     brings, parsed = chain.fetched and any(layout.manifest.forward.halo_rows), parse_options(name, options)
     if brings and takes_product(name, parsed, layout):
@@ -172,9 +175,9 @@ def need(
     for direction in directions if width else ():
         case = case_of(world, plan, layout, direction, width, parsed, dtype, several)
         found = plan.need(case)
-        # CPUs work on the mapped layout, and sum in float64 if arcs come from other PEs; results are activations.
+        # Results are activations. CPUs work on the mapped layout, and sum in float64 if arcs come from other PEs.
         sums = DOUBLE * rows * width if layout.size > 1 and (direction == "forward" or returns) else 0
-        plans += found.total if gpu else found.columns - FLOAT * rows * width + sums
+        plans += (found.total if gpu else found.columns + sums) - FLOAT * rows * width
         if getattr(parsed, "stale", 0):
             plans += stale_bytes(case, widths(chain) if direction == "forward" or returns else [])
     parameter = PARAMETER + copies + (SUMMED if gpu and layout.size > 1 else 0)
@@ -197,7 +200,9 @@ def _bytes_of_an_arc(chain: Chain, gpu: bool) -> int:
         return 0
     if any(layer.relations for layer in programs_of(chain)):
         return TYPED_ARC
-    return GPU_ARC if gpu else ARC
+    if gpu:
+        return PLAIN_GPU_ARC if all(layer.arcs_may_leave and layer.fused for layer in programs_of(chain)) else GPU_ARC
+    return ARC
 
 
 def may_leave(chain: Chain, turned: Turning) -> bool:

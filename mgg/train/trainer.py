@@ -12,6 +12,7 @@ from mgg.aggregate import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.backend.compiling import compile_ahead
 from mgg.backend.machine.start_times import start_times
+from mgg.backend.outside import OutsideArrays
 from mgg.config import Activations
 from mgg.errors import InputError
 from mgg.layout import PeLayout
@@ -25,7 +26,7 @@ from mgg.model.named import Named, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.train import memory
-from mgg.train.activations import ARCS, decide
+from mgg.train.activations import ARCS, FEATURES, decide
 from mgg.train.divergence import blamed, largest
 from mgg.train.expected_kernels import of_programs
 from mgg.train.model import built, check_gradients, check_output, check_settings, decided, found_alike
@@ -49,7 +50,8 @@ class Trainer:
         adam, metric, technique: the optimizer; names of the metric and of the aggregation technique.
         settings: the hyperparameters, with data-dependent defaults filled in.
         need: predicted memory of the training on this PE.
-        activations: mode (recompute or host) by name of the stages that do not keep their activations, and of arcs.
+        activations: mode (recompute or host) by name of the stages that do not keep their activations, and of features
+            and arcs.
         searching: a search varies the technique's settings, so epochs are not captured for resubmission.
     """
 
@@ -104,10 +106,7 @@ class Trainer:
         world.measure_memory()  # not that of measuring the machine
         self._staged, self._allowed = Staged(world, stages), memory_per_pe
         self._targets.place(world)
-        self._x: Any = None
-        if layout.features is not None:
-            x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
-            self._x = on_device(world, x, layout.source_ids)
+        self._place_features(layout, as_sparse, row_normalize)
         start_times.done("features")
         world.at(0, "plans")
         self._graph = Neighborhood.prepare(
@@ -143,6 +142,19 @@ class Trainer:
         self._measure(1)
         for stale in self._graph.stale.values():
             stale.forget()
+
+    def _place_features(self, layout: PeLayout, as_sparse: bool, row_normalize: bool) -> None:
+        """Place the features of this PE's nodes on the device, or where its kernels read them."""
+        self._x: Any = None
+        self._outside: OutsideArrays | None = None
+        if layout.features is None:
+            return
+        x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
+        if FEATURES in self.activations:
+            self._outside = OutsideArrays(self._world)
+            self._x = self._outside.upload(x)
+        else:
+            self._x = on_device(self._world, x, layout.source_ids)
 
     def _place_parameters(self, seed: int) -> None:
         """Place random weights, running statistics and the optimizer's moments on the device."""
@@ -464,10 +476,14 @@ class Trainer:
 
     def close(self) -> None:
         """Free the symmetric arrays and drop all large objects (collective)."""
+        self._staged.forget()  # so that the captured epoch gives back that memory, too
         self._release()
+        self._submission = None  # which refers to this object, so that memory would stay until Python finds the circle
         self._staged.close()
         self._graph.close()
         del self._graph, self._x, self._targets, self.adam, self._chain, self._staged
+        if self._outside is not None:
+            self._outside.close()
 
 
 def loss_and_gradients(

@@ -122,6 +122,7 @@ class Repeated:
 
     def __init__(self, world: GpuArrays, work: Callable[[Array], tuple[Array, Any]], entries: int) -> None:
         self._world, self._memory, self._work = world, _Memory(world), work
+        world.give_back()  # else the small array here would keep a large block that earlier work has cached
         self._host, self._given = _page_locked(entries), cupy.empty(entries, np.float64)
         self._found = np.empty(0)
         self._others: Any = None  # second return value of the last run or of the graph

@@ -246,7 +246,8 @@ class VertexLayer(Module):
         stays = given.floats(given.arrays(once) - plan.leaves)
         if constant and given.sparse and plan.takes_dense(True):
             stays += columns * given.rows
-        reads = given.arrays(plan.reads(constant)) - plan.leaves - once
+        every = given.arrays(plan.reads(constant))
+        reads = every - plan.leaves - once
         copied = given.floats([plan.output]) * (plan.output in reads or not plan.output.inputs)
         # The gradients by kept arc values exist when the backward pass begins.
         ahead, back = given.most(plan.forward(constant, True)) + copied, given.most(backward, {*plan.seeds})
@@ -257,7 +258,8 @@ class VertexLayer(Module):
             added = max((_added(stage.sums) for unit in units for stage in unit.stages), default=0)
             peak, ahead, back = (most + given.arcs * (2 * _PIECE + added) for most in (peak, ahead, back))
         kept = given.floats(reads.difference(plan.seeds).union(plan.arcs))
-        return Held(plan.output.size, stays, kept, peak, stays, ahead, back)
+        saves = kept + given.rows * columns * (not constant and plan.trace.inputs.get("x") in every)
+        return Held(plan.output.size, stays, kept, peak, stays, ahead, back, saves)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """Return the program's output, [rows, columns]; put its kept arc values into ``run_of``."""

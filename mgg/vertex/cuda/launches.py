@@ -99,8 +99,8 @@ def planned(
         elif not is_lazy(step):
             planner.other(step)
     planner.need(wanted)
-    for v in [*planner.pending]:
-        planner.sum_up(v)
+    while planner.pending:  # a launch for one sum may include others
+        planner.sum_up(planner.pending[0])
     return planner.found
 
 

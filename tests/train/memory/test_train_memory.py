@@ -255,12 +255,15 @@ def test_what_gpus_need_besides(model, settings, columns, density, widest, tmp_p
     chain = build(model, settings_of(model, settings), columns, 7, NODES)
     given = memory.Input(int(NODES * columns * density), density < 1, False)
 
-    def need(gpu):
-        world = SimpleNamespace(gpu=gpu, gather=lambda mine: [mine], name="any", size=1, rank=0)
+    def need():
+        world = SimpleNamespace(gpu="any", gather=lambda mine: [mine], name="any", size=1, rank=0)
         return memory.need(world, part, chain, "halo", {}, "fp32", given, 0, 0).activations
 
     if widest:
-        assert need("any") - need("") == pieces_bytes(NODES, *widest) > 0
+        whole, pieces = need(), pieces_bytes(NODES, *widest)
+        monkeypatch.setattr(memory, "pieces_bytes", lambda *_: 0)
+        # Without them other work may take the most.
+        assert 0.99 * pieces < whole - need() <= pieces
         return
     monkeypatch.setattr(memory, "dense_bytes", lambda entries: 10**6 * entries)
-    assert (need("any") >= 10**6 * given.entries) == (model == "sgc")
+    assert (need() >= 10**6 * given.entries) == (model == "sgc")
