@@ -118,7 +118,7 @@ def test_values_of_arcs_outside_are_not_moved_out_again(dense, monkeypatch):
 
     need, _, expected = trained(None)
     _, modes, found = trained(need // 28)
-    assert modes == {"layer0": "host", "layer1": "host", ARCS: "host"} and found == expected
+    assert modes == {"layer0": "host", ARCS: "host"} and found == expected
     assert moved and max(moved) < part.forward.local.arcs
 
 
