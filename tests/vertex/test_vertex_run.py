@@ -78,9 +78,7 @@ def test_threads_give_the_same_bits(name, monkeypatch):
     found = []
     for threads in (1, 2, 3):
         with threads_per_pe(threads, 1):
-            found.append(
-                worked_off([*outputs, *late], graph, leaves, outputs=len(outputs), seeds=seeds, draws=(3, 5))
-            )
+            found.append(worked_off([*outputs, *late], graph, leaves, outputs=len(outputs), seeds=seeds, draws=(3, 5)))
     assert len(dealt) == 3 * 2
     for several in found[1:]:
         for value, array, expected in zip([*outputs, *late], several, found[0], strict=True):
