@@ -201,7 +201,7 @@ def train(
         memory_per_pe: most memory per PE, for example ``"20GiB"``; None: the free memory.
         activations: what layers keep for the backward pass (docs/training.md, "Memory"): ``auto``, ``keep``,
             ``recompute`` or ``host``.
-        threads: threads of each CPU PE, for row-wise sparse products.
+        threads: threads of each CPU PE, for row-wise products and vertex programs.
         emulate_network: bandwidth and latency of transfers between workgroups, ``"20GB/s,5us"`` (docs/emulation.md).
 
     Raises:

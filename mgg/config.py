@@ -33,7 +33,8 @@ Threads = Annotated[
     Field(
         ge=1,
         le=MAX_THREADS,
-        description="threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
+        description="threads of each CPU PE for row-wise products and vertex programs; results have the same bits with"
+        " any number",
     ),
 ]
 #: More than a machine does in a year, yet few enough to count them and store their times.

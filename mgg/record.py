@@ -145,7 +145,7 @@ class Machine(Frozen):
     cpu: str = Field(description="processor model")
     cores: int = Field(ge=1, description="cores that the PEs of the job may use, all hosts together")
     hosts: int = Field(1, ge=1, description="hosts of the job")
-    threads: int = Field(1, ge=1, description="threads of each CPU PE for row-wise sparse products")
+    threads: int = Field(1, ge=1, description="threads of each CPU PE")
     memory_bytes: int = Field(description="physical memory of the host, bytes")
     gpus: list[str] = Field(default_factory=list, description="GPU models, one entry a GPU of the job")
     system: str = Field(description="operating system and kernel")

@@ -47,7 +47,7 @@ class Job:
         profile: after all measurements, run each product once more under Nsight Compute.
         replace: replace the records in the file instead of appending to them.
         network: emulated network between the layout's workgroups; None: no emulation.
-        threads: threads of each CPU PE for row-wise products.
+        threads: threads of each CPU PE.
     """
 
     layout: Path

@@ -149,7 +149,7 @@ def launch(backend: str, pes: Callable[[], int], program: Callable[[World], T], 
         backend: the backend's name, or ``auto``.
         pes: returns the number of PEs.
         program: the function that each PE runs.
-        threads: threads per CPU PE, for row-wise products.
+        threads: threads per CPU PE (``mgg.kernel.threads``).
 
     Returns:
         The results of all PEs in rank order (``simulated``), or a list of this rank's result (``mpi``, ``nvshmem``).

@@ -79,7 +79,7 @@ BACKEND = usual(
 )  # fmt: skip
 THREADS = whole(
     "--threads", 1, config.MAX_THREADS, config.AggregateConfig().threads,
-    "threads of each CPU PE for row-wise sparse products; results have the same bits with any number",
+    "threads of each CPU PE for row-wise products and vertex programs; results have the same bits with any number",
 )  # fmt: skip
 
 

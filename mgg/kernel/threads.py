@@ -1,4 +1,4 @@
-"""Threads of a CPU PE that share the rows of row-wise products; one unless a job asks for more.
+"""Threads of a CPU PE that share the rows of products and of vertex programs; one unless a job asks for more.
 
 Rows are split into ranges with equal numbers of arcs. Every thread sums a row in the order of its arcs, so the bits
 depend neither on the number of threads nor on their speed.

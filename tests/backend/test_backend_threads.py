@@ -71,8 +71,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_trainings_and_products_of_two_threads(folder, tmp_path, ends):
-    train = ["train", folder, "--model", "gcn", "--epochs", 3, "--technique", "local", "--backend", "simulated"]
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_trainings_and_products_of_two_threads(model, folder, tmp_path, ends):
+    train = ["train", folder, "--model", model, "--epochs", 3, "--technique", "local", "--backend", "simulated"]
     for threads in (1, 2):
         assert ends(*train, "--threads", threads, "--out", tmp_path / f"run-{threads}") == 0
     (one, losses), (two, same) = (read_run(tmp_path / f"run-{threads}")[:2] for threads in (1, 2))

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.arc_graphs import TYPES, drawn
+from support.vertex_models import MODELS, differentiated
 from support.vertex_work import drawn_work, worked_off
 
 from mgg import files
+from mgg.kernel.threads import deal, threads_per_pe
 from mgg.vertex import products
 from mgg.vertex.cpu import host
+from mgg.vertex.interpret import ArcGraph
 
 
 def check(data):
@@ -55,3 +59,27 @@ def test_threads_that_ask_for_the_same_unit_at_once(tmp_path, monkeypatch):
             source = f"def unit(x):\n    x[0] = {number}\n"
             assert len(set(threads.map(asked, [source] * count))) == 1
     assert len(list((tmp_path / "vertex").glob("unit_*.py"))) == 10
+
+
+@pytest.mark.parametrize("name", ["gat", "gated"])
+def test_threads_give_the_same_bits(name, monkeypatch):
+    """Forward and backward: ``gat`` has a dropout of arcs, ``gated`` values of arcs and a unit that sums over all.
+
+    That unit, of three, is not dealt out to threads. Both of ``gat`` are.
+    """
+    dealt = []
+    monkeypatch.setattr(host, "deal", lambda ptr, work: dealt.append(deal(ptr, work)))
+    rng, vertices, arcs = np.random.default_rng(0), 3_000, 60_000
+    sources, kinds = (vertices * rng.random(arcs) ** 2).astype(np.int64), rng.integers(0, TYPES, arcs)
+    targets, ids = np.sort(rng.integers(0, vertices, arcs)), rng.permutation(vertices)
+    graph = ArcGraph.of(vertices, targets, sources, kinds, TYPES, ids)
+    outputs, late, seeds = differentiated(MODELS[name])
+    leaves = drawn([*outputs, *late, *seeds], graph)
+    found = []
+    for threads in (1, 2, 3):
+        with threads_per_pe(threads, 1):
+            found.append(worked_off([*outputs, *late], graph, leaves, outputs=len(outputs), seeds=seeds, draws=(3, 5)))
+    assert len(dealt) == 3 * 2
+    for several in found[1:]:
+        for value, array, expected in zip([*outputs, *late], several, found[0], strict=True):
+            np.testing.assert_array_equal(array, expected, str(value.op))

@@ -13,6 +13,7 @@ from mgg.backend.api import Array
 from mgg.kernel import random
 from mgg.kernel.cpu import sums
 from mgg.kernel.random import Draws
+from mgg.kernel.threads import deal
 from mgg.model.loss import (
     binary_cross_entropy,
     binary_cross_entropy_gradient,
@@ -194,7 +195,8 @@ class HostArrays:
         """Return the sums."""
         out = np.empty((len(ptr) - 1, x.shape[1]), x.dtype)
         x = np.ascontiguousarray(x)
-        sums.spmm_rows(ptr, ends, np.empty(0, x.dtype) if weights is None else weights, x, out, False, 0, len(ptr) - 1)
+        given = np.empty(0, x.dtype) if weights is None else weights
+        deal(ptr, lambda first, last: sums.spmm_rows(ptr, ends, given, x, out, False, first, last))
         return out
 
     def normalize_rows(self, x: Array, least: float) -> tuple[Array, Array]:

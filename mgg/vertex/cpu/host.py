@@ -16,6 +16,7 @@ import numpy as np
 
 from mgg import files
 from mgg.kernel import random
+from mgg.kernel.threads import deal
 from mgg.vertex.arcs import ArcTables
 from mgg.vertex.cpu.loops import masks_of, outside_of, results_of, source_of
 from mgg.vertex.ir import D, E, P, R, S, T, Value
@@ -55,7 +56,9 @@ _ONE = threading.Lock()
 def run(
     unit: Unit, tables: ArcTables, outside: Sequence[np.ndarray], real: Any, draws: tuple[int, int], place: int = 0
 ) -> list[np.ndarray]:
-    """Run ``unit``.
+    """Run ``unit`` with the PE's threads, which share its rows; with one thread if it has sums to P or T.
+
+    Such a sum runs over all rows, and stays in the order of the rows.
 
     Args:
         unit: the unit.
@@ -77,11 +80,16 @@ def run(
     keys = [random.stream_key(draws[0], random.Draws(*draws, place + mask["place"]).stream) for mask in masks_of(unit)]
     values = results_of(unit)
     results = [_empty(value, tables, real) for value in values]
-    compiled(_source(unit))(
+    function = compiled(_source(unit))
+    given = (
         ptr, ends, arcs, tables.run_targets, tables.run_types,
         _NONE if tables.types is None else tables.types, tables.arc_runs, tables.ids, np.array(keys, np.uint64),
         *(_flat(x, value) for value, x in zip(outside_of(unit), outside, strict=True)), *results,
     )  # fmt: skip
+    if any(value.space in (P, T) for value in values):
+        function(0, len(ptr) - 1, *given)
+    else:
+        deal(ptr, lambda first, last: function(first, last, *given))
     return [
         x.reshape((*(() if value.space is P else (len(x),)), *value.shape))
         for value, x in zip(values, results, strict=True)

@@ -207,15 +207,16 @@ _READS: dict[str, Callable[[_Writer, Value, Axes], str]] = {
 
 
 def source_of(unit: Unit) -> str:
-    """Return the source of a function, in numba's Python, that runs ``unit`` over the arcs of every row.
+    """Return the source of a function, in numba's Python, that runs ``unit`` over the arcs of a range of rows.
 
-    Its arguments: ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``, the other end of each arc and its
-    number in the order by target; ``targets`` and ``run_types`` of runs; ``types`` and ``run_of`` of arcs by target;
-    ``ids`` of sources; ``keys``, one per mask in the order of ``masks_of``; then the arrays of ``outside_of`` and of
-    ``results_of``. Arrays are [rows, size], but [size] for P; results in P and T must be 0 at the start.
+    Its arguments: ``first`` and ``last``, the range; ``ptr``, where the arcs of each row begin; ``ends`` and ``arcs``,
+    the other end of each arc and its number in the order by target; ``targets`` and ``run_types`` of runs; ``types``
+    and ``run_of`` of arcs by target; ``ids`` of sources; ``keys``, one per mask in the order of ``masks_of``; then the
+    arrays of ``outside_of`` and of ``results_of``. Arrays are [rows, size], but [size] for P; results in P and T must
+    be 0 at the start.
     """
     writer = _Writer(unit)
-    writer.line("for row in range(ptr.size - 1):")
+    writer.line("for row in range(first, last):")
     writer.depth += 1
     if unit.rows is R:
         writer.line("target = targets[row]")
@@ -224,7 +225,7 @@ def source_of(unit: Unit) -> str:
     for value, name in writer.results.items():
         if value.space is unit.rows:
             writer.loops(value.shape, partial(_store, writer, name, "row", value))
-    names = ["ptr", "ends", "arcs", "targets", "run_types", "types", "run_of", "ids", "keys"]
+    names = ["first", "last", "ptr", "ends", "arcs", "targets", "run_types", "types", "run_of", "ids", "keys"]
     head = f"def unit({', '.join([*names, *writer.outside.values(), *writer.results.values()])}):"
     made = [f"    {name} = np.empty({size})" for name, size in writer.buffers]
     return "\n".join([head, *made, *writer.lines, ""])
