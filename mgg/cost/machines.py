@@ -28,7 +28,7 @@ from mgg.schema import explain
 _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"
 _FITTED = "fitted by benchmarks/fit_costs.py to products on up to four H200 (docs/results/costs.md)"
-_BASELINE = "measured on H200, docs/results/gpu.md"
+_BASELINE = "measured on H200, docs/results/costs.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 _SHEET = "NVIDIA's data sheets"
 

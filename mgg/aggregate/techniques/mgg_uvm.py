@@ -42,7 +42,7 @@ class MggUvm(Partitioned):
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
-        """Return None on GPUs, where the driver decides where pages settle (docs/results/gpu.md)."""
+        """Return None on GPUs, where the driver decides where pages settle (docs/results/mgg.md)."""
         return None if machine.gpu else super().cost(work, machine)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
