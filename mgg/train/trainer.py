@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -478,12 +479,14 @@ class Trainer:
         """Free the symmetric arrays and drop all large objects (collective)."""
         self._staged.forget()  # so that the captured epoch gives back that memory, too
         self._release()
-        self._submission = None  # which refers to this object, so that memory would stay until Python finds the circle
+        self._submission = None
         self._staged.close()
         self._graph.close()
         del self._graph, self._x, self._targets, self.adam, self._chain, self._staged
         if self._outside is not None:
             self._outside.close()
+        if self._world.gpu:
+            gc.collect()  # programs, their plans and the graph refer to one another, and hold arrays on the GPU
 
 
 def loss_and_gradients(
