@@ -19,8 +19,7 @@ from unittest import mock
 
 import click
 import numpy as np
-from accuracy import make_layout
-from common import Results
+from common import OUT, Results, make_layout
 
 from mgg import layout
 from mgg.backend import launch
@@ -73,7 +72,7 @@ def _by_node(call: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--datasets", default="cora,digits,aifb", show_default=True, help="separated by commas")
 @click.option("--seeds", default=6, show_default=True, help="seeds 0 to N - 1")
 @click.option("--pes", default="2,4", show_default=True, help="numbers of PEs, separated by commas")

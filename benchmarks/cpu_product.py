@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
-from common import Results
+from common import OUT, Results
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -126,7 +126,7 @@ def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> 
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--graphs", default="reddit-like,products-like,web-like,orkut-like", show_default=True)
 @click.option("--scale", default=0.1, show_default=True)
 @click.option("--dims", default="16,64,128", show_default=True, help="multiples of 16")

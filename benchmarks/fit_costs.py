@@ -1,10 +1,9 @@
 """Fit the cost model's constants to measured products: ``python benchmarks/fit_costs.py``, or with records of yours.
 
-MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds; files
-``gpu_aggregate-pP.jsonl`` of benchmarks/gpu_aggregate.py are read, too. SPLITS holds a partition record a line, for
-every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/cost/machines.py``, predicted beside
-measured, the errors of the fit, which are in-sample, how much longer than the least auto's picks took, and the same of
-each graph when the fit has not seen it.
+MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds, or records
+of ``mgg aggregate --breakdown``. SPLITS holds a partition record a line, for every graph and number of PEs of MEASURED.
+Printed are the constants of ``mgg/cost/machines.py``, predicted beside measured, the errors of the fit, which are
+in-sample, how much longer than the least auto's picks took, and the same of each graph when the fit has not seen it.
 
 An operator that does all of another's work and more takes at least as long for it (``LEAST``). Samples alone do not
 say so: three of the graphs have so few remote arcs that by them an arc of a column-wise product costs nothing.
@@ -13,10 +12,10 @@ say so: three of the graphs have so few remote arcs that by them an arc of a col
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -26,7 +25,7 @@ from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.cost.links import GIVEN, Link, Links
 from mgg.cost.product import Machine, Rate, Split, Workload
-from mgg.record import Partition, read_lines
+from mgg.record import AggregateRecord, Partition, read_lines
 
 HERE = Path(__file__).parent
 #: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.
@@ -160,25 +159,26 @@ def read(paths: Iterable[Path]) -> list[Sample]:
     """The samples of all files, techniques at their defaults alone; of the same thing measured twice the last."""
     samples = {}
     for path in paths:
-        with path.open(encoding="utf-8") as file:
-            rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
-        for row in rows:
-            if "technique" not in row:  # what auto picked
-                continue
-            if row.get("options", {}) != technique(row["technique"]).Options().model_dump() and "options" in row:
-                continue
-            for part, milliseconds in _parts(row).items():
-                key = (row["graph"], row["technique"], int(row["pes"]), row["dtype"], int(row["dim"]), part)
-                samples[key] = Sample(*key, float(milliseconds) / 1e3)
+        for *key, seconds in _lines(path) if path.suffix == ".csv" else _records(path):
+            samples[tuple(key)] = Sample(*key, seconds)
     return list(samples.values())
 
 
-def _parts(row: dict[str, str]) -> dict[str, str]:
-    """Milliseconds by part, of a line of either kind of file."""
-    if "part" in row:
-        return {row["part"]: row["milliseconds"]}
-    names = {"whole": "ms", "transfer": "transfer", "arithmetic": "compute"}
-    return {part: row[name] for part, name in names.items() if name in row}
+def _lines(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The fields of ``Sample`` for every line of a CSV."""
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            of = row["graph"], row["technique"], int(row["pes"]), row["dtype"], int(row["dim"]), row["part"]
+            yield *of, float(row["milliseconds"]) / 1e3
+
+
+def _records(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The same of records of mgg aggregate."""
+    for record in read_lines(path, AggregateRecord):
+        times = {"whole": record.median, "transfer": record.transfer, "arithmetic": record.compute}
+        for part, seconds in times.items():
+            if seconds is not None and record.options == record.defaults:
+                yield record.dataset, record.technique, record.pes, record.dtype, record.dim, part, seconds
 
 
 def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, float]:
