@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from common import laid_out
+from common import head, laid_out, row
 
 from mgg import layout
 from mgg.backend import World, launch
@@ -73,9 +73,6 @@ def spin() -> None:
         pass
 
 
-PARTS = ("parameters", "MB", "pause, ms", "share", "thread, ms", "share", "processor, ms", "share")
-
-
 @click.command()
 @click.option("--hidden", default="16,256,4096", show_default=True, help="widths of the hidden layer")
 @click.option("--interval", default=30.0, show_default=True, help="seconds between checkpoints")
@@ -88,13 +85,13 @@ def main(hidden: str, interval: float, repeats: int, busy: int, out: Path | None
         multiprocessing.Process(target=spin, daemon=True).start()
     with tempfile.TemporaryDirectory() as temporary:
         made, place = make(Path(temporary)), out or Path(temporary)
-        click.echo(f"| {' | '.join(PARTS)} |\n|{' --- |' * len(PARTS)}")
+        click.echo(head("parameters", "MB", "pause, ms", "share", "thread, ms", "share", "processor, ms", "share"))
         for width in map(int, hidden.split(",")):
             parameters, taken = launch(
                 "simulated", lambda: 1, lambda world, w=width: measure(world, made, place, w, repeats)
             )[0]
-            cells = " | ".join(f"{1e3 * seconds:.1f} | {seconds / interval:.3%}" for seconds in taken)
-            click.echo(f"| {parameters:,} | {16 * parameters / 1e6:.1f} | {cells} |")
+            cells = (text for seconds in taken for text in (f"{1e3 * seconds:.1f}", f"{seconds / interval:.3%}"))
+            click.echo(row(f"{parameters:,}", f"{16 * parameters / 1e6:.1f}", *cells))
 
 
 if __name__ == "__main__":

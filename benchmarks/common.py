@@ -85,6 +85,16 @@ class Results:
         self.say(f"{self.failed} failures, {self.seconds}")
 
 
+def row(*cells: object) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(*names: str) -> str:
+    """The rows that begin one."""
+    return f"{row(*names)}\n{row(*['---'] * len(names))}"
+
+
 def torch_steps(step: Callable[[], Any], warmup: int, steps: int) -> tuple[list[Any], float]:
     """What every step of PyTorch returned, and the median milliseconds of those after ``warmup``, by CUDA events."""
     import torch

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from common import OUT, Results, run
+from common import OUT, Results, head, row, run
 
 from mgg.errors import CheckError, MggError
 from mgg.record import AggregateRecord, read_lines, read_run
@@ -54,14 +54,14 @@ def once(command: list[str], made: Path) -> tuple[dict[str, float], float | None
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
     """A row a figure and way: median, least and most, and the median ratio to the first way."""
-    lines = ["| figure | way | median | least | most | ratio |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [head("figure", "way", "median", "least", "most", "ratio")]
     first = next(iter(runs.values()))
     for name in first[0]:
         for way, taken in runs.items():
             values = np.array([each.get(name, np.nan) for each in taken])
             ratio = float(np.median(values / [each[name] for each in first]))
-            cells = (f"{each:.4g}" for each in (np.median(values), values.min(), values.max()))
-            lines.append(f"| {name} | {way} | {' | '.join(cells)} | {ratio:.3f} |")
+            cells = (f"{each:.4g}" for each in (np.median(values), values.min(), values.max(), ratio))
+            lines.append(row(name, way, *cells))
     return "\n".join(lines)
 
 

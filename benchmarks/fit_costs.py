@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
+from common import head, row
 from scipy.optimize import least_squares
 
 from mgg.aggregate import technique
@@ -167,9 +168,9 @@ def read(paths: Iterable[Path]) -> list[Sample]:
 def _lines(path: Path) -> Iterator[tuple[Any, ...]]:
     """The fields of ``Sample`` for every line of a CSV."""
     with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            of = row["graph"], row["technique"], int(row["pes"]), row["dtype"], int(row["dim"]), row["part"]
-            yield *of, float(row["milliseconds"]) / 1e3
+        for line in csv.DictReader(file):
+            of = line["graph"], line["technique"], int(line["pes"]), line["dtype"], int(line["dim"]), line["part"]
+            yield *of, float(line["milliseconds"]) / 1e3
 
 
 def _records(path: Path) -> Iterator[tuple[Any, ...]]:
@@ -190,13 +191,13 @@ def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, floa
 
 def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine) -> None:
     """A row for each technique: mean and largest error, in percent, of whole products."""
-    click.echo(f"\n{heading}\n\n| technique | samples | mean error | largest | bias |\n| --- | --- | --- | --- | --- |")
+    click.echo(f"\n{heading}\n\n{head('technique', 'samples', 'mean error', 'largest', 'bias')}")
     whole = [each for each in samples if each.part == "whole"]
     for name in [*sorted({each.technique for each in whole}), "all"]:
         found = [each for each in whole if name in ("all", each.technique)]
         off = errors(found, splits, on)
         words = (f"{100 * off[key]:.0f} %" for key in ("mean", "largest"))
-        click.echo(f"| {name} | {len(found)} | {' | '.join(words)} | {np.exp(off['bias']):.2f} |")
+        click.echo(row(name, len(found), *words, f"{np.exp(off['bias']):.2f}"))
 
 
 def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, Sample]]:
@@ -224,15 +225,12 @@ def say_tables(samples: list[Sample], splits: Splits, on: Machine) -> None:
     for pes in sorted({key[0] for key in cases}):
         rows = {key[1:]: here for key, here in cases.items() if key[0] == pes}
         names = sorted({name for here in rows.values() for name in here})
-        click.echo(
-            f"\nmeasured / predicted, ms, {pes} PEs\n\n| graph | D | {' | '.join(names)} | picked | without halo |"
-        )
-        click.echo("| --- " * (len(names) + 4) + "|")
+        click.echo(f"\nmeasured / predicted, ms, {pes} PEs\n\n{head('graph', 'D', *names, 'picked', 'without halo')}")
         for (graph, dim), here in rows.items():
             cells = [_beside(here.get(name), splits, on) for name in names]
             picks = [picked(here, splits, on, without) for without in ("", "halo")]
             cells += [f"{pick[0]}, {pick[1]:.2f}" if pick else "-" for pick in picks]
-            click.echo(f"| {graph} | {dim} | {' | '.join(cells)} |")
+            click.echo(row(graph, dim, *cells))
 
 
 def _beside(sample: Sample | None, splits: Splits, on: Machine) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 import numpy as np
-from common import OUT, Results, make_layout
+from common import OUT, Results, head, make_layout, row
 from gpu_graphs import on_gpus
 
 from mgg import layout
@@ -97,7 +97,7 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
 
     def program(world: World) -> int:
         results = Results(out / "gpu_epochs.jsonl", world.rank)
-        results.say("| data set | model | step by step, us an epoch | graphs, us | ratio | whole, us | differ |")
+        results.say(head("data set", "model", "step by step, us", "graphs, us", "ratio", "whole, us", "differ"))
         for dataset in datasets.split(","):
             path = out / f"{dataset}-{pes}"
             together(world, lambda: make_layout(dataset, path, pes) if world.rank == 0 else None)  # noqa: B023
@@ -106,11 +106,9 @@ def main(out: Path, datasets: str, models: str, technique: str | None, epochs: i
                 found = case(world, part, model, named, epochs, rounds)
                 results.failed += bool(found["differing_epochs"])
                 results.record(dataset=dataset, model=model, technique=named, pes=pes, gpu=world.gpu, **found)
-                steps, graphs = found["steps"], found["graphs"]
-                results.say(
-                    f"| {dataset} | {model} | {steps['epoch']:.0f} | {graphs['epoch']:.0f} |"
-                    f" {steps['epoch'] / graphs['epoch']:.1f} | {graphs['whole']:.0f} | {found['differing_epochs']} |"
-                )
+                steps, graphs, whole = found["steps"]["epoch"], found["graphs"]["epoch"], found["graphs"]["whole"]
+                times = f"{steps:.0f}", f"{graphs:.0f}", f"{steps / graphs:.1f}", f"{whole:.0f}"
+                results.say(row(dataset, model, *times, found["differing_epochs"]))
         return results.failed
 
     on_gpus(program)

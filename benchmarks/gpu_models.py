@@ -22,7 +22,7 @@ from typing import Any
 import click
 import cupy as cp
 import numpy as np
-from common import ALONE, HIDDEN, OUT, SCALE, SETTINGS, Results, torch_steps
+from common import ALONE, HIDDEN, OUT, SCALE, SETTINGS, Results, head, row, torch_steps
 from cusparse import Products
 from gpu_graphs import WIDTHS, generated, on_gpus, with_node_data
 
@@ -240,13 +240,13 @@ class Bench(Results):
         if done is None:
             return
         ours, weights = done
-        row = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique}
-        row |= {"attention": self.attention, "dropout": self.dropout, "ours": ours}
+        found = {"graph": name, "model": model, "pes": self.world.size, "technique": self.technique}
+        found |= {"attention": self.attention, "dropout": self.dropout, "ours": ours}
         if with_cusparse:
-            row["cusparse"] = self.attempt(f"{name}, {model} with cuSPARSE", lambda: self.cusparse(csr, part))
+            found["cusparse"] = self.attempt(f"{name}, {model} with cuSPARSE", lambda: self.cusparse(csr, part))
             release()
         if with_pyg:
-            row["pyg"] = theirs = self.attempt(
+            found["pyg"] = theirs = self.attempt(
                 f"{name}, {model} in PyTorch Geometric", lambda: self.theirs(model, csr, part, weights)
             )
             release()
@@ -254,9 +254,9 @@ class Bench(Results):
                 error = abs(ours["losses"][0] / theirs["losses"][0] - 1)
                 self.failed += not error <= TOLERANCE
                 self.say(f"{name}, {model}: first losses differ by {error:.2g}" + " FAILED" * (not error <= TOLERANCE))
-        self.rows.append(row)
-        self.record(**row)
-        self.say(line_of(row))
+        self.rows.append(found)
+        self.record(**found)
+        self.say(line_of(found))
 
 
 def release() -> None:
@@ -268,14 +268,14 @@ def release() -> None:
     cp.get_default_memory_pool().free_all_blocks()
 
 
-def line_of(row: dict[str, Any]) -> str:
+def line_of(found: dict[str, Any]) -> str:
     """A line of the table: milliseconds and GiB, ours and theirs, and the ratios."""
-    ours, theirs = row["ours"], row.get("pyg")
-    line = f"| {row['graph']} | {row['model']} | {ours['step']:.2f} | {ours['bytes'] / GIB:.2f} |"
+    ours, theirs = found["ours"], found.get("pyg")
+    cells = [found["graph"], found["model"], f"{ours['step']:.2f}", f"{ours['bytes'] / GIB:.2f}"]
     if not theirs:
-        return f"{line} - | - | - | - |"
-    ratios = theirs["step"] / ours["step"], theirs["bytes"] / ours["bytes"]
-    return f"{line} {theirs['step']:.1f} | {theirs['bytes'] / GIB:.1f} | {ratios[0]:.1f} | {ratios[1]:.1f} |"
+        return row(*cells, *"----")
+    times = theirs["step"], theirs["bytes"] / GIB, theirs["step"] / ours["step"], theirs["bytes"] / ours["bytes"]
+    return row(*cells, *(f"{each:.1f}" for each in times))
 
 
 @click.command()
@@ -307,9 +307,11 @@ def main(
             for model in models.split(","):
                 twin, torch = with_pyg and model in SETTINGS, with_cusparse and model == "gcn"
                 bench.model(name, model, csr, part, beside and twin, beside and torch)
-        bench.say("| graph | model | ms | GiB | PyTorch Geometric, ms | GiB | times as fast | times as much memory |")
-        for row in bench.rows:
-            bench.say(line_of(row))
+        bench.say(
+            head("graph", "model", "ms", "GiB", "PyTorch Geometric, ms", "GiB", "times as fast", "times as much memory")
+        )
+        for found in bench.rows:
+            bench.say(line_of(found))
         bench.end()
         return bench.failed
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 import numpy as np
-from common import OUT, Results, run
+from common import OUT, Results, row, run
 
 from mgg import layout
 from mgg.aggregate.auto import Forecast
@@ -191,24 +191,24 @@ def of_partition(found: Partition, machine: Machine, dim: int, grow: int, graph:
 
 def told(line: dict[str, Any]) -> list[str]:
     """Rows of Markdown: MB of a PE's memory, or milliseconds, of products (arithmetic / transfer / of it hidden)."""
-    name = f"| {line['graph']} | {line['scheme']} | {line['pes']} PEs |"
+    name = line["graph"], line["scheme"], f"{line['pes']} PEs"
     if "need" in line:
-        return [f"{name} " + ", ".join(f"{key} {size / 1e6:.4g}" for key, size in line["need"].items()) + " |"]
+        return [row(*name, *(f"{key} {size / 1e6:.4g}" for key, size in line["need"].items()))]
     rows = []
     for factor, products in line["products"].items():
         cells = []
         for of in products.values():
             seconds, *parts = (f"{1e3 * each:.3g}" for each in of.values())
             cells.append(f"{seconds} ({' / '.join(parts)})")
-        rows.append(f"{name} x {factor} | {' | '.join(cells)} |")
+        rows.append(row(*name, f"x {factor}", *cells))
     if line["covers"]:
         near, far = line["covers"]
-        rows.append(f"{name} covers leave {near:.3f} of rows within hosts, {far:.3f} between |")
+        rows.append(row(*name, f"covers leave {near:.3f} of rows within hosts, {far:.3f} between"))
     for way, found in line["ways"].items():
         *seconds, held = found.values()
         parts = {key: each for key, each in found.items() if key not in ("seconds", "memory")}
-        times = " | ".join(f"{1e3 * each:.2f}" for each in seconds)
-        rows.append(f"{name} {way} | {times} | {held / 1e9:.1f} | {max(parts, key=parts.__getitem__)} |")
+        times = (f"{1e3 * each:.2f}" for each in seconds)
+        rows.append(row(*name, way, *times, f"{held / 1e9:.1f}", max(parts, key=parts.__getitem__)))
     return rows
 
 
