@@ -12,10 +12,9 @@ With ``--out FILE.jsonl`` the training records are kept. Options of technique ha
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +23,12 @@ from typing import Any
 import click
 import numpy as np
 import yaml
+from common import make_layout, run
 
-from mgg import layout, partition
+from mgg import layout
 from mgg.backend import launch
 from mgg.cli.options import assignments_of
-from mgg.errors import InputError, MggError
-from mgg.graph.build import build
+from mgg.errors import InputError
 from mgg.graph.sources.npz import random_split
 from mgg.layout import PeLayout
 from mgg.record import TrainRecord, write_lines
@@ -56,14 +55,6 @@ TARGETS = {
 #: Data sets without public splits.
 RANDOM_SPLITS = ("coauthor_cs", "amazon_computers")
 DATASETS = {"rgcn": "aifb", "sage": ",".join(RANDOM_SPLITS), "gcn": "cora,citeseer,pubmed,digits"}
-
-
-def make_layout(dataset: str, folder: Path, pes: int, scheme: str = "edge_balanced") -> Path:
-    """Graph, partition and layout of a data set under ``folder``; returns the layout."""
-    build(dataset, folder / "graph")
-    partition.build(folder / "graph", folder / "partition", pes=pes, scheme=scheme, workgroup=8, dim=16)
-    layout.build(folder / "graph", folder / "partition", folder / "layout")
-    return folder / "layout"
 
 
 def settings_for(model: str, dataset: str) -> tuple[int, dict[str, Any]]:
@@ -108,16 +99,6 @@ class Run:
         return results[0].record
 
 
-def in_turn(run: Run, seeds: int, jobs: int) -> Iterator[TrainRecord]:
-    """The record of each seed, in the order of the seeds; up to ``jobs`` of them are made at a time."""
-    if jobs == 1:
-        yield from map(run, range(seeds))
-        return
-    # Started anew: threads of numba and BLAS do not survive a fork.
-    with ProcessPoolExecutor(min(jobs, seeds), multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(run, range(seeds))
-
-
 def accuracy(
     dataset: str, seeds: int, *, model: str = "gcn", pes: int = 1, epochs: int | None = None, jobs: int = 1,
     dtype: str = "fp32", scheme: str = "edge_balanced", halo: dict[str, Any] | None = None,
@@ -133,10 +114,12 @@ def accuracy(
         made = make_layout(dataset, Path(scratch), pes, scheme)
         if dataset in RANDOM_SPLITS and layout.read_manifest(made).permuted:
             raise InputError(f"--scheme {scheme}: moves nodes, in whose order splits are drawn: leave it out")
-        run = Run(made, dataset, model, pes, epochs, settings, dtype, halo or {})
-        for record in in_turn(run, seeds, jobs):
-            records.append(record)
-            done(record)
+        train_seed = Run(made, dataset, model, pes, epochs, settings, dtype, halo or {})
+        # Processes are started anew: threads of numba and BLAS do not survive a fork.
+        with ProcessPoolExecutor(min(jobs, seeds), multiprocessing.get_context("spawn")) as pool:
+            for record in (map if jobs == 1 else pool.map)(train_seed, range(seeds)):
+                records.append(record)
+                done(record)
     return records
 
 
@@ -179,8 +162,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MggError as error:
-        click.echo(f"accuracy: {error}", err=True)
-        sys.exit(error.exit_code)
+    run(main)

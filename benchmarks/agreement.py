@@ -19,8 +19,7 @@ from unittest import mock
 
 import click
 import numpy as np
-from accuracy import make_layout
-from common import Results
+from common import OUT, Results, head, make_layout, row
 
 from mgg import layout
 from mgg.backend import launch
@@ -73,19 +72,19 @@ def _by_node(call: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--datasets", default="cora,digits,aifb", show_default=True, help="separated by commas")
 @click.option("--seeds", default=6, show_default=True, help="seeds 0 to N - 1")
 @click.option("--pes", default="2,4", show_default=True, help="numbers of PEs, separated by commas")
 def main(out: Path, datasets: str, seeds: int, pes: str) -> None:
     """Compute and print a table."""
     results = Results(out / "agreement.jsonl")
-    columns = ("data", "model", "seed", "PEs", "loss", "gradient", "of", "to all", "signs")
-    click.echo(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+    results.say(head("data", "model", "seed", "PEs", "loss", "gradient", "of", "to all", "signs"))
     with tempfile.TemporaryDirectory() as folder:
         for dataset in datasets.split(","):
             sizes = [1, *map(int, pes.split(","))]
-            parts = {size: _parts(dataset, Path(folder) / f"{dataset}{size}", size) for size in sizes}
+            made = {size: make_layout(dataset, Path(folder) / f"{dataset}{size}", size) for size in sizes}
+            parts = {size: [layout.load(made[size], rank) for rank in range(size)] for size in sizes}
             typed = parts[1][0].forward.local.types is not None
             for model in (model for model in models() if (model in TYPED) == typed):
                 for seed in range(seeds):
@@ -94,14 +93,9 @@ def main(out: Path, datasets: str, seeds: int, pes: str) -> None:
                         line = {"data": dataset, "model": model, "seed": seed, "pes": size}
                         line |= Computed(parts[size], model, seed).beside(one)
                         results.record(**line)
-                        cells = dataset, model, seed, size, f"{line['loss']:.1e}", f"{line['gradient']:.1e}", line["of"]
-                        above = " above 1e-5" * (line["gradient"] > TOLERANCE)
-                        click.echo(f"| {' | '.join(map(str, cells))} | {line['all']:.1e} | {line['signs']}{above} |")
-
-
-def _parts(dataset: str, folder: Path, pes: int) -> list[PeLayout]:
-    made = make_layout(dataset, folder, pes)
-    return [layout.load(made, rank) for rank in range(pes)]
+                        loss, gradient, whole = (f"{line[key]:.1e}" for key in ("loss", "gradient", "all"))
+                        signs = f"{line['signs']}" + " above 1e-5" * (line["gradient"] > TOLERANCE)
+                        results.say(row(dataset, model, seed, size, loss, gradient, line["of"], whole, signs))
 
 
 if __name__ == "__main__":

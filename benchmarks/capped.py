@@ -24,9 +24,9 @@ from unittest import mock
 
 import click
 import numpy as np
-from common import Results
+from common import OUT, Results, laid_out
 
-from mgg import layout, partition
+from mgg import layout
 from mgg.backend import World, job_size, launch
 from mgg.graph.generators import communities
 from mgg.graph.store import write_graph
@@ -56,8 +56,7 @@ def made(folder: Path, pes: int, scale: float) -> Path:
             "splits": np.where(rng.random(csr.rows) < 0.5, 1, rng.integers(2, 4, csr.rows)).astype(np.uint8),
         }
         write_graph(folder / "graph", csr, name=GRAPH, source={}, **data)
-        partition.build(folder / "graph", folder / "part", pes=pes, scheme="edge_balanced", workgroup=pes, dim=64)
-        layout.build(folder / "graph", folder / "part", folder / "layout")
+        laid_out(folder, pes, workgroup=pes)
     return folder / "layout"
 
 
@@ -171,7 +170,7 @@ def bus(world: World) -> float:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--models", default=",".join(SETTINGS), show_default=True)
 @click.option("--pes", default=1, show_default=True, help="without mpiexec")
 @click.option("--scale", default=0.003, show_default=True, help="of the graph")

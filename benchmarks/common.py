@@ -1,45 +1,53 @@
-"""What the benchmarks share: results, steps that are timed, and processes that are measured."""
+"""What the benchmarks share: models, options, results, data sets, steps that are timed, processes that are measured."""
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
-from step_models import SETTINGS
 
+from mgg import layout, partition
+from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.errors import MggError
-from mgg.layout import PeLayout
-from mgg.model import Sizes, settings_of
+from mgg.graph.build import build
 
-if TYPE_CHECKING:
-    import torch
-
+#: Columns of the hidden layer of the models whose training steps are timed: two layers, one head, no dropout.
+HIDDEN = 16
+_ATTENTION: dict[str, Any] = {"hidden": HIDDEN, "heads": 1, "dropout": 0.0, "attention_dropout": 0.0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gcn": {"hidden": HIDDEN, "dropout": 0.0},
+    "gin": {"hidden": HIDDEN, "dropout": 0.0, "layers": 2},
+    "sage": {"hidden": HIDDEN, "dropout": 0.0},
+    "gat": {**_ATTENTION, "output_heads": 1},
+}
+#: And those that have no twin in PyTorch Geometric.
+ALONE: dict[str, dict[str, Any]] = {
+    "gatv2": {**_ATTENTION, "output_heads": 1},
+    "transformer": {"hidden": HIDDEN, "heads": 1, "layers": 2, "dropout": 0.0},
+}
+OUT = click.argument("out", type=click.Path(path_type=Path))
+SCALE = click.option("--scale", default=1.0, show_default=True, help="size as a share of the full graphs")
 #: What a measured process does; argv: Python to prepare, Python to time, and the ``paths`` that both use.
 MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
 paths = [Path(text) for text in sys.argv[3:]]
-def used():
-    mine = resource.getrusage(resource.RUSAGE_SELF)
-    return mine.ru_utime + mine.ru_stime
 exec(sys.argv[1])
-started, before = time.perf_counter(), used()
+started = time.perf_counter()
 try:
     exec(sys.argv[2])
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {error}")
-seconds, processor = time.perf_counter() - started, used() - before
-status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
-print(json.dumps({"seconds": seconds, "processor_seconds": processor, "peak_bytes": peak}))
+seconds = time.perf_counter() - started
+status = Path("/proc/self/status").read_text(encoding="ascii")
+print(json.dumps({"seconds": seconds, "peak_bytes": 1024 * int(status.split("VmHWM:")[1].split()[0])}))
 """
 
 
@@ -50,6 +58,10 @@ class Results:
         self.failed, self.started, self.path = 0, time.perf_counter(), path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open(mode, encoding="utf-8") if rank == 0 else None
+
+    def about(self) -> None:
+        """Keep machine and versions."""
+        self.record(machine=this_machine().model_dump(), versions=these_versions())
 
     def say(self, text: str) -> None:
         """Print it."""
@@ -73,6 +85,16 @@ class Results:
         self.say(f"{self.failed} failures, {self.seconds}")
 
 
+def row(*cells: object) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(*names: str) -> str:
+    """The rows that begin one."""
+    return f"{row(*names)}\n{row(*['---'] * len(names))}"
+
+
 def torch_steps(step: Callable[[], Any], warmup: int, steps: int) -> tuple[list[Any], float]:
     """What every step of PyTorch returned, and the median milliseconds of those after ``warmup``, by CUDA events."""
     import torch
@@ -88,52 +110,40 @@ def torch_steps(step: Callable[[], Any], warmup: int, steps: int) -> tuple[list[
     return found, float(np.median(times[warmup:]))
 
 
-def measured(prepare: str, timed: str, *paths: Path, limit: int = 0) -> dict[str, float]:
-    """Seconds, processor seconds and peak bytes of ``timed`` in a process that has run ``prepare``.
+def measured(prepare: str, timed: str, *paths: Path) -> dict[str, float]:
+    """Seconds and peak bytes of ``timed`` in a process that has run ``prepare``.
 
-    Raises ChildProcessError with what it said last where it fails, as it may with ``limit`` bytes of memory (0: any).
+    Raises ChildProcessError with what it said last where it fails.
     """
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
     command = [sys.executable, "-c", MEASURED, prepare, timed, *map(str, paths)]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, preexec_fn=limited if limit else None)
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
     if run.returncode:
         raise ChildProcessError((run.stderr.strip() or f"ended with {run.returncode}").splitlines()[-1])
     found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
     return found
 
 
-def run(name: str, main: Callable[[], None]) -> None:
-    """Run a command; an error of MGG's is one line and its exit code."""
+def make_layout(dataset: str, folder: Path, pes: int, scheme: str = "edge_balanced") -> Path:
+    """Graph, partition and layout of a data set under ``folder``; returns the layout.
+
+    The data come from $MGG_DATA_DIR, the cache or the network.
+    """
+    build(dataset, folder / "graph")
+    return laid_out(folder, pes, scheme)
+
+
+def laid_out(folder: Path, pes: int, scheme: str = "edge_balanced", workgroup: int = 8) -> Path:
+    """Partition and layout of ``folder / "graph"`` beside it; returns the layout."""
+    graph, part, made = (folder / name for name in ("graph", "partition", "layout"))
+    partition.build(graph, part, pes=pes, scheme=scheme, workgroup=workgroup, dim=16)
+    layout.build(graph, part, made)
+    return made
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a command; an error of MGG's is one line, which begins with the script's name, and its exit code."""
     try:
         main()
     except MggError as error:
-        click.echo(f"{name}: {error}", err=True)
+        click.echo(f"{Path(sys.argv[0]).stem}: {error}", err=True)
         sys.exit(error.exit_code)
-
-
-def twin_step(
-    part: PeLayout, arcs: Any, model: str, weights: dict[str, np.ndarray], device: str
-) -> Callable[[], torch.Tensor]:
-    """A step of PyTorch Geometric's model of a whole graph, ``arcs`` of any kind that it takes; returns the loss."""
-    import torch
-    from torch.nn import functional
-
-    from mgg.interop.twins import twin_of
-
-    x = torch.as_tensor(np.array(part.features), device=device)
-    label = torch.as_tensor(np.where(part.splits == 1, part.labels, -100).astype(np.int64), device=device)
-    sizes = Sizes(x.shape[1], part.manifest.classes)
-    net = twin_of(model, settings_of(model, SETTINGS[model]), sizes, weights, device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-
-    def step() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(net(x, arcs), label)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step

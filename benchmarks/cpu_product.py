@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import numpy as np
 import torch
-from common import Results
+from common import OUT, Results, head, row
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -105,12 +105,12 @@ def check(ways: dict[str, Product], csr: Csr, b: np.ndarray) -> None:
     rows = np.append(np.random.default_rng(0).integers(0, len(lengths), 200), lengths.argmax())
     for way, product in ways.items():
         found = product()
-        for row in rows:
-            arcs = slice(csr.indptr[row], csr.indptr[row + 1])
+        for node in rows:
+            arcs = slice(csr.indptr[node], csr.indptr[node + 1])
             picked = b[csr.indices[arcs]].astype(np.float64)
             picked *= 1.0 if csr.weights is None else csr.weights[arcs, None]
-            if (np.abs(found[row] - picked.sum(0)) > TOLERANCE * np.abs(picked).sum(0)).any():
-                raise ValueError(f"{way}: row {row} is not the float64 product")
+            if (np.abs(found[node] - picked.sum(0)) > TOLERANCE * np.abs(picked).sum(0)).any():
+                raise ValueError(f"{way}: row {node} is not the float64 product")
 
 
 def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> dict[str, list[float]]:
@@ -126,7 +126,7 @@ def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> 
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--graphs", default="reddit-like,products-like,web-like,orkut-like", show_default=True)
 @click.option("--scale", default=0.1, show_default=True)
 @click.option("--dims", default="16,64,128", show_default=True, help="multiples of 16")
@@ -137,8 +137,7 @@ def main(out: Path, graphs: str, scale: float, dims: str, threads: int, rounds: 
     torch.set_num_threads(threads)
     results = Results(out / f"cpu_product-t{threads}.jsonl")
     library, ratios = compiled(), []
-    click.echo("| graph | D | ours, ms | SciPy, ms | torch, ms | loop, ms | best / ours |")
-    click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+    results.say(head("graph", "D", "ours, ms", "SciPy, ms", "torch, ms", "loop, ms", "best / ours"))
     with threads_per_pe(threads, 1):
         for name in graphs.split(","):
             csr = communities.make(name, scale, communities.SEED, False).csr
@@ -149,11 +148,12 @@ def main(out: Path, graphs: str, scale: float, dims: str, threads: int, rounds: 
                 best = min((way for way in taken if way != "ours"), key=medians.__getitem__)
                 ratio = float(np.median(np.array(taken[best]) / taken["ours"]))
                 ratios.append(ratio)
-                cells = " | ".join(f"{each:.1f}" for each in medians.values())
-                click.echo(f"| {name} | {dim} | {cells} | {ratio:.2f} ({best}) |")
-                row = {"graph": name, "scale": scale, "arcs": len(csr.indices), "dim": dim, "threads": threads}
-                results.record(**row, ms=taken, best=best, ratio=ratio)
-    click.echo(f"lowest {min(ratios):.2f}, geometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
+                results.say(row(name, dim, *(f"{each:.1f}" for each in medians.values()), f"{ratio:.2f} ({best})"))
+                results.record(
+                    graph=name, scale=scale, arcs=len(csr.indices), dim=dim, threads=threads, ms=taken, best=best,
+                    ratio=ratio,
+                )  # fmt: skip
+    results.say(f"lowest {min(ratios):.2f}, geometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from common import head, row
 
 
 def rows(records: Sequence[Path]) -> list[str]:
@@ -23,13 +24,13 @@ def rows(records: Sequence[Path]) -> list[str]:
     for line in [line for record in records for line in record.read_text(encoding="utf-8").splitlines()]:
         each = json.loads(line)
         found[each["fault"]].append(each)
-    table = ["| fault | injected | recovered | slowest, s | median, s | most work lost |", "| --- " * 6 + "|"]
+    table = [head("fault", "injected", "recovered", "slowest, s", "median, s", "most work lost")]
     for fault, each in found.items():
         done = [one for one in each if "seconds" in one]
         seconds = [one["seconds"] for one in done] or [math.nan]
         lost = max((one["lost"] for one in done), key=lost_seconds, default="")
-        times = f"{len(each) - len(done)} | {len(done)} | {max(seconds):.1f} | {statistics.median(seconds):.1f}"
-        table.append(f"| {fault} | {times} | {lost or '-'} |")
+        times = f"{max(seconds):.1f}", f"{statistics.median(seconds):.1f}"
+        table.append(row(fault, len(each) - len(done), len(done), *times, lost or "-"))
     return table
 
 

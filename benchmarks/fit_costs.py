@@ -1,10 +1,9 @@
 """Fit the cost model's constants to measured products: ``python benchmarks/fit_costs.py``, or with records of yours.
 
-MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds; files
-``gpu_aggregate-pP.jsonl`` of benchmarks/gpu_aggregate.py are read, too. SPLITS holds a partition record a line, for
-every graph and number of PEs of MEASURED. Printed are the constants of ``mgg/cost/machines.py``, predicted beside
-measured, the errors of the fit, which are in-sample, how much longer than the least auto's picks took, and the same of
-each graph when the fit has not seen it.
+MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds, or records
+of ``mgg aggregate --breakdown``. SPLITS holds a partition record a line, for every graph and number of PEs of MEASURED.
+Printed are the constants of ``mgg/cost/machines.py``, predicted beside measured, the errors of the fit, which are
+in-sample, how much longer than the least auto's picks took, and the same of each graph when the fit has not seen it.
 
 An operator that does all of another's work and more takes at least as long for it (``LEAST``). Samples alone do not
 say so: three of the graphs have so few remote arcs that by them an arc of a column-wise product costs nothing.
@@ -13,20 +12,21 @@ say so: three of the graphs have so few remote arcs that by them an arc of a col
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+from common import head, row
 from scipy.optimize import least_squares
 
 from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.cost.links import GIVEN, Link, Links
 from mgg.cost.product import Machine, Rate, Split, Workload
-from mgg.record import Partition, read_lines
+from mgg.record import AggregateRecord, Partition, read_lines
 
 HERE = Path(__file__).parent
 #: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.
@@ -160,25 +160,26 @@ def read(paths: Iterable[Path]) -> list[Sample]:
     """The samples of all files, techniques at their defaults alone; of the same thing measured twice the last."""
     samples = {}
     for path in paths:
-        with path.open(encoding="utf-8") as file:
-            rows = list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
-        for row in rows:
-            if "technique" not in row:  # what auto picked
-                continue
-            if row.get("options", {}) != technique(row["technique"]).Options().model_dump() and "options" in row:
-                continue
-            for part, milliseconds in _parts(row).items():
-                key = (row["graph"], row["technique"], int(row["pes"]), row["dtype"], int(row["dim"]), part)
-                samples[key] = Sample(*key, float(milliseconds) / 1e3)
+        for *key, seconds in _lines(path) if path.suffix == ".csv" else _records(path):
+            samples[tuple(key)] = Sample(*key, seconds)
     return list(samples.values())
 
 
-def _parts(row: dict[str, str]) -> dict[str, str]:
-    """Milliseconds by part, of a line of either kind of file."""
-    if "part" in row:
-        return {row["part"]: row["milliseconds"]}
-    names = {"whole": "ms", "transfer": "transfer", "arithmetic": "compute"}
-    return {part: row[name] for part, name in names.items() if name in row}
+def _lines(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The fields of ``Sample`` for every line of a CSV."""
+    with path.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            of = line["graph"], line["technique"], int(line["pes"]), line["dtype"], int(line["dim"]), line["part"]
+            yield *of, float(line["milliseconds"]) / 1e3
+
+
+def _records(path: Path) -> Iterator[tuple[Any, ...]]:
+    """The same of records of mgg aggregate."""
+    for record in read_lines(path, AggregateRecord):
+        times = {"whole": record.median, "transfer": record.transfer, "arithmetic": record.compute}
+        for part, seconds in times.items():
+            if seconds is not None and record.options == record.defaults:
+                yield record.dataset, record.technique, record.pes, record.dtype, record.dim, part, seconds
 
 
 def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, float]:
@@ -190,13 +191,13 @@ def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, floa
 
 def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine) -> None:
     """A row for each technique: mean and largest error, in percent, of whole products."""
-    click.echo(f"\n{heading}\n\n| technique | samples | mean error | largest | bias |\n| --- | --- | --- | --- | --- |")
+    click.echo(f"\n{heading}\n\n{head('technique', 'samples', 'mean error', 'largest', 'bias')}")
     whole = [each for each in samples if each.part == "whole"]
     for name in [*sorted({each.technique for each in whole}), "all"]:
         found = [each for each in whole if name in ("all", each.technique)]
         off = errors(found, splits, on)
         words = (f"{100 * off[key]:.0f} %" for key in ("mean", "largest"))
-        click.echo(f"| {name} | {len(found)} | {' | '.join(words)} | {np.exp(off['bias']):.2f} |")
+        click.echo(row(name, len(found), *words, f"{np.exp(off['bias']):.2f}"))
 
 
 def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, Sample]]:
@@ -224,15 +225,12 @@ def say_tables(samples: list[Sample], splits: Splits, on: Machine) -> None:
     for pes in sorted({key[0] for key in cases}):
         rows = {key[1:]: here for key, here in cases.items() if key[0] == pes}
         names = sorted({name for here in rows.values() for name in here})
-        click.echo(
-            f"\nmeasured / predicted, ms, {pes} PEs\n\n| graph | D | {' | '.join(names)} | picked | without halo |"
-        )
-        click.echo("| --- " * (len(names) + 4) + "|")
+        click.echo(f"\nmeasured / predicted, ms, {pes} PEs\n\n{head('graph', 'D', *names, 'picked', 'without halo')}")
         for (graph, dim), here in rows.items():
             cells = [_beside(here.get(name), splits, on) for name in names]
             picks = [picked(here, splits, on, without) for without in ("", "halo")]
             cells += [f"{pick[0]}, {pick[1]:.2f}" if pick else "-" for pick in picks]
-            click.echo(f"| {graph} | {dim} | {' | '.join(cells)} |")
+            click.echo(row(graph, dim, *cells))
 
 
 def _beside(sample: Sample | None, splits: Splits, on: Machine) -> str:

@@ -1,7 +1,4 @@
-"""Epochs of training on small graphs, as CUDA graphs and step by step: python benchmarks/gpu_epochs.py OUT.
-
-    python benchmarks/gpu_epochs.py out                      one GPU
-    mpiexec -n 2 python benchmarks/gpu_epochs.py out         two
+"""Epochs of training as CUDA graphs and step by step: python benchmarks/gpu_epochs.py OUT, or below mpiexec.
 
 An epoch is what ``mgg train`` does in one: forward, backward, Adam, and the evaluation. Every run is ``train`` itself;
 runs of both ways take turns. Where losses or scores of the two differ in a bit, that is a failure (techniques with
@@ -14,9 +11,6 @@ the network.
 
 from __future__ import annotations
 
-import json
-import logging
-import sys
 import threading
 import time
 from pathlib import Path
@@ -24,18 +18,17 @@ from typing import Any
 
 import click
 import numpy as np
-from accuracy import make_layout
-from common import Results
+from common import OUT, Results, head, make_layout, row
+from gpu_graphs import on_gpus
 
 from mgg import layout
 from mgg.aggregate import all_techniques
-from mgg.backend import World, job_size, nvshmem, together
+from mgg.backend import World, job_size, together
 from mgg.layout import PeLayout
 from mgg.train import Result, train
 
 #: Epochs of a run that are not timed: the first, the one that is captured, and what the clocks take to rise.
 SKIPPED = 50
-PATIENCE = 120.0  # seconds that a PE waits for the others
 
 
 class Ends(threading.Event):
@@ -91,55 +84,34 @@ def case(world: World, part: PeLayout, model: str, technique: str, epochs: int, 
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--datasets", default="cora,citeseer,pubmed", show_default=True, help="separated by commas")
 @click.option("--models", default="gcn,gat,sage,gin,appnp,sgc", show_default=True, help="likewise")
 @click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
 @click.option("--epochs", default=400, show_default=True, type=click.IntRange(SKIPPED + 2), help="of a run")
 @click.option("--rounds", default=2, show_default=True, help="runs of each way")
-@click.option("--debug", is_flag=True, help="say why an epoch is no CUDA graph, where it is none")
-def main(out: Path, datasets: str, models: str, technique: str | None, epochs: int, rounds: int, debug: bool) -> None:
-    """Check and time, and print a table."""
-    logging.basicConfig(level=logging.WARNING)
-    if debug:
-        logging.getLogger("mgg.backend.gpu.graphs").setLevel(logging.DEBUG)
+def main(out: Path, datasets: str, models: str, technique: str | None, epochs: int, rounds: int) -> None:
+    """Check and time, and print a row a case."""
     pes = job_size() or 1
-
-    def folder(world: World, dataset: str) -> Path:
-        path = out / f"{dataset}-{pes}"
-        together(world, lambda: make_layout(dataset, path, pes) if world.rank == 0 else None)
-        return path / "layout"
+    named = technique or ("local" if pes == 1 else "halo")
 
     def program(world: World) -> int:
-        results, lines = Results(out / "gpu_epochs.jsonl", world.rank), []
+        results = Results(out / "gpu_epochs.jsonl", world.rank)
+        results.say(head("data set", "model", "step by step, us", "graphs, us", "ratio", "whole, us", "differ"))
         for dataset in datasets.split(","):
-            part = layout.load(folder(world, dataset), world.rank)
+            path = out / f"{dataset}-{pes}"
+            together(world, lambda: make_layout(dataset, path, pes) if world.rank == 0 else None)  # noqa: B023
+            part = layout.load(path / "layout", world.rank)
             for model in models.split(","):
-                named = technique or ("local" if pes == 1 else "halo")
                 found = case(world, part, model, named, epochs, rounds)
                 results.failed += bool(found["differing_epochs"])
-                lines.append(
-                    {"dataset": dataset, "model": model, "technique": named, "pes": pes, "gpu": world.gpu, **found}
-                )
-                results.say(json.dumps(lines[-1]))
-                results.record(**lines[-1])
-        if world.rank == 0:
-            table(lines)
+                results.record(dataset=dataset, model=model, technique=named, pes=pes, gpu=world.gpu, **found)
+                steps, graphs, whole = found["steps"]["epoch"], found["graphs"]["epoch"], found["graphs"]["whole"]
+                times = f"{steps:.0f}", f"{graphs:.0f}", f"{steps / graphs:.1f}", f"{whole:.0f}"
+                results.say(row(dataset, model, *times, found["differing_epochs"]))
         return results.failed
 
-    sys.exit(4 if nvshmem.run(lambda: pes, program, timeout=PATIENCE)[0] else 0)
-
-
-def table(lines: list[dict[str, Any]]) -> None:
-    """What was measured, a row a case."""
-    click.echo("| data set | model | step by step, us an epoch | graphs, us | ratio | whole, us | epochs that differ |")
-    click.echo("| --- | --- | --- | --- | --- | --- | --- |")
-    for line in lines:
-        steps, graphs = line["steps"], line["graphs"]
-        click.echo(
-            f"| {line['dataset']} | {line['model']} | {steps['epoch']:.0f} | {graphs['epoch']:.0f}"
-            f" | {steps['epoch'] / graphs['epoch']:.1f} | {graphs['whole']:.0f} | {line['differing_epochs']} |"
-        )
+    on_gpus(program)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from step_models import ALONE, SETTINGS
+from common import ALONE, OUT, SCALE, SETTINGS
 
 from mgg import hashed
 from mgg.errors import InputError
@@ -445,13 +445,13 @@ def visible_gpus() -> int:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--only", default="halo,auto,train,tests,papers,network", show_default=True, help="parts, by commas")
 @click.option("--graphs", default=",".join(GRAPHS), show_default=True, help="separated by commas")
 @click.option("--seconds", default=570.0, show_default=True, help="time of the whole")
 @click.option("--pes", type=click.IntRange(1), help="default: the GPUs there are; two of CPU ranks")
 @click.option("--backend", type=click.Choice(["nvshmem", "mpi"]), default="nvshmem", show_default=True)
-@click.option("--scale", default=1.0, show_default=True, help="size as a share of the full graphs")
+@SCALE
 @click.option("--papers-scale", default=0.05, show_default=True, help="the same of papers-like, times --scale")
 @click.option("--work", type=click.Path(path_type=Path), help="keep graphs, layouts and runs here, and use those there")
 def main(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 from unittest import mock
 
 import cupy as cp
@@ -13,7 +15,7 @@ from scipy import sparse
 
 from mgg.aggregate import oracle
 from mgg.aggregate.plan import Plan
-from mgg.backend import World
+from mgg.backend import World, job_size
 from mgg.graph.csr import Csr
 from mgg.graph.generators import communities
 from mgg.layout import LayoutManifest, PeLayout
@@ -23,6 +25,15 @@ from mgg.partition.schemes import edge_balanced
 
 #: Rows of a PE that are checked before a timing, beside the longest ones.
 SAMPLE, LONGEST = 2_000, 50
+#: Columns of the features, classes, and share of the nodes that are trained on.
+WIDTHS = {"reddit-like": (602, 41, 0.66), "products-like": (100, 47, 0.08), "orkut-like": (128, 32, 0.5)}
+
+
+def on_gpus(program: Callable[[World], int], patience: float = 120.0) -> NoReturn:
+    """Run it on this job's PEs, which wait ``patience`` seconds for one another; code 4 where it counts failures."""
+    from mgg.backend import nvshmem
+
+    sys.exit(4 if nvshmem.run(lambda: job_size() or 1, program, timeout=patience)[0] else 0)
 
 
 def _sorted(rows: np.ndarray, columns: np.ndarray, *, n: int, **_: bool) -> Csr:
@@ -69,6 +80,22 @@ def pe_layout(world: World, csr: Csr, name: str) -> PeLayout:
         bounds=bounds.tolist(), forward=counts, transpose=counts,
     )  # fmt: skip
     return PeLayout(manifest, world.rank, product, product, None, None, None)
+
+
+def with_node_data(world: World, csr: Csr, name: str) -> PeLayout:
+    """What this PE holds of a graph with random features and labels, made in memory (collective)."""
+    part = pe_layout(world, csr, name)
+    features, classes, trained = WIDTHS[name]
+    rng = np.random.default_rng(world.rank)
+    splits = rng.integers(2, 4, part.rows).astype(np.uint8)
+    splits[rng.random(part.rows) < trained] = 1
+    return replace(
+        part,
+        manifest=part.manifest.model_copy(update={"features": features, "classes": classes, "splits": True}),
+        features=rng.random((part.rows, features), dtype=np.float32) - np.float32(0.5),
+        labels=rng.integers(0, classes, part.rows).astype(np.int32),
+        splits=splits,
+    )
 
 
 def _product(world: World, csr: Csr, bounds: np.ndarray) -> Product:

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import cupy as cp
 import pynvml
-from common import Results
-from gpu_aggregate import parsed
-from gpu_graphs import generated, pe_layout
+import yaml
+from common import OUT, Results
+from gpu_graphs import generated, on_gpus, pe_layout
 
 from mgg.aggregate import oracle, parse_options, prepare
-from mgg.backend import World, job_size, launch
+from mgg.backend import World
+from mgg.backend.api import DEFAULT_TIMEOUT
 
 PRODUCTS = 50
 #: Counters in KiB, of all links of a GPU.
@@ -36,10 +40,8 @@ class Counters:
     """NVLink's counters of this rank's GPU, found by its PCI address, as CUDA may number GPUs otherwise."""
 
     def __init__(self) -> None:
-        import cupy
-
         pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device().pci_bus_id.encode())
+        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(cp.cuda.Device().pci_bus_id.encode())
 
     def read(self) -> dict[str, int]:
         """Bytes so far; raises SystemExit where the driver does not tell."""
@@ -51,12 +53,12 @@ class Counters:
         return {name: 1024 * value.value.ullVal for name, value in zip(_FIELDS, found, strict=True)}
 
 
-def received(world: World, counters: Counters, work: object) -> dict[str, list[int]]:
+def received(world: World, counters: Counters, work: Callable[[], object]) -> dict[str, list[int]]:
     """What each GPU received and sent while ``work()`` ran (collective)."""
     world.barrier()
     world.finish()
     before = counters.read()
-    work()  # type: ignore[operator]
+    work()
     world.finish()
     world.barrier()
     time.sleep(0.1)
@@ -66,8 +68,15 @@ def received(world: World, counters: Counters, work: object) -> dict[str, list[i
     return {name: [each[name] for each in every] for name in mine}
 
 
+def parsed(spec: str) -> tuple[str, dict[str, Any]]:
+    """``name`` or ``name:key=value,...`` -> name and options."""
+    name, _, rest = spec.partition(":")
+    pairs = (pair.partition("=") for pair in rest.split(",") if pair)
+    return name, {key: yaml.safe_load(value) for key, _, value in pairs}
+
+
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--techniques", default="mgg;direct;cola;halo;halo:dtype=bf16;broadcast;ring", help="separated by ;")
 @click.option("--dims", default="16,64,128", show_default=True, help="separated by commas")
 @click.option("--graphs", default="products-like,reddit-like", show_default=True, help="separated by commas")
@@ -75,7 +84,7 @@ def received(world: World, counters: Counters, work: object) -> dict[str, list[i
 def main(out: Path, techniques: str, dims: str, graphs: str, scale: float) -> None:
     """Count and print a table."""
 
-    def program(world: World) -> None:
+    def program(world: World) -> int:
         counters, results = Counters(), Results(out / f"gpu_nvlink-p{world.size}.jsonl", world.rank)
         for graph in graphs.split(","):
             layout = pe_layout(world, generated(graph, scale), graph)
@@ -106,8 +115,9 @@ def main(out: Path, techniques: str, dims: str, graphs: str, scale: float) -> No
                         f" idle {sum(idle['data']) / max(total, 1):.5f}"
                     )
                 plan.close()
+        return 0
 
-    launch("nvshmem", lambda: job_size() or 1, program)
+    on_gpus(program, DEFAULT_TIMEOUT)
 
 
 if __name__ == "__main__":

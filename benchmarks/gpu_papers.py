@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from common import OUT
 from gpu_four import MGG, launcher
 
 from mgg.record import read_run
@@ -44,7 +45,7 @@ def size(folder: Path) -> float:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--scale", default=1.0, show_default=True)
 @click.option("--pes", default=2, show_default=True)
 @click.option("--epochs", default=50, show_default=True)

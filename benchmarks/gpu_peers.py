@@ -3,9 +3,8 @@
 Every graph, width and type: ``spmm_rows`` as technique ``local`` has it, its kernel of rows of B of any length
 (``pieces``), tunings of the one of short rows (``CANDIDATES``), each of cuSPARSE's algorithms through its own API,
 preprocessed, and torch.sparse.mm. Before it is timed each is checked against float64 on some rows, the longest among
-them; what is ours is checked on awkward matrices first, twice for equal bits. ``prepare`` is what a matrix costs before
-its first product (with ``--no-check`` ours has the loading of kernels in it), ``MiB`` what is kept for it beside the
-matrix.
+them (tests/gpu/test_gpu_operators.py does that on awkward matrices). ``prepare`` is what a matrix costs before its
+first product, of ours the loading of kernels included, ``MiB`` what is kept for it beside the matrix.
 
 Times are medians of 20 launches after 5 (of 5 after 1 where one takes over 15 ms), by CUDA events. OUT gets
 gpu_peers.jsonl, one line a measurement.
@@ -25,10 +24,9 @@ from typing import Any
 import click
 import cupy as cp
 import numpy as np
-from common import Results
+from common import OUT, SCALE, Results
 from cusparse import ALGORITHMS, BF16_ONE, Products
 from gpu_graphs import LONGEST, SAMPLE, error_of, generated_at_once
-from gpu_local import milliseconds
 from scipy import sparse
 
 from mgg.graph.csr import Csr
@@ -42,8 +40,6 @@ from mgg.kernel.pitch import row_pitch
 TOLERANCE = 1e-6
 DIMS = "16,32,64,128"
 TYPES = {"fp32": np.float32, "bf16": np.uint16}
-#: Widths of the check of ``local``, weighted and not, with rows padded as plans pad them.
-WIDTHS = (1, 3, 8, 16, 32, 41, 64, 100, 128, 256, 602)
 #: ``product(indptr, indices, weights, b, c)``: c = A b.
 Ours = Callable[[cp.ndarray, cp.ndarray, "cp.ndarray | None", cp.ndarray, cp.ndarray], object]
 
@@ -96,26 +92,6 @@ def expected_of(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.nda
     return a @ b, magnitude @ np.abs(b)
 
 
-def awkward() -> Iterator[tuple[str, Csr]]:
-    """Matrices with rows of every kind of length."""
-    rng = np.random.default_rng(3)
-    cases = {
-        "no rows": [],
-        "empty rows": [0] * 100,
-        "one arc": [0, 0, 1, 0],
-        "0 to 700": list(range(700)),
-        "a hub": [3, 0, 200_000, 1, 0, 77],
-        "hubs": [10_703, 1, 100_000, 511, 512, 513, 0, 1_024, 1_025],
-        "many short": rng.integers(0, 9, 100_000).tolist(),
-        "skewed": np.minimum(rng.pareto(0.8, 30_000) * 4, 20_000).astype(int).tolist(),
-    }
-    for name, lengths in cases.items():
-        indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-        arcs = int(indptr[-1])
-        weights = rng.standard_normal(arcs).astype(np.float32)
-        yield name, Csr(indptr, rng.integers(0, 4_000, arcs).astype(np.int32), weights, 4_000)
-
-
 def embeddings(operators: CudaOperators, rows: int, dim: int, dtype: Any) -> tuple[cp.ndarray, cp.ndarray]:
     """Uniform in [-1, 1), padded as plans pad rows, and what of it is float32."""
     values = cp.random.default_rng(dim).random((rows, dim), dtype=cp.float32) * 2 - 1
@@ -126,10 +102,22 @@ def embeddings(operators: CudaOperators, rows: int, dim: int, dtype: Any) -> tup
     return b, values
 
 
+def milliseconds(launch: Callable[[], object], warmup: int, launches: int) -> float:
+    """Median time of ``launch`` on the GPU."""
+    times = []
+    for number in range(warmup + launches):
+        start, stop = cp.cuda.Event(), cp.cuda.Event()
+        start.record()
+        launch()
+        stop.record()
+        stop.synchronize()
+        times += [cp.cuda.get_elapsed_time(start, stop)] * (number >= warmup)
+    return float(np.median(times))
+
+
 def timed(run: Callable[[], object]) -> float:
-    """Median milliseconds."""
-    first = milliseconds(run, 1, 1)
-    return milliseconds(run, 1, 5) if first > 15 else milliseconds(run)
+    """Median milliseconds; fewer launches of what takes long."""
+    return milliseconds(run, 1, 5) if milliseconds(run, 1, 1) > 15 else milliseconds(run, 5, 20)
 
 
 class Bench(Results):
@@ -172,30 +160,6 @@ class Bench(Results):
                     *given, False, lanes or NARROW, each.tuning, each.macros
                 )
         return found
-
-    def check(self, dims: list[int], types: list[str]) -> None:
-        """Awkward matrices: ``local`` at all widths, weighted or not, the others at ``dims``."""
-        largest = 0.0
-        for name, csr in awkward():
-            indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
-            for kind, dim in ((kind, dim) for kind in types for dim in sorted({*dims, *WIDTHS})):
-                b, values = embeddings(self.operators, csr.columns, dim, TYPES[kind])
-                for weights in (None, csr.weights):
-                    a = Csr(csr.indptr, csr.indices, weights, csr.columns).to_scipy(np.float64)
-                    expected = expected_of(a, values.get())
-                    on_device = None if weights is None else cp.asarray(weights)
-                    for label, product in self.ours(b).items():
-                        if label != "local" and (dim not in dims or not csr.rows):
-                            continue
-                        c = [cp.full((csr.rows, dim), cp.nan, cp.float32) for _ in range(2)]
-                        for each in c:
-                            product(indptr, indices, on_device, b, each)
-                        same = bool(cp.array_equal(c[0].view(cp.int32), c[1].view(cp.int32)))
-                        error = error_of(c[0].get(), *expected) if same else np.inf
-                        self.accept(f"{label}, {name}, {kind}, D = {dim}, weighted {weights is not None}", error)
-                        largest = max(largest, error)
-        click.echo(f"check: largest error {largest:.2g} of |A| |B|, {self.failed} failures")
-        self.record(part="check", error=largest, failed=self.failed)
 
     def graph(self, name: str, csr: Csr, dims: list[int], types: list[str]) -> None:
         """Everything on one graph."""
@@ -311,17 +275,14 @@ class Bench(Results):
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--graphs", default=",".join(list(communities.SHAPES)[:4]), show_default=True, help="separated by commas")
 @click.option("--dims", default=DIMS, show_default=True, help="columns, separated by commas")
 @click.option("--types", default=",".join(TYPES), show_default=True, help="separated by commas")
 @click.option("--candidates", default=",".join(CANDIDATES), show_default=True, help="separated by commas; may be empty")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@SCALE
 @click.option("--peers/--no-peers", default=True, show_default=True, help="cuSPARSE and PyTorch, too")
-@click.option("--check/--no-check", default=True, show_default=True, help="awkward matrices first")
-def main(
-    out: Path, graphs: str, dims: str, types: str, candidates: str, scale: float, peers: bool, check: bool
-) -> None:
+def main(out: Path, graphs: str, dims: str, types: str, candidates: str, scale: float, peers: bool) -> None:
     """Check and time, and print tables."""
     bench = Bench(out, [name for name in candidates.split(",") if name], peers)
     widths, kinds = [int(dim) for dim in dims.split(",")], types.split(",")
@@ -334,9 +295,6 @@ def main(
         click.echo(f"graphs after {bench.seconds}")
         compiled.result()
         click.echo(f"kernels after {bench.seconds}")
-    if check:
-        bench.check(widths, kinds)
-        click.echo(f"checked after {bench.seconds}")
     for name, csr in made.items():
         click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {bench.seconds}")
         bench.graph(name, csr, widths, kinds)

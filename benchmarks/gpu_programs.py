@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import gc
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +20,13 @@ import click
 import numpy as np
 import torch
 import torch_geometric.nn as layers
-from common import torch_steps
+from common import HIDDEN, OUT, laid_out, torch_steps
 from torch.nn.functional import cross_entropy, relu
 
 from mgg import interop
+from mgg.graph.generate import generate
 
-HIDDEN, WARMUP, STEPS, TOLERANCE = 16, 5, 10, 1e-4
-MGG = [sys.executable, "-c", "from mgg.cli import main; main()"]
+WARMUP, STEPS, TOLERANCE = 5, 10, 1e-4
 
 
 class Two(torch.nn.Module):
@@ -121,21 +120,15 @@ def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Ten
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--generator", default="products-like", show_default=True)
-@click.option("--scale", default="0.1", show_default=True, help="size as a share of the full graph")
+@click.option("--scale", default=0.1, show_default=True, help="size as a share of the full graph")
 @click.option("--modules", default="", help="separated by semicolons; default: all")
 @click.option("--compiled/--not-compiled", default=True, help="whether torch.compile is timed", show_default=True)
-def main(out: Path, generator: str, scale: str, modules: str, compiled: bool) -> None:
+def main(out: Path, generator: str, scale: float, modules: str, compiled: bool) -> None:
     """Compare, time and print a line a module."""
-    out.mkdir(parents=True, exist_ok=True)
-    graph, part, layout = (str(out / name) for name in ("graph", "part", "layout"))
-    given = ["--scale", scale, "--features", "100", "--classes", "47", "--out", graph]
-    for arguments in (
-        ["generate", generator, *given], ["partition", graph, "--pes", "1", "--out", part],
-        ["layout", graph, part, "--out", layout],
-    ):  # fmt: skip
-        subprocess.run([*MGG, *arguments], check=True)
+    generate(generator, out / "graph", scale=scale, features=100, classes=47)
+    made = laid_out(out, 1)
 
     def program(pe: interop.Graph) -> list[dict[str, Any]]:
         local, rows = pe.layout.forward.local, []
@@ -149,7 +142,7 @@ def main(out: Path, generator: str, scale: str, modules: str, compiled: bool) ->
             (out / "gpu_programs.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
         return rows
 
-    (rows,) = interop.run(layout, program, width=1, backend="nvshmem")
+    (rows,) = interop.run(made, program, width=1, backend="nvshmem")
     sys.exit(4 if any(row.get("error", 0) > TOLERANCE for row in rows) else 0)
 
 

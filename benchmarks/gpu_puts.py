@@ -9,7 +9,6 @@ CUDA events. OUT gets gpu_puts-pP.json, an entry a launch, and gpu_puts-pP.txt, 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ from unittest import mock
 
 import click
 import numpy as np
-from gpu_graphs import Inputs, Sample, checked, graphs_of
+from common import OUT, SCALE
+from gpu_graphs import Inputs, Sample, checked, graphs_of, on_gpus
 
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.measure import Protocol, timed
-from mgg.backend import World, job_size, launch
-from mgg.backend.api import SymmetricArray
+from mgg.backend import World
+from mgg.backend.api import DEFAULT_TIMEOUT, SymmetricArray
 from mgg.backend.nvshmem import NvshmemWorld
 from mgg.layout import PeLayout
 
@@ -72,12 +72,12 @@ def table(entries: list[dict[str, Any]]) -> str:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--graphs", default="products-like,reddit-like", show_default=True, help="separated by commas")
 @click.option("--techniques", default="halo,cola", show_default=True, help="separated by commas")
 @click.option("--dims", default="16,64,128", show_default=True, help="separated by commas")
 @click.option("--launches", type=click.IntRange(1), default=3, show_default=True, help="of each way, in turns")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="size as a share of the full graphs")
+@SCALE
 def main(out: Path, graphs: str, techniques: str, dims: str, launches: int, scale: float) -> None:
     """Check, time, print."""
 
@@ -101,7 +101,7 @@ def main(out: Path, graphs: str, techniques: str, dims: str, launches: int, scal
             click.echo(text)
         return failed
 
-    sys.exit(4 if launch("nvshmem", lambda: job_size() or 1, program)[0] else 0)
+    on_gpus(program, DEFAULT_TIMEOUT)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import click
+from common import run
 
 from mgg.errors import CheckError, MggError
 
@@ -66,8 +67,4 @@ def main(jobs: int, program: str, options: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MggError as error:
-        click.echo(f"jobs: {error}", err=True)
-        sys.exit(error.exit_code)
+    run(main)

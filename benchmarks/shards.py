@@ -2,7 +2,7 @@
 
 Every measurement is a process of its own, which compiles its loops on a tiny graph before the clock starts; its memory
 is the most that it ever held, interpreter and libraries included. What is compared takes turns in one run. OUT gets
-one file of JSON lines a part. Files are generated under --scratch and removed at the end.
+shards.jsonl, a line a measurement after one on the machine. Files are generated under --scratch and removed at the end.
 
 binary         random 32-bit pairs, from an eighth of the arcs to all, and a straight line through the times
 matrix-market  text of random entries: mgg graph to shards, beside scipy.io.mmread plus tocsr, which write nothing
@@ -17,16 +17,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-from common import measured
-from pydantic import BaseModel, Field
+from common import OUT, SCALE, Results, measured, run
 
-from mgg.backend.machine.facts import these_versions, this_machine
-from mgg.record import Machine, write_lines
+from mgg.graph.budget import parse_size
 
 SEED = 2026
 CHUNK = 2**22
@@ -56,21 +55,6 @@ PANDAS = (
     "import numpy as np, pandas as pd",
     "arcs = pd.read_csv(paths[1] / 'raw' / 'edge.csv.gz', compression='gzip', header=None).values.T.astype(np.int64)",
 )
-
-
-class ShardsRecord(BaseModel):
-    """One measured process."""
-
-    part: str
-    what: str = Field(description="mgg, or what it is compared with")
-    arcs: int
-    turn: int
-    seconds: float
-    peak_bytes: int = Field(description="largest resident set of the process")
-    memory: int = Field(description="budget in bytes, 0: none")
-    workers: int
-    machine: Machine
-    versions: dict[str, str]
 
 
 def pairs(arcs: int, nodes: int) -> Iterator[np.ndarray]:
@@ -114,12 +98,12 @@ def write_ogb(path: Path, arcs: int) -> None:
 
 
 class Bench:
-    """The settings of a run and the records that it has made."""
+    """A part of a run: its settings, and the measurements that it has made."""
 
-    def __init__(self, scratch: Path, memory: int, workers: int, repeat: int) -> None:
-        self.scratch, self.memory, self.workers, self.repeat = scratch, memory, workers, repeat
-        self.records: list[ShardsRecord] = []
-        self._facts = {"machine": this_machine(), "versions": these_versions()}
+    def __init__(self, part: str, results: Results, scratch: Path, memory: int, workers: int, repeat: int) -> None:
+        self.part, self.results, self.scratch, self.repeat = part, results, scratch, repeat
+        self._memory, self._workers = memory, workers
+        self.made: list[dict[str, Any]] = []
 
     def prepared(self, write: Callable[[Path, int], None], name: str, arcs: int) -> tuple[Path, Path]:
         """The tiny file and the one to measure."""
@@ -128,28 +112,25 @@ class Bench:
         write(whole, arcs)
         return tiny, whole
 
-    def run(self, part: str, what: str, arcs: int, turn: int, prepare: str, timed: str, *paths: Path) -> None:
-        """Measure once and keep the record."""
+    def run(self, what: str, arcs: int, turn: int, prepare: str, timed: str, *paths: Path) -> None:
+        """Measure once and keep it."""
         out = self.scratch / "out"
         shutil.rmtree(out, ignore_errors=True)
         found = measured(prepare, timed, *paths, out)
-        memory = self.memory if what == "mgg" else 0
-        self.records.append(
-            ShardsRecord(
-                part=part, what=what, arcs=arcs, turn=turn, memory=memory, workers=self.workers, **found, **self._facts
-            )
-        )
-        shown = f"{part:<14} {what:<8} {arcs / 1e6:>6.1f} M arcs  {found['seconds']:>7.2f} s"
-        click.echo(f"{shown}  {arcs / found['seconds'] / 1e6:>6.1f} M arcs/s  {found['peak_bytes'] / 2**20:>7.0f} MiB")
+        self.made.append({"part": self.part, "what": what, "arcs": arcs, "turn": turn, **found})
+        self.results.record(**self.made[-1], memory=self._memory, workers=self._workers)
+        shown = f"{self.part:<14} {what:<8} {arcs / 1e6:>6.1f} M arcs  {found['seconds']:>7.2f} s"
+        speed = f"{arcs / found['seconds'] / 1e6:>6.1f} M arcs/s"
+        self.results.say(f"{shown}  {speed}  {found['peak_bytes'] / 2**20:>7.0f} MiB")
 
-    def shards(self, part: str, loader: str, arcs: int, turn: int, *paths: Path) -> None:
+    def shards(self, loader: str, arcs: int, turn: int, *paths: Path) -> None:
         """Measure mgg graph."""
-        timed = BUILD.format(loader=loader, memory=self.memory, workers=self.workers)
-        self.run(part, "mgg", arcs, turn, WARM.format(loader=loader), timed, *paths)
+        timed = BUILD.format(loader=loader, memory=self._memory, workers=self._workers)
+        self.run("mgg", arcs, turn, WARM.format(loader=loader), timed, *paths)
 
     def ratio(self, what: str, other: str, field: str) -> float:
         """Median over the turns of one's figure over another's in the same turn."""
-        values = {(r.what, r.turn): getattr(r, field) for r in self.records}
+        values = {(each["what"], each["turn"]): each[field] for each in self.made}
         return float(np.median([values[what, k] / values[other, k] for k in range(self.repeat)]))
 
 
@@ -159,8 +140,8 @@ def binary(bench: Bench, arcs: int) -> None:
     files = [bench.prepared(write_binary, f"edges-{size}.npy", size) for size in sizes]
     for turn in range(bench.repeat):
         for size, paths in zip(sizes, files, strict=True):
-            bench.shards("binary", "edges", size, turn, *paths)
-    x, y = (np.array([getattr(r, field) for r in bench.records], float) for field in ("arcs", "seconds"))
+            bench.shards("edges", size, turn, *paths)
+    x, y = (np.array([each[field] for each in bench.made]) for field in ("arcs", "seconds"))
     slope, start = np.polyfit(x, y, 1)
     explained = 1 - ((y - slope * x - start) ** 2).sum() / ((y - y.mean()) ** 2).sum()
     click.echo(f"fit: {start:.2f} s + {slope * 1e9:.1f} ns an arc, R^2 = {explained:.4f}")
@@ -170,8 +151,8 @@ def matrix_market(bench: Bench, arcs: int) -> None:
     """Shards beside mmread plus tocsr."""
     paths = bench.prepared(write_matrix_market, "matrix.mtx", arcs)
     for turn in range(bench.repeat):
-        bench.run("matrix-market", "scipy", arcs, turn, "import scipy.io", MMREAD, *paths)
-        bench.shards("matrix-market", "matrix_market", arcs, turn, *paths)
+        bench.run("scipy", arcs, turn, "import scipy.io", MMREAD, *paths)
+        bench.shards("matrix_market", arcs, turn, *paths)
     time, peak = bench.ratio("mgg", "scipy", "seconds"), bench.ratio("mgg", "scipy", "peak_bytes")
     click.echo(f"mgg / scipy: {time:.2f} of the time, {peak:.2f} of the peak memory")
 
@@ -181,10 +162,10 @@ def ogb(bench: Bench, arcs: int) -> None:
     paths = bench.prepared(write_ogb, "ogbn-random", arcs)
     other, commands = ("ogb", OGB) if importlib.util.find_spec("ogb") else ("pandas", PANDAS)
     for turn in range(bench.repeat):
-        bench.run("ogb", other, arcs, turn, *commands, *paths)
+        bench.run(other, arcs, turn, *commands, *paths)
         reader = WARM.format(loader="ogb") + "\nimport numpy as np\nfrom mgg.graph.sources import find_loader"
-        bench.run("ogb", "read", arcs, turn, reader, READ, *paths)
-        bench.shards("ogb", "ogb", arcs, turn, *paths)
+        bench.run("read", arcs, turn, reader, READ, *paths)
+        bench.shards("ogb", arcs, turn, *paths)
     read, made = bench.ratio(other, "read", "seconds"), bench.ratio(other, "mgg", "seconds")
     click.echo(f"{other} / mgg: reading {read:.2f} times as fast, shards written {made:.2f} times as fast")
 
@@ -193,25 +174,22 @@ PARTS = {"binary": (binary, 200_000_000), "matrix-market": (matrix_market, 50_00
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@OUT
 @click.option("--parts", default=",".join(PARTS), show_default=True, help="separated by commas")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="arcs as a share of the full ones")
+@SCALE
 @click.option("--memory", default="1GiB", show_default=True, help="budget of mgg graph")
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="threads of mgg graph")
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="turns")
 @click.option("--scratch", type=click.Path(path_type=Path), help="folder for the generated files")
 def main(out: Path, parts: str, scale: float, memory: str, workers: int, repeat: int, scratch: Path | None) -> None:
     """Measure each part and print a table."""
-    from mgg.graph.budget import parse_size
-
-    out.mkdir(parents=True, exist_ok=True)
+    results = Results(out / "shards.jsonl")
+    results.about()
     for part in parts.split(","):
-        run, arcs = PARTS[part]
+        measure, arcs = PARTS[part]
         with tempfile.TemporaryDirectory(prefix="mgg-", dir=scratch) as folder:
-            bench = Bench(Path(folder), parse_size(memory), workers, repeat)
-            run(bench, int(arcs * scale))
-            write_lines(out / f"{part}.jsonl", bench.records)
+            measure(Bench(part, results, Path(folder), parse_size(memory), workers, repeat), int(arcs * scale))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,12 +1,12 @@
 """All runs on the GPUs of a host: which tests --pes picks, and what benchmarks/gpu_four.py makes of records."""
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.benchmarks import script
 from support.ranks import changed_environment
 
 from mgg import hashed
@@ -16,12 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def four():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        spec = importlib.util.spec_from_file_location("gpu_four", ROOT / "benchmarks" / "gpu_four.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+    return script("gpu_four")
 
 
 def collected(*options):

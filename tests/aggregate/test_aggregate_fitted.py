@@ -1,27 +1,22 @@
 """The constants of machine h200: those that benchmarks/fit_costs.py finds, and what auto makes of them."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
 import pytest
+from support.benchmarks import FOLDER, script
 
 from mgg.cost.machines import H200
 from mgg.cost.product import Split
 from mgg.record import Partition, read_lines
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SPEC = importlib.util.spec_from_file_location("fit_costs", BENCHMARKS / "fit_costs.py")
-fit = sys.modules["fit_costs"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(fit)
+fit = script("fit_costs")
 
 
 @pytest.fixture(scope="module")
 def measured():
     """What was measured, and how its graphs split."""
-    records = read_lines(BENCHMARKS / "measured/splits.jsonl", Partition)
-    return fit.read([BENCHMARKS / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
+    records = read_lines(FOLDER / "measured/splits.jsonl", Partition)
+    return fit.read([FOLDER / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +65,7 @@ def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean
 
 def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):
     samples, splits = measured
-    lines = (BENCHMARKS / "measured/h200.csv").read_text().splitlines()[1:]
+    lines = (FOLDER / "measured/h200.csv").read_text().splitlines()[1:]
     assert len(samples) == len(lines)
     assert {(each.graph, each.pes) for each in samples} <= set(splits)
     of_halo = {(each.graph, each.pes, each.dtype, each.dim) for each in samples if each.technique == "halo"}

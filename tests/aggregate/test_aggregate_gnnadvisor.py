@@ -1,13 +1,10 @@
 """Technique gnnadvisor on CPUs: options, what its records say, and its Decider."""
 
-import importlib.util
-import json
-import sys
-from dataclasses import asdict
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pytest
+from support.benchmarks import script
 from support.graphs import make_layout, random_csr
 from support.measured import record
 
@@ -16,13 +13,9 @@ from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.techniques.gnnadvisor import decider
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.kernel.groups import Setting
+from mgg.record import write_lines
 
-SPEC = importlib.util.spec_from_file_location(
-    "fit_gnnadvisor", Path(__file__).parents[2] / "benchmarks" / "fit_gnnadvisor.py"
-)
-bench = sys.modules["fit_gnnadvisor"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(bench)
+bench = script("fit_gnnadvisor")
 
 
 @pytest.mark.parametrize(
@@ -94,16 +87,22 @@ def test_without_a_sweep_the_fit_is_refused_in_one_line(tmp_path):
         decider.fit_for("NVIDIA A100")
 
 
-def sweep(path, times):
-    """A sweep of three graphs, as benchmarks/gpu_gnnadvisor.py writes it; ``times`` gives milliseconds."""
-    lines = []
+SETTINGS = list(product(*decider.GRID.values()))
+
+
+def sweep(folder, times):
+    """A sweep of three graphs; ``times`` gives milliseconds, or None where the memory does not do."""
+    like = record(make_layout(folder, random_csr(20, 50), 1), 1, "gnnadvisor", 4)
+    records = []
     for name in ("long", "uneven", "short"):
-        for number, each in enumerate(decider.grid(Setting(1, 1, 32))):
-            by = "grid paper" if number == 7 else "grid"
-            lines.append({"graph": name, "dim": 32, "by": by, "ms": times(name, number), **asdict(each)})
-        lines.append({"graph": name, "dim": 32, "by": "artifact", "ms": None, **asdict(Setting(3, 2, 64))})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return bench.read(path)
+        picked = [("none", number, setting) for number, setting in enumerate(SETTINGS)] + [("paper", 7, SETTINGS[7])]
+        for decide, number, setting in picked:
+            if (ms := times(name, number)) is not None:
+                decided = dict(zip(decider.GRID, setting, strict=True))
+                told = {"dataset": name, "dim": 32, "median": ms / 1e3, "options": like.options | {"decide": decide}}
+                records.append(like.model_copy(update=told | {"decided": decided}))
+    write_lines(folder / "sweep.jsonl", records)
+    return bench.read([folder / "sweep.jsonl"])
 
 
 def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
@@ -113,17 +112,15 @@ def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
         special = {20: 1.0 if name == "long" else 9.0, 40: 1.1, 30: None if name == "short" else 1.0}
         return special.get(number, 2.0 + number / 1000)
 
-    samples = sweep(tmp_path / "a.jsonl", times)
-    found = bench.ratios(samples)
+    cases = sweep(tmp_path, times)
+    found = bench.ratios(cases)
     assert found["long", 32] == {"paper": pytest.approx(2.007), "artifact": np.inf, "fitted": pytest.approx(1.1)}
     assert found["uneven", 32]["fitted"] == pytest.approx(1.1)
     # Without the short graph, 30 is best on both others: on that one it does not run.
     assert found["short", 32]["fitted"] == np.inf
-    settings = decider.grid(Setting(1, 1, 32))
-    ngs, dw, tpb = settings[40].ngs, settings[40].dw, settings[40].tpb
-    assert bench.fitted(bench.cases_of(samples)) == decider.Fit({32: (ngs, dw, tpb)})
-    told = bench.report(samples, "NVIDIA T800 80GB")
-    assert f'"t800": Fit({{32: ({ngs}, {dw}, {tpb})}}),' in told and "within 1.1" in told
+    assert bench.fitted(cases) == decider.Fit({32: SETTINGS[40]})
+    told = bench.report(cases, "NVIDIA T800 80GB")
+    assert f'"t800": Fit({{32: {SETTINGS[40]}}}),' in told and "within 1.1" in told
 
 
 def test_a_fit_is_taken_for_its_gpu_alone(monkeypatch):

@@ -1,11 +1,11 @@
 """Training on GPUs beside training on CPU ranks: every operation, gradients, curves, resumed runs, the command."""
 
-import sys
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.benchmarks import script
 from support.gpus import taken
 from support.models import programmed
 from support.ranks import succeeded
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.gpu
 
 #: Of ``gat``, whose sums are products of the technique then.
 PRODUCTS = {"hidden": 5, "heads": 3, "output_heads": 2, "attention": "product"}
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="session")
@@ -194,18 +193,14 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, traine
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from accuracy import TARGETS, make_layout
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    folder = make_layout("digits", tmp_path, pes)
+    folder = script("common").make_layout("digits", tmp_path, pes)
     command = ["train", str(folder), "--model", "gcn", "--backend", "nvshmem", "--epochs", "200"]
     succeeded(pes, ["-m", "mgg.cli", *command, "--out", str(tmp_path / "run")])
     record, epochs = read_run(tmp_path / "run")
     assert (record.backend, record.pes, len(epochs)) == ("nvshmem", pes, 200)
     assert len(record.machine.gpus) == taken(pes)
-    assert record.test_accuracy >= TARGETS["gcn"]["digits"] / 100 - 0.01  # the target is a mean over seeds
+    target = script("accuracy").TARGETS["gcn"]["digits"]  # of the mean over seeds
+    assert record.test_accuracy >= target / 100 - 0.01
 
 
 @pytest.mark.parametrize("pes", [1, 2])

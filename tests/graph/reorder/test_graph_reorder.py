@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from support.benchmarks import script
 from support.graphs import awkward_graphs, matrix, random_csr, symmetrized
 
 from mgg.errors import InputError
@@ -20,11 +17,7 @@ from mgg.graph.reorder.span import averaged_edge_span, pays
 from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.store import Graph, shards, write_graph
 
-SPEC = importlib.util.spec_from_file_location("modularity", Path(__file__).parents[3] / "benchmarks" / "modularity.py")
-quality = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = quality  # numba's cache of its functions looks for it there
-SPEC.loader.exec_module(quality)
-modularity = quality.modularity
+modularity = script("modularity").modularity
 
 MOVING = [name for name in orders() if name != "natural"]
 GRAPHS = {

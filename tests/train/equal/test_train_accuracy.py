@@ -1,22 +1,18 @@
 """Mean test accuracy with the published settings (benchmarks/accuracy.py runs all of it over 10 seeds)."""
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from support.benchmarks import script
 
 from mgg.config import validate
 from mgg.model import settings_of
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "accuracy.py"
-SPEC = importlib.util.spec_from_file_location("accuracy", SCRIPT)
-benchmark = sys.modules["accuracy"] = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(benchmark)
+benchmark = script("accuracy")
 
 
 @pytest.mark.slow
@@ -52,7 +48,7 @@ def test_every_overlay_is_valid_and_is_found():
 def test_seeds_side_by_side_give_the_records_of_one_after_the_other():
     alone = benchmark.accuracy("digits", 2, epochs=2)
     options = ["--datasets", "digits", "--seeds", "2", "--epochs", "2", "--jobs", "2"]
-    beside = subprocess.run([sys.executable, str(SCRIPT), *options], check=False, capture_output=True, text=True)
+    beside = subprocess.run([sys.executable, benchmark.__file__, *options], check=False, capture_output=True, text=True)
     assert beside.returncode == 0, beside.stderr
     expected = [f"seed {seed}: {100 * record.test_accuracy:.2f}" for seed, record in enumerate(alone)]
     assert [line for line in beside.stderr.splitlines() if not line.startswith("digits: ")] == expected

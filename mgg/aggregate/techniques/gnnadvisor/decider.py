@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
@@ -57,14 +56,9 @@ GRID = {
 }
 
 
-def grid(like: Setting) -> list[Setting]:
-    """Return ``like`` with every combination of ``GRID``."""
-    return [replace(like, ngs=ngs, dw=dw, tpb=tpb) for ngs, dw, tpb in product(*GRID.values())]
-
-
 @dataclass(frozen=True)
 class Fit:
-    """The best settings on a GPU; benchmarks/gpu_gnnadvisor.py fits them to a sweep over several graphs.
+    """The best settings on a GPU; benchmarks/fit_gnnadvisor.py fits them to sweeps of several graphs.
 
     Attributes:
         picks: for each number of embedding columns, the ngs, dw and tpb with the lowest average time relative to each
@@ -80,7 +74,7 @@ class Fit:
         return replace(like, ngs=ngs, dw=dw, tpb=tpb)
 
 
-#: Fits by a word in the driver's name of a GPU; ``benchmarks/gpu_gnnadvisor.py`` prints them.
+#: Fits by a word in the driver's name of a GPU; ``benchmarks/fit_gnnadvisor.py`` prints them.
 FITTED: dict[str, Fit] = {
     "h200": Fit({16: (128, 32, 64), 64: (512, 32, 32), 128: (128, 32, 64)}),
 }
@@ -94,6 +88,6 @@ def fit_for(gpu: str) -> Fit:
         which = f"for {gpu!r}" if gpu else "for CPUs"
         raise InputError(
             f"technique gnnadvisor: option decide: fitted has no sweep {which}: take paper, artifact or ngs, dw and"
-            " tpb of your own, or fit it on the GPU by benchmarks/gpu_gnnadvisor.py"
+            " tpb of your own, or fit it to sweeps of the GPU by benchmarks/fit_gnnadvisor.py"
         )
     return found
