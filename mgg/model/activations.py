@@ -145,7 +145,7 @@ class Staged:
                 if module is first:
                     first = None
                     break
-        for stage in self._stages[: place + 1]:
+        for stage in self._stages:  # modules before the first that is trained
             stage.forget()
         self._back.clear()
 
