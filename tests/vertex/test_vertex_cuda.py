@@ -212,6 +212,17 @@ def test_what_is_empty_has_no_lanes_for_what_is_not(kernels):
         compare(wanted, worked_off(wanted, graph, leaves, kernels=kernels), expected, 1e-6)
 
 
+def test_a_launch_for_one_sum_of_all_rows_includes_another(kernels):
+    """The first sum needs a small value before, so its rows get a launch of their own, which makes the second, too."""
+    graph = awkward()
+    x, p, q = ir.leaf("x", D, (2,)), ir.leaf("p", P, ()), ir.leaf("q", P, ())
+    first = ir.total(ir.where(ir.binary("add", p, q), x, ir.unary("exp", x)), P)
+    second = ir.total(ir.binary("multiply", x, x), P)
+    leaves = drawn([x, p, q], graph)
+    right = [leaves["x"].sum(0), (leaves["x"] ** 2).sum(0)]
+    compare([first, second], worked_off([first, second], graph, leaves, kernels=kernels), right, 1e-5)
+
+
 def check(data, kernels):
     wanted, graph, leaves, how, right = drawn_work(data)
     with pytest.MonkeyPatch.context() as patch:
