@@ -351,8 +351,7 @@ class TrainRecord(Common):
     activations: dict[str, Literal["recompute", "host"]] = Field(
         default_factory=dict,
         description="layers that did not keep their activations for the backward pass: recomputed then, or held in"
-        " page-locked host memory, of CPU PEs in mapped files, until then; the same of features, and of"
-        " lists and values of arcs",
+        " page-locked host memory, of CPU PEs in mapped files, until then; the same of features and arcs",
     )
     memory_predicted: Count | None = Field(
         None, description="bytes that the training was predicted to take on the fullest PE; None: not noted"
