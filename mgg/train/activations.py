@@ -50,9 +50,8 @@ class Footprint:
     Attributes:
         given: the stage's input; 0 for the first stage, whose input counts as features.
         lasting: values computed once for all passes.
-        saved: values saved for the backward pass that stay until the next pass unless forgotten.
-        kept: values saved for the backward pass that it frees module by module.
-        peak: the most that a module needs on top of ``saved`` and of ``kept`` of the modules before it in the stage.
+        kept: values saved for the backward pass, which frees them module by module.
+        peak: the most that a module needs, with ``kept`` of the modules before it in the stage.
         alone: the most that a module needs, forward with its input, while no other module has values in memory; on
             CPUs nor it what it saved.
         passing: the gradient of the stage's output.
@@ -63,7 +62,6 @@ class Footprint:
 
     given: int
     lasting: int
-    saved: int
     kept: int
     peak: int
     alone: int
@@ -100,12 +98,12 @@ class Account:
             if mode == "keep":
                 most, after = given + stage.peak, given + stage.kept
             elif mode == "recompute":  # saved values are recomputed while the gradient of the output waits
-                most, after = stage.given + stage.saved + stage.peak + stage.passing, stage.given
+                most, after = stage.given + stage.peak + stage.passing, stage.given
             else:  # each module's arrays are outside the device while others work
                 most, after = stage.alone, 0
             if self.working.room.gpu and place and modes[place - 1] == "host":  # in transfer, in the forward pass
                 most = max(most, stage.first + self.stages[place - 1].saves[-1])
-            stays += stage.lasting + (stage.saved if mode == "keep" else 0)
+            stays += stage.lasting
             peak, kept = max(peak, kept + most), kept + after
         held = self.held._replace(stays=stays, kept=kept, peak=peak)
         return replace(self.need, activations=self.working.bytes_with(held))
@@ -133,7 +131,7 @@ class Account:
     def moved(self, place: int) -> int:
         """Return the numbers that a stage transfers, its input included."""
         stage = self.stages[place]
-        return stage.given + stage.saved + stage.kept
+        return stage.given + stage.kept
 
 
 def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, working: Working) -> Account:
@@ -157,7 +155,6 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
             Footprint(
                 given=inputs[0],
                 lasting=whole.lasting,
-                saved=whole.stays - whole.lasting,
                 kept=whole.kept,
                 peak=whole.peak,
                 alone=max(*ahead, *backs),

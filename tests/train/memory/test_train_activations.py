@@ -159,8 +159,7 @@ def test_the_choice_is_near_the_best_of_all(seed, gpu):
     rng = np.random.default_rng(seed)
     kept = [int(each) for each in rng.integers(50, 200, 5)]
     stages = [
-        Footprint(20 * (k > 0), 0, each - 10, 10, 100, each // 2 + 100, saves=(each // 3,))
-        for k, each in enumerate(kept)
+        Footprint(20 * (k > 0), 0, each, each + 90, each // 2 + 100, saves=(each // 3,)) for k, each in enumerate(kept)
     ]
     more = [{"keep": 0.0, "recompute": float(a), "host": float(b)} for a, b in rng.random((5, 2))]
     seconds = Seconds(1.0, more)
