@@ -1,4 +1,4 @@
-"""What continuous integration does about Slurm: stand-ins for make, apt-get and Slurm's programs."""
+"""What continuous integration does about Slurm and Chromium: stand-ins for make, apt-get and Slurm's programs."""
 
 import shutil
 import subprocess
@@ -25,8 +25,8 @@ APT = """\
 echo "apt-get $*" >> {asked}
 case "$*" in {failing}) echo "E: no network" >&2; exit 100;; esac
 """
-DONE = "== Slurm installed after"
-SKIPPED = "its packages cannot be fetched, see above; the tests on it are skipped"
+DONE = "== Slurm and Chromium installed after"
+SKIPPED = "cannot be fetched, see above; the tests that use them are skipped"
 
 
 def ci(folder: Path, failing: str, installed: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
@@ -61,7 +61,7 @@ def ci(folder: Path, failing: str, installed: tuple[str, ...] = ()) -> subproces
         ("update*|install*", SKIPPED, "true"),
     ],
 )
-def test_slurm_is_left_out_only_where_it_cannot_be_fetched(tmp_path: Path, failing: str, said: str, not_fetched: str):
+def test_they_are_left_out_only_where_they_cannot_be_fetched(tmp_path: Path, failing: str, said: str, not_fetched: str):
     """Lists of packages that are old may do."""
     run = ci(tmp_path, failing, PROGRAMS[:2])
     assert run.returncode == 0, run.stderr
@@ -75,9 +75,9 @@ def test_packages_that_are_not_there_or_do_not_install_are_an_error(tmp_path: Pa
     assert run.returncode == 100 and "test-slurm" not in run.stdout
 
 
-def test_an_installed_slurm_is_used(tmp_path: Path):
+def test_installed_programs_are_used(tmp_path: Path):
     """apt-get is not asked."""
-    run = ci(tmp_path, "*", PROGRAMS)
-    assert run.returncode == 0 and "== Slurm is installed\n" in run.stdout
+    run = ci(tmp_path, "*", (*PROGRAMS, "chromium"))
+    assert run.returncode == 0 and "== Slurm and Chromium are installed\n" in run.stdout
     assert run.stdout.endswith("tests: test-all\n")  # all tiers; their summary is the last line
     assert "not fetched: false" in run.stdout and not (tmp_path / "asked").read_text()
