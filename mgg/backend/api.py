@@ -333,9 +333,12 @@ class World(Protocol):
     def free(self, array: SymmetricArray) -> None:
         """Free a symmetric array of any kind (collective)."""
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
+    def get_rows(
+        self, source: SymmetricArray, pe: int, rows: Array | range, out: Array, operation: str = "get"
+    ) -> None:
         """Fetch ``source[rows]`` of PE ``pe`` into ``out`` [len(rows), columns]; repeated rows move repeatedly.
 
+        ``rows``: ids, or a range of consecutive rows, which a copy engine of GPUs fetches.
         ``operation``: the counter for the bytes; ``get_between`` marks rows from another workgroup.
 
         Raises:

@@ -165,7 +165,7 @@ class MpiWorld(HostArrays):
                 window.Free()
 
     def get_rows(
-        self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray, operation: str = "get"
+        self, source: SymmetricArray, pe: int, rows: np.ndarray | range, out: np.ndarray, operation: str = "get"
     ) -> None:
         """Fetch rows of PE ``pe``."""
         if pe in source.peers:
@@ -173,7 +173,7 @@ class MpiWorld(HostArrays):
         elif len(rows):
             kind = _mpi_type(out)
             row = kind.Create_contiguous(out.shape[1])
-            chosen = row.Create_indexed_block(1, rows.tolist()).Commit()
+            chosen = row.Create_indexed_block(1, list(map(int, rows))).Commit()
             window = source.handle.remote
             self.wait(window.Rget([out, out.size, kind], pe, (0, 1, chosen)), f"rows of PE {pe}")
             window.Flush(pe)

@@ -210,7 +210,7 @@ class SimulatedWorld(HostArrays):
         array.peers, array.whole = {}, None
 
     def get_rows(
-        self, source: SymmetricArray, pe: int, rows: np.ndarray, out: np.ndarray, operation: str = "get"
+        self, source: SymmetricArray, pe: int, rows: np.ndarray | range, out: np.ndarray, operation: str = "get"
     ) -> None:
         """Fetch rows of PE ``pe``."""
         cpu.gather_rows(self._copy(source, pe), rows, out)

@@ -24,6 +24,15 @@ class Operators(Protocol):
             out: [k, D], of the dtype of ``source``.
         """
 
+    def add_rows(self, source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+        """Add ``source`` to ``out[rows]``.
+
+        Args:
+            source: [k, D], float32, or float64 on CPUs.
+            rows: distinct ids [k] of rows of ``out``.
+            out: [*, D], of the dtype of ``source``.
+        """
+
     def pack_rows(
         self, source: np.ndarray, rows: np.ndarray, ids: np.ndarray, draws: Draws, bits: int, out: np.ndarray
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,18 @@ SMALLEST_TASK, LARGEST_TASK = 64, 512
 #: Least number of tasks for a large GPU: four per warp of 132 multiprocessors. This is a constant, not the actual GPU's
 #: size: the schedule fixes the order of the sums, so every GPU gets the same bits.
 MANY_TASKS = 132 * 32 * 4
+
+
+class Splits(NamedTuple):
+    """The rows of a schedule that were cut, in host memory: see ``RowSchedule``."""
+
+    rows: np.ndarray
+    first: np.ndarray
+
+    def before(self, row: int) -> tuple[int, int]:
+        """Return the numbers of pieces and of cut rows before ``row``, where rows without arcs are pieces, too."""
+        cut = int(np.searchsorted(self.rows, row))
+        return row - cut + int(self.first[cut]), cut
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,11 @@ class RowSchedule:
     def slots(self) -> int:
         """Number of partial sums."""
         return int(self.split_first[-1])
+
+    @property
+    def splits(self) -> Splits:
+        """The rows that were cut."""
+        return Splits(self.split_rows, self.split_first)
 
     def blocks(self, most: int) -> np.ndarray:
         """Return the first task of each thread block of ``most`` tasks, int32 [blocks + 1]."""

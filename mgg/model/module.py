@@ -124,6 +124,8 @@ class Module(ABC):
     width: int = 0
     #: Columns of the widest array whose halo rows it fetches.
     fetched: int = 0
+    #: Columns of all gradients by halo rows that a GPU may return at the same time.
+    returned: int = 0
     #: What it sums over neighbors with new arc weights in each pass.
     weighed: Weighing = NOTHING_WEIGHED
     #: Whether it accepts sparse features without making them dense.
@@ -208,6 +210,7 @@ class Composite(Module):
         self.state = {name: value for module in modules for name, value in module.state.items()}
         self.width = max((module.width for module in modules), default=0)
         self.fetched = max((module.fetched for module in modules), default=0)
+        self.returned = max((module.returned for module in modules), default=0)
         self.weighed = Weighing(*map(max, zip(NOTHING_WEIGHED, *(module.weighed for module in modules), strict=True)))
 
     @property

@@ -161,7 +161,7 @@ def need(
     if brings and takes_product(name, parsed, layout):
         listed += _brought(world, layout, chain, name, parsed, dtype)
     elif brings:
-        listed += FLOAT * _exchanged(layout, chain)
+        listed += FLOAT * _exchanged(layout, chain, gpu=gpu)
     if chain.weighed.columns:
         listed += _weighed(world, layout, chain, name, parsed)
     if any(turned):
@@ -236,10 +236,10 @@ def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
     return most
 
 
-def _exchanged(layout: PeLayout, chain: Chain) -> int:
+def _exchanged(layout: PeLayout, chain: Chain, *, gpu: bool) -> int:
     """Return how many numbers fetching a halo and returning its gradients store; the input has no gradients."""
     tallest = max(int(np.diff(layout.bounds).max()), *layout.manifest.forward.halo_rows)
-    returned = max((module.fetched for module in chain.modules[1:]), default=0)
+    returned = max((max(module.fetched, gpu * module.returned) for module in chain.modules[1:]), default=0)
     return tallest * chain.fetched + len(layout.forward.send_rows) * returned
 
 

@@ -27,7 +27,7 @@ _WORLD = (
 _BY_WEIGHTS = ("product", "transposed_product", "head_products", "head_products_backward", "inner_products")
 #: Work arc by arc counts as aggregation, and so does fetching the halo for it.
 _BY_ARC = ("arc_sums", "arc_work")
-_OF_HALO = ("fetch", "give_back")
+_OF_HALO = ("fetch", "start_return", "finish_return", "give_back")
 _BETWEEN_GPUS = ("all_reduce", "gather", "exchange", "transfer")
 
 

@@ -31,7 +31,8 @@ class Part:
         ids: int64 [rows] on the device, which select the draws of masks.
         degrees: float64 [rows] on the host, the sum of each vertex's arc weights.
         fetch: maps [rows, columns] to [rows + halo, columns] (collective).
-        give_back: the adjoint of ``fetch`` (collective).
+        start_return, finish_return: the adjoint of ``fetch``, in two steps (collective): the first takes [rows + halo,
+            columns], of which it needs the halo's rows alone; the second takes its result and returns [rows, columns].
         product: computes a ``product`` from the value, its operand X [rows, columns], its weights [arcs] if known, and
             the factors of the rows before and after it, [rows, 1] or None each (collective).
         work: runs a unit, given the unit, ``tables``, its input arrays, ``real``, and the seed and epoch of masks.
@@ -45,7 +46,8 @@ class Part:
     ids: Any
     degrees: np.ndarray
     fetch: Callable[[Any], Any]
-    give_back: Callable[[Any], Any]
+    start_return: Callable[[Any], Any]
+    finish_return: Callable[[Any], Any]
     product: Callable[[Value, Any, Any, Any, Any], Any]
     work: Callable[..., Sequence[Any]]
     real: Any
@@ -401,7 +403,7 @@ def _total(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
     finer, space = value.inputs[0].space, value.space
     whole = _flat(_whole(x, value.inputs[0], part))
     if (finer, space) == (S, D):
-        return _shaped(part.give_back(whole.copy()), value)
+        return _shaped(part.finish_return(part.start_return(whole.copy())), value)
     if space is P:
         return part.dense.column_sums(whole).reshape(1, *value.shape)
     return _shaped(_summed(whole, space, part).astype(part.real), value)

@@ -150,6 +150,11 @@ def is_count(v: Value) -> bool:
     return not across and v.inputs[0].op == "cast" and v.inputs[0].inputs[0].op == "constant"
 
 
+def is_returned(v: Value) -> bool:
+    """Return whether ``v`` is the sum of what every PE summed for a row: halos go back to the rows' owners."""
+    return v.op == "total" and v.space is D and v.inputs[0].space is S
+
+
 def is_weight_sum(v: Value) -> bool:
     """Return whether ``v`` is the sum of the weights of each vertex's in-arcs, times a constant."""
     return v.op == "product" and len(v.inputs) > 1 and not v["back"] and number(v.inputs[0]) is not None

@@ -170,6 +170,19 @@ def test_gather_rows(operators, dim, dtype, ids):
 
 
 @pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
+def test_add_rows(operators, dim, ids):
+    source, before = embeddings(4_001, dim), embeddings(5_000, dim + 3)
+    rows = np.random.default_rng(0).permutation(5_000)[:4_001].astype(ids)
+    expected = before.copy()
+    expected[rows, :dim] += source
+    for first in (0, 3):  # rows that begin anywhere
+        out = cp.asarray(np.roll(before, first, 1))
+        operators.add_rows(cp.asarray(source), cp.asarray(rows), out[:, first : first + dim])
+        assert np.array_equal(np.roll(out.get(), -first, 1), expected)
+
+
+@pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("bits", [2, 4, 8, 16])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16])
 def test_packed_rows_have_the_bits_of_the_host(operators, dim, bits, dtype):

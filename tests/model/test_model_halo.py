@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.late import LateWorld
 from support.strict import StrictArrays, StrictWorld
 
 from mgg import layout
@@ -93,6 +94,35 @@ def test_both_ways(name, strict, tmp_path):
             size = np.dtype(real).itemsize
             fetched = (2 if dtype == "bf16" else size) * part.forward.halo
             assert not once or moved == 2 * columns * (fetched + size * len(part.forward.send_rows)), how
+
+
+def test_own_rows_may_follow_the_start_of_a_return(tmp_path):
+    """The halo's rows travel while this PE computes its own; two returns may be under way."""
+    folder = make_layout(tmp_path, GRAPHS["directed"], 3)
+    parts = [layout.load(folder, pe) for pe in range(3)]
+
+    def program(world):
+        part, world = parts[world.rank], LateWorld(world)
+        halo, mine = FetchedHalo(world, part, WIDTH), positions(part)
+        gradients = np.random.default_rng(part.rank).normal(size=(len(mine), WIDTH)).astype(np.float32)
+        given = [gradients.copy(), 2 * gradients[:, :2]]
+        for each in given:
+            each[: part.rows] = np.nan
+        started = [halo.start_return(each) for each in given]
+        assert world.pending, "nothing is submitted aside"
+        given[0][: part.rows], given[1][: part.rows] = gradients[: part.rows], 2 * gradients[: part.rows, :2]
+        returned = [halo.finish_return(each) for each in started]
+        assert not world.pending
+        halo.close()
+        return returned, gradients, mine
+
+    results = launch("simulated", lambda: 3, program)
+    expected = np.zeros((GRAPHS["directed"].rows, WIDTH))
+    for _, gradients, mine in results:
+        np.add.at(expected, mine, gradients)
+    for part, ((whole, two), *_) in zip(parts, results, strict=True):
+        np.testing.assert_allclose(whole, expected[part.lo : part.hi], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(two, 2 * expected[part.lo : part.hi, :2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])

@@ -61,7 +61,7 @@ class LateWorld:
 
     def barrier(self) -> None:
         self.log.append("barrier")
-        self._world.barrier()
+        self.submit(self._world.barrier)
 
     def get_rows(self, *given: Any, **options: Any) -> None:
         self.submit(self._world.get_rows, *given, **options)

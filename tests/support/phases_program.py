@@ -17,7 +17,7 @@ from mgg.model.arrays import Arrays
 from mgg.model.halo import FetchedHalo
 from mgg.train import train
 
-HALO = ("fetch", "give_back")
+HALO = ("fetch", "start_return", "finish_return")
 #: Operation -> its phase: all that models do arc by arc on several PEs, and by weights, but for the transfers.
 PHASE_OF = {name: "aggregate" for name in (*vars(Arrays), *HALO) if name.startswith("arc_") or name in HALO}
 PHASE_OF |= {name: "dense" for name in vars(Arrays) if "product" in name}

@@ -82,6 +82,7 @@ def operators_alone(csr: Csr) -> None:
                 operators.gnnadvisor(on_device(groups_of(csr.indptr, setting)), indices, weights, b, out, setting)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
+            operators.add_rows(b, cp.arange(rows, dtype=ids)[::-1].copy(), gathered)
             for element in (np.float32, np.uint16):  # rows that are padded, and those that begin anywhere
                 padded = cp.zeros((rows, row_pitch(dim, np.dtype(element).itemsize)), element)[:, :dim]
                 for into in (padded, cp.zeros((rows, dim + 2), element)[:, 1 : dim + 1]):

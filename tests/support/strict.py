@@ -189,6 +189,10 @@ class StrictOperators:
         assert source.dtype == out.dtype and source.dtype in (np.float32, np.uint16), (source.dtype, out.dtype)
         _submit(cpu.gather_rows, source, rows, out)
 
+    def add_rows(self, source: Any, rows: Any, out: Any) -> None:
+        assert source.dtype == out.dtype != np.uint16, (source.dtype, out.dtype)
+        _submit(cpu.add_rows, source, rows, out)
+
     def pack_rows(self, source: Any, rows: Any, ids: Any, draws: Any, bits: int, out: Any) -> None:
         seed, epoch, place = draws
         plain, at = [unwrap(array) for array in (source, rows, ids, out)], unwrap(epoch)
@@ -509,7 +513,8 @@ class StrictWorld:
 
     def get_rows(self, source: SymmetricArray, pe: int, rows: Any, out: Any, operation: str = "get") -> None:
         source.copy_of(pe)  # as GPUs do: what has no address is not fetched
-        self._world.get_rows(_inside(source), pe, unwrap(rows), unwrap(out), operation)
+        wanted = rows if isinstance(rows, range) else unwrap(rows)
+        self._world.get_rows(_inside(source), pe, wanted, unwrap(out), operation)
 
     def put_rows(self, target: SymmetricArray, pe: int, first: int, values: Any, alone: bool = False) -> None:
         assert not values.size or unwrap(values)[0].flags.c_contiguous

@@ -88,7 +88,7 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
     tables = tables_of(graph)
     part = Part(
         graph.vertices, lambda: tables, HostArrays() if kernels is None else _Unset(), graph.ids, degrees, np.copy,
-        np.copy, product, work=host.run, real=real,
+        np.asarray, np.copy, product, work=host.run, real=real,
     )  # fmt: skip
     known = {
         value: (leaves[value["name"]][None] if value.space is P else leaves[value["name"]]).astype(real)
@@ -151,7 +151,7 @@ class KernelsOnHost:
         rows = np.repeat(cut.split_rows, np.diff(cut.split_first)).astype(np.int32)
         return None, SimpleNamespace(
             begin=cut.begin, target=cut.target, slot_rows=rows, slots=cut.slots, split_rows=cut.split_rows,
-            split_first=cut.split_first,
+            split_first=cut.split_first, splits=cut.splits,
         )  # fmt: skip
 
     def kernel(self, build, name):

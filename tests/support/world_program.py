@@ -54,6 +54,10 @@ def _gets(world: World, rows, right: int) -> None:
         assert np.array_equal(world.download(out), _content(right)[wanted])
         moved = world.counters.bytes.get("get", 0) - before
         assert moved == (len(wanted) * 6 * 4 if right != world.rank else 0)
+    for first, last in ((2, 7), (3, 3), (9, 10)):
+        out = _full(world, (last - first, 6), np.nan)
+        world.get_rows(rows, right, range(first, last), out)
+        assert np.array_equal(world.download(out), _content(right)[first:last])
     before = dict(world.counters.bytes)
     world.get_rows(rows, right, world.upload(np.array([2, 5])), _full(world, (2, 6), 0), "get_between")
     found = {name: count - before.get(name, 0) for name, count in world.counters.bytes.items()}

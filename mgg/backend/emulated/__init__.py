@@ -157,7 +157,9 @@ class EmulatedWorld:
         """Allocate like ``managed``."""
         return self.bare.host_symmetric(elements) if self._on_gpu else self.symmetric(elements)
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
+    def get_rows(
+        self, source: SymmetricArray, pe: int, rows: Array | range, out: Array, operation: str = "get"
+    ) -> None:
         """Fetch rows of PE ``pe``."""
         if pe not in self._mates:
             self._take(self._fetches, out.nbytes)

@@ -124,10 +124,14 @@ class GpuArrays(ABC):
             yield work
             work.done_here()
 
-    def get_rows(self, source: SymmetricArray, pe: int, rows: Array, out: Array, operation: str = "get") -> None:
-        """Fetch rows of PE ``pe`` with loads from its memory."""
+    def get_rows(
+        self, source: SymmetricArray, pe: int, rows: Array | range, out: Array, operation: str = "get"
+    ) -> None:
+        """Fetch rows of PE ``pe`` with loads from its memory, or with a copy."""
         copy = source.copy_of(pe)
-        if len(rows):
+        if isinstance(rows, range):
+            out[...] = copy[rows.start : rows.stop]
+        elif len(rows):
             self.operators.gather_rows(copy, rows, out)
         if pe != self.rank:
             self.counters.add(operation, out.nbytes)

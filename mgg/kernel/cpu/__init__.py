@@ -26,9 +26,25 @@ def _gather_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
             out[i, d] = source[row, d]
 
 
-def gather_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+def gather_rows(source: np.ndarray, rows: np.ndarray | range, out: np.ndarray) -> None:
     """Copy ``source[rows]`` into ``out`` [len(rows), columns] of its type; row ids of any integer type."""
-    _gather_rows(source, rows, out)
+    if isinstance(rows, range):
+        out[...] = source[rows.start : rows.stop]
+    else:
+        _gather_rows(source, rows, out)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    for i in range(rows.size):
+        row = rows[i]
+        for d in range(source.shape[1]):
+            out[row, d] += source[i, d]
+
+
+def add_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    """Add ``source`` [len(rows), columns] to ``out[rows]`` of its type; row ids of any integer type."""
+    _add_rows(source, rows, out)
 
 
 def pack_rows(source: np.ndarray, rows: np.ndarray, ids: np.ndarray, draws: Draws, bits: int, out: np.ndarray) -> None:

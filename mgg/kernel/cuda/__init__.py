@@ -97,16 +97,23 @@ class CudaOperators:
         Raises:
             ValueError: ``out`` has another type than ``source``.
         """
-        count, columns = out.shape
         if source.dtype != out.dtype:
             raise ValueError(f"rows of {source.dtype} are copied as they are, not to {out.dtype}")
+        self._move("gather_rows", source, rows, out)
+
+    def add_rows(self, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
+        """See the interface; ``rows`` are integers of any type."""
+        self._move("add_rows", source, rows, out)
+
+    def _move(self, name: str, source: cp.ndarray, rows: cp.ndarray, out: cp.ndarray) -> None:
+        count, columns = len(rows), out.shape[1]
         if not count or not columns:
             return
         if rows.dtype not in (np.int32, np.int64):
             rows = rows.astype(np.int64)
         build, vector = build_of("gather", index_bits(rows), bf16=source.dtype == np.uint16), vector_width(source, out)
         for lanes, first, tiles in column_tiles(columns, vector):
-            kernel = self.kernel(build, f"gather_rows_{lanes}_{vector}")
+            kernel = self.kernel(build, f"{name}_{lanes}_{vector}")
             needed = -(-count // (16 * 4 * (32 // lanes)))
             kernel(
                 (min(needed, self.processors * 4), tiles), (512,),

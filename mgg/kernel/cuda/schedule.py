@@ -10,7 +10,7 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
-from mgg.kernel.schedule import row_schedule
+from mgg.kernel.schedule import Splits, row_schedule
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class DeviceSchedule:
     Attributes:
         blocks: int32, first task of each thread block.
         slot_rows: int32 [slots], the row of each partial sum.
+        splits: the rows that were cut, in host memory.
     """
 
     begin: cp.ndarray
@@ -60,6 +61,7 @@ class DeviceSchedule:
     split_first: cp.ndarray
     slots: int
     slot_rows: cp.ndarray
+    splits: Splits
 
 
 class DeviceSchedules:
@@ -101,7 +103,7 @@ class DeviceSchedules:
             up = cp.asarray
             matrix.made[name] = DeviceSchedule(
                 up(cut.begin), up(cut.target), up(cut.tasks), up(cut.blocks(most)), up(cut.split_rows),
-                up(cut.split_first), cut.slots, up(slot_rows),
+                up(cut.split_first), cut.slots, up(slot_rows), cut.splits,
             )  # fmt: skip
         return tuning, matrix.made[name]
 

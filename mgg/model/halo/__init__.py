@@ -6,11 +6,11 @@ the same bits.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mgg.backend.api import Array, SymmetricArray, World
+from mgg.backend.api import Array, SymmetricArray, Work, World
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout, Product
 
@@ -29,17 +29,31 @@ class Halo(Protocol):
             not depend on the number of PEs.
         """
 
-    def give_back(self, gradient: Array) -> Array:
+    def start_return(self, gradient: Array) -> Any:
+        """Start to return the halo's rows of ``gradient`` to their owners (collective).
+
+        Only these rows must be complete: work on the first rows may follow. The PE calls no other method, and changes
+        none of the halo's rows, before ``finish_return``; it may start further returns.
+
+        Args:
+            gradient: [rows + halo, D].
+        """
+
+    def finish_return(self, started: Any) -> Array:
         """Return the gradient by the argument of ``fetch``: the sum over all PEs' copies of each row (collective).
 
         Summands and sums have the type of the computation, float32 or float64; rounding counts as the identity.
 
         Args:
-            gradient: [rows + halo, D], may be changed.
+            started: result of ``start_return``; its gradient is changed.
 
         Returns:
             [rows, D].
         """
+
+    def give_back(self, gradient: Array) -> Array:
+        """Start and finish a return; ``gradient`` is changed."""
+        return self.finish_return(self.start_return(gradient))
 
     def host(self, values: np.ndarray) -> np.ndarray:
         """Return ``fetch`` of a vector in host memory with one entry per row, of any type (collective)."""
@@ -48,7 +62,7 @@ class Halo(Protocol):
         """Free the symmetric array (collective)."""
 
 
-class NoHalo:
+class NoHalo(Halo):
     """The halo of a PE without remote arcs, such as a single PE: no rows."""
 
     def __init__(self, world: World | None = None, dtype: str = "fp32") -> None:
@@ -63,9 +77,13 @@ class NoHalo:
         self._rounding.operators.write(x, bits)
         return widened(self._rounding, bits)
 
-    def give_back(self, gradient: Array) -> Array:
+    def start_return(self, gradient: Array) -> Array:
         """Return ``gradient`` itself."""
         return gradient
+
+    def finish_return(self, started: Array) -> Array:
+        """Return the gradient itself."""
+        return started
 
     def host(self, values: np.ndarray) -> np.ndarray:
         """Return ``values`` themselves."""
@@ -75,7 +93,15 @@ class NoHalo:
         """Do nothing."""
 
 
-class FetchedHalo:
+class _Returned(NamedTuple):
+    """A return under way: the gradient, the rows that others return, and the transfer."""
+
+    gradient: Array
+    rows: Array
+    work: Work
+
+
+class FetchedHalo(Halo):
     """The halo of one PE of several."""
 
     def __init__(
@@ -91,13 +117,9 @@ class FetchedHalo:
         self._views: dict[tuple[int, type], SymmetricArray] = {}
         # Each PE starts with its right neighbor, so that no PE is everyone's first source.
         self._others = [(world.rank + step) % world.size for step in range(1, world.size)]
-        sent, first = np.diff(product.send_ptr), product.send_first
         self._wanted = {pe: world.upload(np.ascontiguousarray(product.halo_of(pe))) for pe in self._others}
-        self._returned = {pe: world.upload(np.arange(first[pe], first[pe] + sent[pe])) for pe in self._others}
-        # Row r of the result sums the gradients returned for it, in the order of the PEs.
-        counts = np.bincount(product.send_rows, minlength=self._rows)
-        self._sum_ptr = world.upload(np.concatenate(([0], np.cumsum(counts))).astype(np.int64))
-        self._sum_rows = world.upload(np.argsort(product.send_rows, kind="stable").astype(np.int64))
+        #: This PE's rows in the halo of each other PE, which has each of them once.
+        self._lent = {pe: world.upload(product.sends_to(pe)) for pe in range(world.size) if pe != world.rank}
 
     def fetch(self, x: Array) -> Array:
         """See ``Halo``."""
@@ -113,21 +135,34 @@ class FetchedHalo:
         self._world.barrier()
         return everything if self._element is self._real else widened(self._world, everything)
 
-    def give_back(self, gradient: Array) -> Array:
-        """See ``Halo``."""
+    def start_return(self, gradient: Array) -> _Returned:
+        """See ``Halo``; the transfer runs beside later work."""
         columns, product = gradient.shape[1], self._product
         view = self._view(columns, self._real)
-        view.local[: product.halo] = gradient[self._rows :]
-        returned = self._world.xp.empty((len(product.send_rows), columns), self._real)
-        self._world.barrier()
-        for pe in self._others:
-            first, last = (int(place) for place in product.send_ptr[pe : pe + 2])
-            self._world.get_rows(view, pe, self._returned[pe], returned[first:last])
-        self._world.barrier()
-        mine = gradient[: self._rows]
-        if len(product.send_rows):
-            self._world.operators.spmm_rows(self._sum_ptr, self._sum_rows, None, returned, mine, True)
+        # Allocated here, because the memory of a side stream would be used again before this stream has read it.
+        rows = self._world.xp.empty((len(product.send_rows), columns), self._real)
+        with self._world.aside() as work:
+            self._world.operators.write(gradient[self._rows :], view.local[: product.halo])
+            self._world.barrier()
+            for pe in self._others:
+                first = int(product.send_first[pe])
+                there = range(first, first + len(self._lent[pe]))
+                self._world.get_rows(view, pe, there, self._of(rows, pe))
+            self._world.barrier()
+        return _Returned(gradient, rows, work)
+
+    def finish_return(self, started: _Returned) -> Array:
+        """See ``Halo``."""
+        started.work.wait()
+        mine = started.gradient[: self._rows]
+        for pe, places in self._lent.items():
+            self._world.operators.add_rows(self._of(started.rows, pe), places, mine)
         return mine
+
+    def _of(self, returned: Array, pe: int) -> Array:
+        """Return the rows that PE ``pe`` returns."""
+        first, last = (int(place) for place in self._product.send_ptr[pe : pe + 2])
+        return returned[first:last]
 
     def host(self, values: np.ndarray) -> np.ndarray:
         """See ``Halo``."""

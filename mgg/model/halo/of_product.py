@@ -18,7 +18,7 @@ from mgg.backend.api import Array, World
 from mgg.layout import PeLayout
 from mgg.layout.selection import returning, selection
 from mgg.model.arrays import Arrays
-from mgg.model.halo import host_halo, widened
+from mgg.model.halo import Halo, host_halo, widened
 
 
 def takes_product(technique: str, options: TechniqueOptions, layout: PeLayout) -> bool:
@@ -26,7 +26,7 @@ def takes_product(technique: str, options: TechniqueOptions, layout: PeLayout) -
     return technique != "halo" or members_of(options, layout) < layout.size
 
 
-class ProductHalo:
+class ProductHalo(Halo):
     """The halo of one PE of several, at least one of which has halo rows; see ``Halo``."""
 
     def __init__(
@@ -35,7 +35,7 @@ class ProductHalo:
     ) -> None:  # fmt: skip
         """Prepare both products for up to ``width`` columns, fetched as ``dtype`` (collective).
 
-        Without ``returns``, ``give_back`` is not available.
+        Without ``returns``, gradients cannot be returned.
 
         Raises:
             InputError: ``aggregate.prepare`` refuses the arguments.
@@ -63,9 +63,13 @@ class ProductHalo:
         self._bring(columns, everything[rows:])
         return everything
 
-    def give_back(self, gradient: Array) -> Array:
+    def start_return(self, gradient: Array) -> Array:
+        """Return ``gradient`` itself: the technique transfers and sums at once."""
+        return gradient
+
+    def finish_return(self, started: Array) -> Array:
         """See ``Halo``."""
-        columns = gradient.shape[1]
+        gradient, columns = started, started.shape[1]
         self._return.write(columns, gradient[self._rows :])
         return self._arrays.combined(gradient[: self._rows], 1, self._return(columns), 1)
 

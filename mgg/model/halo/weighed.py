@@ -140,7 +140,7 @@ class WeighedArcs:
         found = dict(zip((*program.rows, *program.ends), (*rows, *ends), strict=True))
         part = Part(
             self.tables.rows, lambda: self.tables, arrays, self.ids, np.empty(0), _nothing, _nothing, _nothing,
-            work=host.run, real=real, place=draws.place,
+            _nothing, work=host.run, real=real, place=draws.place,
         )  # fmt: skip
         epoch = draws.epoch
         epoch = int(epoch[0]) if isinstance(epoch, np.ndarray) else epoch

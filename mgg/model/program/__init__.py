@@ -30,7 +30,7 @@ from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.run import Part, Work, dense
 from mgg.vertex.trace import Program
 from mgg.vertex.turned import Turned
-from mgg.vertex.units import Unit, is_count, schedule
+from mgg.vertex.units import Unit, is_count, is_returned, schedule
 
 Init = Literal["glorot", "zeros", "ones"]
 #: Entries of 4 bytes per piece that is a single arc: its begin (two), target, row, and place in the order.
@@ -135,6 +135,7 @@ class VertexLayer(Module):
         # The ids at the ends of arcs are needed even without rows to fetch.
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
+        self.returned = sum(v.size for v in values if is_returned(v))
         self.takes_sparse = not self._trained.takes_dense(False)
 
     @property
@@ -452,12 +453,15 @@ class VertexLayer(Module):
         def fetch(x: Array) -> Array:  # looks up graph.halo on each call, because wider rows may replace it
             return graph.halo.fetch(x)
 
-        def give_back(gradient: Array) -> Array:
-            return graph.halo.give_back(gradient)
+        def start_return(gradient: Array) -> Any:
+            return graph.halo.start_return(gradient)
+
+        def finish_return(started: Any) -> Array:
+            return graph.halo.finish_return(started)
 
         return Part(
             len(graph.node_ids), partial(graph.tables, **self._over), arrays, graph.node_ids, graph.degrees + loops,
-            fetch, give_back, product, work=host.run, real=graph.real, place=self.place,
+            fetch, start_return, finish_return, product, work=host.run, real=graph.real, place=self.place,
         )  # fmt: skip
 
     def _over_arcs(self, graph: Neighborhood, rows: Array, back: bool, *, weighted: bool) -> Array:

@@ -15,9 +15,9 @@ from mgg.errors import InputError
 from mgg.model.halo.turned import NOTHING_TURNED, Turning
 from mgg.model.module import Chain
 from mgg.model.program import VertexLayer, asked_of, programs_of
-from mgg.vertex.ir import D, E, S, Value
+from mgg.vertex.ir import E, S, Value
 from mgg.vertex.run import Scaled
-from mgg.vertex.units import Unit
+from mgg.vertex.units import Unit, is_returned
 
 Name = Literal["return", "turned"]
 NAMES: tuple[Name, Name] = ("return", "turned")
@@ -60,7 +60,7 @@ def columns_of(chain: Chain, layer: VertexLayer, name: Name) -> Columns:
     if turned is not None:
         transfers = bool(turned.fetched) + len(turned.crossing) + len(products)
         return Columns(turned.columns + own, turned.columns_of_arcs, gathered, written, transfers)
-    home = [step.size for step in back.steps if isinstance(step, Value) and _goes_home(step)]
+    home = [step.size for step in back.steps if isinstance(step, Value) and is_returned(step)]
     return Columns(sum(home) + own, 0, gathered, written, len(home) + len(products))
 
 
@@ -68,10 +68,6 @@ def gathered_by(unit: Unit) -> int:
     """Return the entries that a pass over arcs reads per arc, in all its loops."""
     stored = [v for v in unit.reads.get(E, ()) if v.op != "mask"]
     return len(unit.stages) * sum(v.size for v in (*unit.gathers, *stored))
-
-
-def _goes_home(v: Value) -> bool:
-    return v.op == "total" and v.space is D and v.inputs[0].space is S
 
 
 @dataclass(frozen=True)

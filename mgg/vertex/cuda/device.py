@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from mgg import files
 from mgg.backend.outside import OutsideArrays
 from mgg.kernel import random
 from mgg.kernel.compile import Build
+from mgg.kernel.schedule import Splits
 from mgg.vertex.arcs import ArcTables, pointers
 from mgg.vertex.crossing import ROWWISE
 from mgg.vertex.cuda import THREADS, Kernel, gathered, is_odd, kernel_of, source_of
@@ -24,7 +26,7 @@ from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 from mgg.vertex.lanes import pitch
 from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made_by, needs
-from mgg.vertex.units import is_count
+from mgg.vertex.units import is_count, is_returned
 
 #: Mean arcs per row from which the rows that arcs read are padded for 16-byte loads.
 COPIED = 8
@@ -37,6 +39,7 @@ class Pieces:
     Attributes:
         begin, target, split_rows, split_first, slots: the schedule's.
         slot_rows: int32 [slots], the row of each partial sum.
+        splits: the rows that were cut, in host memory.
         order: int32 [pieces], the pieces in the order of processing; None: ascending.
     """
 
@@ -46,12 +49,13 @@ class Pieces:
     split_rows: Any
     split_first: Any
     slots: int
+    splits: Splits
     order: Any = None
 
     @classmethod
     def of(cls, cut: Any) -> Self:
         """Take the arrays of a ``DeviceSchedule``."""
-        return cls(cut.begin, cut.target, cut.slot_rows, cut.split_rows, cut.split_first, cut.slots)
+        return cls(cut.begin, cut.target, cut.slot_rows, cut.split_rows, cut.split_first, cut.slots, cut.splits)
 
     @classmethod
     def made(cls, ptr: np.ndarray, how: Execution, upload: Callable[[np.ndarray], Any]) -> Self:
@@ -62,7 +66,9 @@ class Pieces:
         begin, target, rows, split_rows, first = map(
             upload, (cut.begin, cut.target, slot_rows, cut.split_rows, cut.split_first)
         )
-        return cls(begin, target, rows, split_rows, first, cut.slots, None if order is None else upload(order))
+        return cls(
+            begin, target, rows, split_rows, first, cut.slots, cut.splits, None if order is None else upload(order)
+        )
 
 
 @dataclass(eq=False)
@@ -216,6 +222,10 @@ class DeviceWork:
             self._apart |= {v for v in launch.outputs if v.space in (D, S) and is_odd(v, launch.layout)} - whole
         self._counts: dict[Value, Any] = {}
         self._read = {x for values in reads for x in values}
+        #: Per launch over out-arcs, the values that only the rows' owners need, and what the owners make of them.
+        self._returns: dict[Launch, dict[Value, Value]] = {}
+        if how.rows == "given":
+            self._returns = _returns(self._steps, reads, work.wanted)
 
     @property
     def builds(self) -> list[Build]:
@@ -227,27 +237,36 @@ class DeviceWork:
         for value in self._read & found.keys():  # sums of earlier work are float64, but kernels read ``part.real``
             if value.space is P and found[value].dtype == np.float64 != part.real:
                 found[value] = found[value].astype(part.real)
+        started: dict[Value, Any] = {}
+        finished: set[Value] = set()
         for step, gone in zip(self._steps, self._gone, strict=True):
+            if started and not isinstance(step, Launch) and _is_collective(step):
+                finished |= self._finish(started, found, part)
             if isinstance(step, Launch):
                 launch = self._launch if step.over is None else partial(part.dense.arc_work, self._launch)
-                launch(self._kernels[step], found, part, draws)
-            elif step in self._grouped:
-                found[step] = part.dense.arc_work(self._by_type, self._grouped[step], found, part)
-            else:
-                value = step if isinstance(step, Value) else step.result
-                if isinstance(step, Value) and is_count(step):  # constant, so computed once
-                    self._counts[step] = self._counts[step] if step in self._counts else do(step, found, part, draws)
-                    found[value] = self._counts[step]
-                elif value in self._twins:
-                    found[value] = found[self._twins[value]][: self._tables.rows_of(D)]
-                else:
-                    found[value] = self._done(step, found, part, draws)
-                if value in self._read and found[value].dtype != part.real:
-                    found[value] = found[value].astype(part.real)
+                launch(self._kernels[step], found, part, draws, started)
+            elif step not in finished:
+                self._do(step, found, part, draws)
             for value in gone:
                 found.pop(value, None)
         for value in self._wanted:
             found[value] = array_of(value, found, part, draws)
+
+    def _do(self, step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+        """Run a step other than a launch."""
+        value = step if isinstance(step, Value) else step.result
+        if isinstance(step, Value) and step in self._grouped:
+            found[step] = part.dense.arc_work(self._by_type, self._grouped[step], found, part)
+            return
+        if isinstance(step, Value) and is_count(step):  # constant, so computed once
+            self._counts[step] = self._counts[step] if step in self._counts else do(step, found, part, draws)
+            found[value] = self._counts[step]
+        elif value in self._twins:
+            found[value] = found[self._twins[value]][: self._tables.rows_of(D)]
+        else:
+            found[value] = self._done(step, found, part, draws)
+        if value in self._read and found[value].dtype != part.real:
+            found[value] = found[value].astype(part.real)
 
     def _done(self, step: Value | Scaled | Inner, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> Any:
         """Return the result of a step other than a launch, which needs contiguous rows."""
@@ -296,8 +315,27 @@ class DeviceWork:
             found[value] = array
         return _strided(array, value)
 
-    def _launch(self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any]) -> None:
+    def _start(self, launch: Launch, found: dict[Value, Any], part: Part, started: dict[Value, Any]) -> None:
+        """Start to return the halo's rows of what ``launch`` sums, which are complete."""
+        for value, total in self._returns[launch].items():
+            rows = found[value].reshape(len(found[value]), value.size)
+            assert not rows.size or _address(rows) == _address(found[value]), "later sums go to the same memory"
+            started[total] = part.start_return(rows)
+
+    def _finish(self, started: dict[Value, Any], found: dict[Value, Any], part: Part) -> set[Value]:
+        """Finish all returns, because the side stream finishes them in order; return the values they make."""
+        finished = {*started}
+        for total, each in started.items():
+            rows = part.finish_return(each)
+            found[total] = rows.reshape(len(rows), *total.shape)
+        started.clear()
+        return finished
+
+    def _launch(
+        self, kernel: Kernel, found: dict[Value, Any], part: Part, draws: tuple[int, Any], started: dict[Value, Any]
+    ) -> None:
         launch, tables, empty = kernel.launch, self._tables, part.dense.empty
+        start = partial(self._start, launch, found, part, started) if launch in self._returns else None
         results = []
         for value in launch.results:
             kind = np.int64 if value.op == "winner" else part.real
@@ -306,6 +344,8 @@ class DeviceWork:
         if launch.layout.columns * launch.layout.heads == 0 or not tables.rows_of(launch.rows):
             for value in launch.totals:
                 found[value] = part.dense.zeros((1, *value.shape), part.real)
+            if start is not None:
+                start()
             return
         arrays = [self._read_rows(value, found, part) for value in kernel.reads]
         masks: list[Any] = []
@@ -313,7 +353,7 @@ class DeviceWork:
             seed, epoch = draws
             masks = [epoch, np.int64(random.device_base(seed)), np.int64(random.STREAMS)]
             masks += [np.int64(part.place + value["place"]) for value in kernel.masks]
-        totals = launched(kernel, self._build, tables, arrays, results, empty, part.real, masks)
+        totals = launched(kernel, self._build, tables, arrays, results, empty, part.real, masks, start)
         for value, array in zip(launch.totals, totals, strict=True):
             found[value] = part.dense.column_sums(array).reshape(1, *value.shape)
             if value in self._read:
@@ -323,7 +363,7 @@ class DeviceWork:
 def launched(
     kernel: Kernel, build: Build, tables: Any, arrays: Sequence[tuple[Any, np.int32]],
     results: Sequence[tuple[Any, np.int32]], empty: Callable[..., Any], real: Any = np.float32,
-    masks: Sequence[Any] = (),
+    masks: Sequence[Any] = (), halo_done: Callable[[], None] | None = None,
 ) -> list[Any]:  # fmt: skip
     """Launch a kernel, and the kernel that combines the rows it cut.
 
@@ -336,20 +376,18 @@ def launched(
         empty: allocates an array of a shape and a type.
         real: type of the parts of cut rows.
         masks: arguments of its masks.
+        halo_done: for sums per source without totals: compute the halo's rows first, then call this.
 
     Returns:
         float64 [workers, entries] per total of the launch, still to be summed over workers.
     """
     launch, how = kernel.launch, kernel.how
     rows, over = launch.rows, launch.over
-    pieces, first, partials = None, [], []
+    pieces, partials = None, []
     count = tables.rows_of(rows)
     if over is not None:
         pieces = tables.pieces(over, rows, how)
         count = len(pieces.target)
-        first = [pieces.begin, pieces.target, pieces.slot_rows]
-        first += [pieces.order] * (how.rows == "sorted")
-        first += [tables.counter(f"{build.source} {kernel.name}")] if how.blocks == "atomic" else []
         for value in launch.partials:
             shape = max(pieces.slots, 1), max(pitch(value.size), 1)
             partials.append(empty(shape, real))
@@ -359,19 +397,56 @@ def launched(
     blocks = min(blocks, kernel.blocks or blocks)
     totals = [empty((blocks * kernel.per_block, value.size), np.float64) for value in launch.totals]
     common = [
-        *first, *(tables.table(name, over, rows) for name in kernel.tables), *(x for pair in arrays for x in pair),
+        *(tables.table(name, over, rows) for name in kernel.tables), *(x for pair in arrays for x in pair),
         *partials, *(x for pair in results for x in pair), *totals, *masks,
     ]  # fmt: skip
     call = tables.operators.kernel(build, kernel.name)
-    call((blocks, kernel.tiles), (THREADS,), (np.int32(count), *common))
-    if pieces is not None and partials and len(pieces.split_rows):
-        call = tables.operators.kernel(build, f"{kernel.name}_combine")
-        split = len(pieces.split_rows)
-        call(
-            (-(-split // (THREADS // 32)), launch.layout.tiles), (THREADS,),
-            (np.int32(split), *common, pieces.split_rows, pieces.split_first),
-        )  # fmt: skip
+    if pieces is None:
+        call((blocks, kernel.tiles), (THREADS,), (np.int32(count), *common))
+        return totals
+    counter = [tables.counter(f"{build.source} {kernel.name}")] if how.blocks == "atomic" else []
+    own, split = pieces.splits.before(tables.rows) if halo_done is not None else (0, 0)
+    parts = [(slice(own, count), slice(split, None)), (slice(own), slice(split))]
+    for some, cut_rows in parts if halo_done is not None else parts[:1]:
+        target, split_rows = pieces.target[some], pieces.split_rows[cut_rows]
+        order = [pieces.order] if how.rows == "sorted" else []  # then all pieces are one part
+        common_of = [pieces.begin[some.start :], target, pieces.slot_rows, *order, *counter, *common]
+        if len(target):
+            blocks = -(-len(target) // kernel.per_block)
+            blocks = min(blocks, kernel.blocks or blocks)
+            call((blocks, kernel.tiles), (THREADS,), (np.int32(len(target)), *common_of))
+        if partials and len(split_rows):
+            tables.operators.kernel(build, f"{kernel.name}_combine")(
+                (-(-len(split_rows) // (THREADS // 32)), launch.layout.tiles), (THREADS,),
+                (np.int32(len(split_rows)), *common_of, split_rows, pieces.split_first[cut_rows.start :]),
+            )  # fmt: skip
+        if halo_done is not None and some.start == own:
+            halo_done()
     return totals
+
+
+def _returns(
+    steps: Sequence[Launch | Value | Scaled | Inner], reads: Sequence[Sequence[Value]], wanted: Sequence[Value]
+) -> dict[Launch, dict[Value, Value]]:
+    """Return per launch over out-arcs the values that it sums for the rows' owners alone, and what owners make of them.
+
+    The halo's rows of these are computed first, so that they travel while the launch computes the others.
+    """
+    readers = Counter([*wanted, *(x for values in reads for x in values)])
+    totals = {step.inputs[0]: step for step in steps if isinstance(step, Value) and is_returned(step)}
+    found = {}
+    for step in steps:
+        if isinstance(step, Launch) and step.over is E and step.rows is S and not step.totals:
+            returned = {v: totals[v] for v in step.outputs if v in totals and readers[v] == 1}
+            if returned:
+                found[step] = returned
+    return found
+
+
+def _is_collective(step: Value | Scaled | Inner) -> bool:
+    if not isinstance(step, Value):
+        return True
+    return step.op == "product" or is_returned(step) or (step.op == "cast" and step.space is S)
 
 
 def _planned(work: Work) -> tuple[list[Launch | Value | Scaled | Inner], dict[Value, Value], list[Any], list[Any]]:

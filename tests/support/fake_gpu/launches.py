@@ -27,6 +27,12 @@ class LaunchingOperators(StrictOperators):
         """As on a GPU: the build, the names of kernels and their arguments come from the code that launches there."""
         CudaOperators.gather_rows(self, source, rows, out)
 
+    def add_rows(self, source, rows, out):
+        """The same."""
+        CudaOperators.add_rows(self, source, rows, out)
+
+    _move = CudaOperators._move
+
     def pack_rows(self, source, rows, ids, draws, bits, out):
         """The same."""
         CudaOperators.pack_rows(self, source, rows, ids, draws, bits, out)

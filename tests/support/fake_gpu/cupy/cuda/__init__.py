@@ -48,28 +48,34 @@ class Device:
 class Event:
     def __init__(self, disable_timing=False):
         self._done, self.at, self.captured = True, None, False
-        self._behind = None  # collective calls of its stream before it
+        self._behind = {}  # collective calls before it: of its stream, and of those that this one has waited for
 
     @property
     def done(self):
         if self.captured:
             raise CUDARuntimeError("cudaErrorCapturedEvent")
-        if self._done and self._behind:
-            stream, calls = self._behind
+        for stream, calls in self._behind.items() if self._done else ():
             stream.collectives_over = max(stream.collectives_over, calls)
         return self._done
 
     def record(self, stream):
         assert isinstance(stream, Stream) and stream.device in (None, current.device)
         self._done, self.captured = not state.stuck, device.capturing()
-        self._behind = stream, stream.collectives
+        device.submit(lambda: self._note(stream))
         self.at = time.perf_counter()
+
+    def _note(self, stream):
+        self._behind = stream.behind | {stream: stream.collectives}
+
+    def reach(self, stream):
+        """Let ``stream`` wait for it."""
+        stream.behind |= self._behind
 
 
 class Stream:
     def __init__(self, non_blocking=False, priority=0):
         self.non_blocking, self.priority = non_blocking, priority
-        self.ptr, self.device = id(self), current.device
+        self.ptr, self.device, self.behind = id(self), current.device, {}
         self.collectives = self.collectives_over = 0  # of NVSHMEM: submitted; those whose end the host has waited for
 
     def __enter__(self):
@@ -83,6 +89,7 @@ class Stream:
         assert event.at, "the event was never recorded"
         if device.capturing() != event.captured:
             raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+        device.submit(lambda: event.reach(self))
 
     def begin_capture(self):
         if self is _default:
