@@ -17,7 +17,7 @@ import numpy as np
 from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.memory_model import FLOAT, Case
 from mgg.aggregate.plan import uploaded_csr
-from mgg.aggregate.workgroups.cover import Leaving, Sent, sums_that_arrive
+from mgg.aggregate.workgroups.leaving import Leaving, Sent, sums_that_arrive
 from mgg.aggregate.workgroups.memory import Told
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.backend import World

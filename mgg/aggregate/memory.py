@@ -18,6 +18,7 @@ def case_of(
 ) -> Case:  # fmt: skip
     """Return the case for ``plan.need``, with what the other PEs report about themselves (collective)."""
     padded = plan.pitched and bool(world.gpu)
+    plan.count(world, layout, direction, options)
     case = Case(layout, direction, dim, options, dtype, widths, padded)
     case.told = world.gather(plan.told(case))
     return case

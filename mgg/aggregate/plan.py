@@ -117,6 +117,10 @@ class Plan(ABC):
         sums = DOUBLE * case.rows * case.dim if cls.sums_apart and case.product.halo else 0
         return case.embeddings(case.heights[case.rank]) + case.matrix(case.rows) + sums
 
+    @classmethod  # noqa: B027
+    def count(cls, world: World, layout: PeLayout, direction: str, options: TechniqueOptions) -> None:
+        """Find together what ``told`` and ``need`` of each PE count (collective); by default nothing."""
+
     @classmethod
     def told(cls, case: Case) -> object:
         """Return what the other PEs must know about this PE for ``need``; each PE finds it in ``case.told``."""

@@ -19,7 +19,7 @@ from mgg import layout, partition
 from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.auto import Forecast, split_of
 from mgg.aggregate.predict import Question, predict
-from mgg.aggregate.workgroups import cover as covered
+from mgg.aggregate.workgroups import leaving as covered
 from mgg.backend import simulated
 from mgg.cost.machines import H200
 from mgg.cost.product import Split
@@ -33,7 +33,8 @@ def crossings(csr, pes, members, direction, way):
     """Rows and sums that cross between workgroups, and those that cross within, from pairs of row and column alone.
 
     A row of a PE goes once to each mate or other workgroup; what another workgroup sends arrives at the mate with the
-    owner's local rank, and whoever needs it there gets it from that mate.
+    sender's local rank, and whoever needs it there gets it from that mate. A sum for a row of another workgroup is
+    added up, from the sums of its mates, by the PE that has the local rank of the row's owner.
     """
     rows, columns = (each.tolist() for each in matrix(csr).nonzero())
     if direction == "transpose":
@@ -44,16 +45,20 @@ def crossings(csr, pes, members, direction, way):
         p, q = owner[source], owner[target]
         if p != q:
             inside = p // members == q // members
-            graphs.setdefault((p, ("PE", q) if inside else ("group", q // members)), []).append((source, target))
-    for (p, (kind, _)), arcs in graphs.items():
+            ends = ("PE", p, q) if inside else ("group", p // members, q // members)
+            graphs.setdefault(ends, []).append((source, target))
+    for (kind, *_), arcs in graphs.items():
         sums = {target for _, target in arcs} if way == "columns" else targets_of_cover(arcs)
         sent = {("sum", target) for _, target in arcs if target in sums}
         sent |= {("row", source) for source, target in arcs if target not in sums}
         between += len(sent) if kind == "group" else 0
         for source, target in arcs:
+            p, q = owner[source], owner[target]
             what = ("sum", p, target) if target in sums else ("row", source)
-            if kind == "PE" or p % members != owner[target] % members:
-                within.add((what, owner[target]))
+            if (
+                kind == "PE" or p % members != q % members
+            ):  # of another workgroup: a sum to add up, or a row from a mate
+                within.add((what, q))
     return between, len(within)
 
 
@@ -153,7 +158,12 @@ def test_the_model_counts_what_crosses(tmp_path, members, direction):
         split, plans = split_of(world, part, direction, WAYS), []
         for way in WAYS:
             plans.append(prepare("halo", world, part, direction, 1, {"split": way}))
-        made = [(plan.host.remote.arcs, plan.host.halo, plan._sent.sums.rows, plan._sent.sums.arcs) for plan in plans]
+        made = []
+        for plan in plans:
+            shares = [] if plan._sent.combined is None else plan._sent.combined.shares
+            parts = [len(share.places) for share in shares if share.pe != world.rank]
+            every = plan._sent.sums.arcs + sum(len(share.places) for share in shares)
+            made.append((plan.host.remote.arcs, plan.host.halo + sum(parts), plan._sent.made, every))
         return split, made
 
     found = simulated.run(4, program)

@@ -18,14 +18,15 @@ from mgg.aggregate.techniques.halo.memory import need_of_halo, told_of_halo
 from mgg.aggregate.techniques.halo.on_cpus import FetchedHalo
 from mgg.aggregate.techniques.halo.on_gpus import PulledHalo
 from mgg.aggregate.workgroups import Workgroups, mates_of, members_of
-from mgg.aggregate.workgroups.cover import HaloOptions, Leaving, Sent, SumsOfRows, Way, arriving, gains, leaving
+from mgg.aggregate.workgroups.cover import HaloOptions, SumsOfRows, arriving
 from mgg.aggregate.workgroups.intra_inter_group import Part, far_part, near_part
+from mgg.aggregate.workgroups.leaving import Leaving, Sent, gains, leaving
 from mgg.aggregate.workgroups.mailbox import Mailbox
 from mgg.aggregate.workgroups.memory import Told, told
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
-from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.backend.api import Array, SymmetricArray, Work, World
 from mgg.cost.product import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
@@ -74,12 +75,25 @@ class Halo(Plan):
         return told_of_halo(case, members, sent)
 
     @classmethod
+    def count(cls, world: World, layout: PeLayout, direction: str, options: TechniqueOptions) -> None:
+        """Find what leaves the PEs of several workgroups, if sums may (collective)."""
+        cls._sends(layout, direction, options, world)
+
+    @classmethod
     def _leaves(cls, case: Case) -> Leaving | None:
-        """Return the rows and sums that leave the PE, if sums may."""
-        way = case.options.way(case.direction)
-        if not gains(case.layout, way):
+        return cls._sends(case.layout, case.direction, case.options)
+
+    @staticmethod
+    def _sends(
+        layout: PeLayout, direction: str, options: TechniqueOptions, world: World | None = None
+    ) -> Leaving | None:
+        """Return the rows and sums that leave the PE, if sums may; collective with a ``world``."""
+        assert isinstance(options, HaloOptions)
+        way, members = options.way(direction), members_of(options, layout)
+        if not gains(layout, way):
             return None
-        return leaving(case.layout, case.direction, members_of(case.options, case.layout), way)
+        # Each epoch's sample drops sums of owner after owner.
+        return leaving(layout, direction, members, way, separate=options.boundary < 1, world=world)
 
     @classmethod
     def cost(cls, work: Workload, machine: Machine) -> Cost | None:
@@ -157,23 +171,18 @@ class Halo(Plan):
     def _members(self) -> int:
         return members_of(self.options, self.layout)
 
-    @property
-    def _way(self) -> Way:
-        return self.options.way(self.direction)
-
     def _rows_of_input(self) -> int:
         """Reserve room for sums behind the rows; from now on, ``host`` is the product over received rows and sums."""
         rows, world = super()._rows_of_input(), self.world
-        self._sent: Leaving | None = None
-        if not gains(self.layout, self._way):
+        self._sent = self._sends(self.layout, self.direction, self.options, world)
+        if self._sent is None:
             return rows
-        self._sent = leaving(self.layout, self.direction, self._members, self._way)
-        self.host = arriving(world, self.layout, self.direction, self._sent)
-        return max(world.gather(self.layout.rows + self._sent.sums.rows))
+        self.host = arriving(world, self.layout, self.direction, self._sent, self._members)
+        return max(world.gather(self.layout.rows + self._sent.made))
 
     def _build(self) -> None:
         if self._sent is not None:
-            self._sums_of_rows = SumsOfRows(self.world, self._sent.sums, self.max_dim, self._element)
+            self._sums_of_rows = SumsOfRows(self.world, self._sent, self.max_dim, self._element)
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
         self.meets = pulls and self.world.shmem
         mates = mates_of(self.world.rank, self._members)
@@ -196,7 +205,7 @@ class Halo(Plan):
         self._mail = self._letters = self._allocate(mailbox.rows + halo, groups.mates)
         bits, self._form = bits_of(self.options, self.dtype), cast(Form, self._embeddings)
         if bits is not None:
-            sums = 0 if self._sent is None else self._sent.sums.rows
+            sums = 0 if self._sent is None else self._sent.made
             self._wire = Wire(self.world, self.layout, self.direction, bits, sums)
             self._form = self._wire.form
             self._letters = self._alone(self._form.floats(mailbox.rows, self.max_dim))
@@ -254,7 +263,7 @@ class Halo(Plan):
 
     def _begin(self, source: SymmetricArray) -> None:
         if self._sent is not None:
-            self._sums_of_rows(source.local)
+            self._sums_of_rows(source)
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:
         # GPUs add in the output itself, because they accumulate a row in registers.

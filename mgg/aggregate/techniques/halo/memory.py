@@ -9,7 +9,7 @@ import numpy as np
 
 from mgg.aggregate.memory_model import POINTER, Case, Need
 from mgg.aggregate.workgroups import makes_groups, mates_of
-from mgg.aggregate.workgroups.cover import Leaving, Sent, sums_that_arrive
+from mgg.aggregate.workgroups.leaving import Leaving, Sent, sums_that_arrive
 from mgg.aggregate.workgroups.memory import Room, Told, known, room, told
 from mgg.aggregate.workgroups.wire import crossing_bytes
 
@@ -17,7 +17,7 @@ from mgg.aggregate.workgroups.wire import crossing_bytes
 def told_of_halo(case: Case, members: int, sent: Leaving | None) -> Told | Sent | None:
     """Return what the other PEs must know about this PE; ``sent``: what leaves the PE, if sums may cross."""
     if sent is not None:
-        return sent.told()
+        return sent.told(case.rank)
     return told(case, members) if makes_groups(case.size, members) else None
 
 
@@ -38,7 +38,7 @@ def need_of_halo(case: Case, members: int, sent: Leaving | None) -> Need:
         near, halo = most.near, sum(int(each.crossing[case.rank]) for each in everyone)
         remote_arcs += sum(int(each.sums[case.rank] - each.arcs[case.rank]) for each in everyone)
     elif sent is not None:
-        height = max(height, case.rows + sent.sums.rows)
+        height = max(height, case.rows + sent.made)
         remote_arcs = sums_that_arrive(case.product) if case.options.way(case.direction) == "columns" else remote_arcs
     arcs = case.arc * (product.local.arcs + remote_arcs) + POINTER * halo
     packed, held, lengths = 0, height + near, [np.diff(csr.indptr) for csr in (product.local, product.remote)]
@@ -55,9 +55,19 @@ def need_of_halo(case: Case, members: int, sent: Leaving | None) -> Need:
     cuts += sum(case.cut(each[each > 0]) for each in lengths[1:])
     if sent is not None:
         arcs += case.pointers(sent.sums.rows) + case.arc * sent.sums.arcs
-        columns += case.rounded(sent.sums.rows)
+        columns += _added(case, sent)
         cuts += case.cut(np.diff(sent.sums.indptr))
     return Need(0, columns, arcs, cuts)
+
+
+def _added(case: Case, sent: Leaving) -> int:
+    """Return the bytes in which sums are added before they are rounded, and of the workgroup's sums meanwhile."""
+    if sent.combined is None:
+        return case.rounded(sent.sums.rows)
+    shares = [len(share.places) for share in sent.combined.shares]
+    most, total = max(shares, default=0), len(sent.combined.targets)
+    room = max(total, sent.sums.rows if case.rounded(1) else 0)
+    return case.matrix(room) + case.sent(most) + case.rounded(most) + POINTER * sum(shares)
 
 
 def _room_of_sums(everyone: Sequence[Sent], members: int) -> Room:
