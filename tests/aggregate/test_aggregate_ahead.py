@@ -42,9 +42,9 @@ def mgg(pes, arguments, machine):
     return done.stderr
 
 
-def asked(told):
+def asked(output):
     """Each kernel that was asked for: whether it was there, and its source."""
-    return set(re.findall(r"asked (\w+) (\w+)", told))
+    return set(re.findall(r"asked (\w+) (\w+)", output))
 
 
 def as_variant(label):
@@ -61,7 +61,7 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
     names = dict.fromkeys([*all_techniques(), *map(as_variant, VARIANTS)])
     found, said, out = set(), [], tmp_path / "records"
     for direction in ([], ["--transpose"]):
-        told = mgg(
+        output = mgg(
             pes,
             [
                 "aggregate", str(layout), "--technique", ",".join(all_techniques()), "--dim", "7,64,300",
@@ -70,8 +70,8 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
             ],
             machine,
         )  # fmt: skip
-        found |= asked(told)
-        said.append(re.findall(r"^compiling .*", told, re.MULTILINE))
+        found |= asked(output)
+        said.append(re.findall(r"^compiling .*", output, re.MULTILINE))
     measured = {record.technique for record in read_lines(out, AggregateRecord)}
     assert measured == {name for name, plan in all_techniques().items() if pes == 1 or not plan.single_pe}
     assert {there for there, _ in found} == {"True"}
@@ -84,10 +84,10 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
     generated = 3 * (1 + sum(label.startswith("seastar") for label in VARIANTS)) * (pes == 1)
     counts = [18, *[generated] * (generated > 0)]
     # Kernels that are asked for while others are still being compiled join these, and are counted with them.
-    told = re.findall(r"compiling (\d+) kernels for sm_90, (\d+) at a time(?:: (\d+) done)?", "\n".join(said[0]))
-    assert len(told) == len(said[0]) and said[1] == []
-    assert all(int(at_once) == min(cores - cores % pes, int(n)) for n, at_once, _ in told)
-    assert sum(int(n) for n, _, done in told if done == n) == sum(counts)
+    progress = re.findall(r"compiling (\d+) kernels for sm_90, (\d+) at a time(?:: (\d+) done)?", "\n".join(said[0]))
+    assert len(progress) == len(said[0]) and said[1] == []
+    assert all(int(at_once) == min(cores - cores % pes, int(n)) for n, at_once, _ in progress)
+    assert sum(int(n) for n, _, done in progress if done == n) == sum(counts)
     assert len(list(Path(machine["XDG_CACHE_HOME"]).rglob("*.cubin"))) == sum(counts)
 
 
@@ -95,17 +95,17 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
 @pytest.mark.mpi
 def test_what_measures_a_machine_is_there_too(machine, tmp_path):
     """``mgg links`` has its kernels; ``auto`` has those, and the ones that its picks ask for."""
-    told = mgg(2, ["links", "--backend", "nvshmem", "--refresh"], machine)
-    assert asked(told) == {("True", source) for source in ("gather", "rows", "partitions", "columns")}
-    assert "compiling 3 kernels for sm_90" in told  # gather is every job's, and not among them
+    output = mgg(2, ["links", "--backend", "nvshmem", "--refresh"], machine)
+    assert asked(output) == {("True", source) for source in ("gather", "rows", "partitions", "columns")}
+    assert "compiling 3 kernels for sm_90" in output  # gather is every job's, and not among them
     shutil.rmtree(machine["XDG_CACHE_HOME"])
     layout = make_layout(tmp_path, awkward_graphs()["weighted"], 2)
     arguments = ["aggregate", str(layout), "--technique", "auto", "--dim", "16", "--no-check", "--warmup", "0"]
-    told = mgg(2, [*arguments, "--backend", "nvshmem", "--iterations", "1", "--out", str(tmp_path / "out")], machine)
-    assert {there for there, _ in asked(told)} == {"True"}
-    assert {source for _, source in asked(told)} >= {"gather", "rows", "partitions", "columns"}
+    output = mgg(2, [*arguments, "--backend", "nvshmem", "--iterations", "1", "--out", str(tmp_path / "out")], machine)
+    assert {there for there, _ in asked(output)} == {"True"}
+    assert {source for _, source in asked(output)} >= {"gather", "rows", "partitions", "columns"}
     # At the start what halo asks for; partitions and columns, when the machine is measured, may find them under way.
-    assert re.findall(r"compiling (\d) kernels.*: \1 done", told) in (["5", "2"], ["7"]), told
+    assert re.findall(r"compiling (\d) kernels.*: \1 done", output) in (["5", "2"], ["7"]), output
 
 
 def test_products_that_are_refused_ask_for_nothing():

@@ -17,7 +17,7 @@ from mgg.aggregate import measure as measuring
 from mgg.backend import simulated
 from mgg.cost import machines, rates
 from mgg.cost.machines import H200, cache_file, of_world
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.errors import InputError, MachineError
 from mgg.kernel import cpu
 
@@ -90,8 +90,8 @@ def test_links_are_measured_once_and_anew_when_asked(caplog):
     assert not caplog.records
     kept.write_text("{}")  # as another version may have left it
     found = simulated.run(2, of_world)[0]
-    (told,) = caplog.messages
-    assert told == f"{kept}: has no sha256, so it was altered or is of an earlier MGG; measuring anew"
+    (warning,) = caplog.messages
+    assert warning == f"{kept}: has no sha256, so it was altered or is of an earlier MGG; measuring anew"
     assert simulated.run(2, of_world)[0] == found and kept.read_text() != "{}"
 
 
@@ -240,7 +240,7 @@ def test_the_probe_of_gpus_times_each_operator_at_each_width(monkeypatch):
 
 @pytest.mark.parametrize(("halo", "first"), [(1.04, "halo"), (1.06, "cola")])
 def test_what_the_model_cannot_tell_apart_is_decided_by_the_volume(halo, first):
-    split = Split(
+    split = SplitCounts(
         *(np.ones(2, int) for _ in range(4)), members=2, outside_arcs=0, outside_rows=0, fused_rows=np.zeros(1)
     )
     seconds = {"ring": 1.0, "mgg": 1.01, "halo": halo, "cola": 1.05, "direct": 0.1}

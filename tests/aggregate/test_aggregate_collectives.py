@@ -15,7 +15,7 @@ from mgg import layout
 from mgg.aggregate import parse_options, prepare, technique
 from mgg.backend import simulated
 from mgg.cost.machines import H200
-from mgg.cost.product import Split, Workload
+from mgg.cost.product import SplitCounts, Workload
 
 FLOAT = 4
 
@@ -79,7 +79,7 @@ def test_random_graphs_and_what_moves(tmp_path_factory, nodes, arcs, sizes, dim,
 
 def test_the_cost_adds_up_what_moves():
     """Of four alike PEs, by the model's links: two trades of half the columns, two stages of blocks."""
-    split = Split(
+    split = SplitCounts(
         rows=np.full(4, 100), arcs=np.full(4, 900), remote_arcs=np.full(4, 500), halo_rows=np.full(4, 200), members=8,
         outside_arcs=0, outside_rows=0, fused_rows=np.zeros(1, int),
     )  # fmt: skip

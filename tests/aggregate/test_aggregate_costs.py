@@ -18,7 +18,7 @@ from mgg.config import LinkConfig
 from mgg.cost import links, machines
 from mgg.cost.links import Link, Links, fit
 from mgg.cost.machines import H200, MACHINES, find, measure
-from mgg.cost.product import Rate, Split, Workload, crowd, slowest
+from mgg.cost.product import Rate, SplitCounts, Workload, crowd, slowest
 from mgg.cost.rates import ON_H200
 from mgg.errors import InputError
 from mgg.record import Partition, read_lines
@@ -40,7 +40,7 @@ def even(pes, *, rows=10_000, arcs=200_000, remote=50_000, halo=8_000, members=8
     outside = pes * np.array([remote, halo]) // 2 if groups > 1 else (0, 0)
     each = [np.full(pes, count) for count in (rows, arcs, remote, halo)]
     fused = np.full(groups, members * halo // 4 if groups > 1 else 0)
-    return Split(*each, min(members, pes), int(outside[0]), int(outside[1]), fused)
+    return SplitCounts(*each, min(members, pes), int(outside[0]), int(outside[1]), fused)
 
 
 def cost(name, split, machine=H200, dim=64, dtype="fp32", **options):
@@ -147,7 +147,7 @@ def test_fetched_is_what_the_graph_needs_of_mates(tmp_path, name, machine, pes, 
     """Rows of counterparts arrive in the PE's own memory; the others are fetched: counted from the graph."""
     csr = random_csr(600, 10_000)
     make_layout(tmp_path, csr, pes)
-    split = Split.of(
+    split = SplitCounts.of(
         partition.build(tmp_path / "graph", tmp_path / "p", pes=pes, scheme="equal_nodes", workgroup=members, dim=16)
     )
     assert (split.members, split.groups) == (members, pes // members)
@@ -179,7 +179,7 @@ def test_cola_multiplies_by_row_what_it_receives_itself(machine):
 @pytest.mark.parametrize("options", [{}, {"pipelined": False}, {"coalesced": False}, {"fusion": False}], ids=str)
 @pytest.mark.parametrize("record", [each for each in SPLITS if each.pes > 1], ids=lambda each: f"{each.name}{each.pes}")
 def test_in_one_workgroup_cola_costs_what_its_rates_were_fitted_to(record, options):
-    split = Split.of(record)
+    split = SplitCounts.of(record)
     found = cost("cola", split, **options)
     rows, columns, link = H200.rates["rows"], H200.rates["columns"], H200.links["nvlink"]
     work = rows.seconds(split.local_arcs, split.rows, 256, 256)
@@ -230,7 +230,7 @@ def test_one_pe_takes_local(record):
     """Others do its work and more, whatever their rates come to at widths or row lengths that no fit has seen."""
     for machine in (H200, CPUS):
         for dim in (1, 16, 32, 64, 128, 256, 1024):
-            assert Forecast(machine, Split.of(record)).ranking(dim)[0] == "local", (machine.gpu, dim)
+            assert Forecast(machine, SplitCounts.of(record)).ranking(dim)[0] == "local", (machine.gpu, dim)
 
 
 def test_auto_never_picks_a_technique_without_a_cost(monkeypatch):
@@ -258,7 +258,7 @@ def test_a_layout_and_a_partition_give_one_split(tmp_path):
     folder = make_layout(tmp_path, random_csr(600, 6_000), 12)
     manifest = layout.read_manifest(folder)
     record = partition.load(tmp_path / "partition-12")
-    expected = Split.of(record)
+    expected = SplitCounts.of(record)
     assert manifest.workgroup == 8 and expected.groups == 2 and expected.outside_rows > 0
     for found in simulated.run(12, lambda world: split_of(world, layout.load(folder, world.rank), "forward")):
         for name in ("rows", "arcs", "remote_arcs", "halo_rows", "fused_rows"):

@@ -14,7 +14,7 @@ from mgg.aggregate import job as jobs
 from mgg.aggregate import parse_options
 from mgg.aggregate.counters import ncu, profiled, profiling
 from mgg.aggregate.counters.page_faults import ON_CPUS
-from mgg.aggregate.measure import Protocol
+from mgg.aggregate.measure import TimingProtocol
 from mgg.aggregate.techniques.mgg_uvm import MggUvm
 from mgg.backend import simulated
 from mgg.backend.machine import page_faults
@@ -143,7 +143,7 @@ def test_nothing_is_counted_unasked_or_without_unified_memory(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("made", "world_of", "told"),
+    ("made", "world_of", "message"),
     [
         ({"refuses": "CUPTI_ERROR_UM_PROFILING_NOT_SUPPORTED_WITH_MPS"}, StrictWorld, "NOT_SUPPORTED_WITH_MPS"),
         ({"lost": 7}, StrictWorld, "lost 7 records"),
@@ -153,7 +153,7 @@ def test_nothing_is_counted_unasked_or_without_unified_memory(tmp_path, monkeypa
     ],
     ids=["refused", "lost", "mute", "missing", "cpus"],
 )
-def test_what_is_not_counted_has_a_reason(tmp_path, monkeypatch, made, world_of, told):
+def test_what_is_not_counted_has_a_reason(tmp_path, monkeypatch, made, world_of, message):
     if made is None:
         page_faults._delivers.cache_clear()
         monkeypatch.setitem(sys.modules, "cupti", None)
@@ -161,7 +161,7 @@ def test_what_is_not_counted_has_a_reason(tmp_path, monkeypatch, made, world_of,
         Cupti(monkeypatch, **made)
     (record,) = measured(tmp_path, world_of)
     assert record.page_faults is record.migrated_bytes is record.fault_seconds is None
-    with pytest.raises(MachineError, match=told):
+    with pytest.raises(MachineError, match=message):
         raise MachineError(record.faults_untold)
 
 
@@ -186,14 +186,14 @@ DENIED = (
 
 def test_means_of_a_page_go_by_time():
     kernels = ncu.parse(HEAD + FIRST + SECOND)
-    told = [(each.name[:4], each.device, each.nanoseconds) for each in kernels]
-    assert told == [("mgg<", "0", 3e6), ("zero", "1", 1e6)]
+    times = [(each.name[:4], each.device, each.nanoseconds) for each in kernels]
+    assert times == [("mgg<", "0", 3e6), ("zero", "1", 1e6)]
     assert ncu.means(kernels) == pytest.approx({"occupancy": 0.505, "occupancy_limit": 0.625, "sm_utilization": 0.925})
     assert ncu.parse((HEAD + FIRST).replace('"ns"', '"usecond"'))[0].nanoseconds == 3e9
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (HEAD.replace("smsp__cycles_active", "smsp__cycles_else") + FIRST, "no column smsp__cycles_active"),
         (HEAD + FIRST.replace('"40.5"', '"n/a"'), "ncu has n/a as sm__warps_active"),
@@ -201,8 +201,8 @@ def test_means_of_a_page_go_by_time():
         (DENIED, "ERR_NVGPUCTRPERM.*NVreg_RestrictProfilingToAdminUsers=0"),
     ],
 )
-def test_a_page_that_says_something_else_is_refused(text, told):
-    with pytest.raises(MachineError, match=told):
+def test_a_page_that_says_something_else_is_refused(text, message):
+    with pytest.raises(MachineError, match=message):
         ncu.check_permission(text)
         ncu.parse(text)
 
@@ -255,35 +255,35 @@ def test_profiles_go_into_the_records_of_the_job(tmp_path, monkeypatch, caplog, 
     mine = [record.model_copy(update={"emulated": network}) for record in mine]
     stand_in(tmp_path / "bin", monkeypatch, WRITES)
     monkeypatch.setenv("PMI_RANK", "0")
-    told = profiling.add(tmp_path / "layout", path, mine)
-    assert read_lines(path, AggregateRecord) == [*before, *told]
-    assert [record.occupancy for record in told] == [0.16, None, 0.32]
-    assert [record.profile_untold for record in told] == [None, "D = 4: refused by the program", None]
-    assert {record.profiler for record in told} == {"2025.3.1.0"}
+    profiled = profiling.add(tmp_path / "layout", path, mine)
+    assert read_lines(path, AggregateRecord) == [*before, *profiled]
+    assert [record.occupancy for record in profiled] == [0.16, None, 0.32]
+    assert [record.profile_untold for record in profiled] == [None, "D = 4: refused by the program", None]
+    assert {record.profiler for record in profiled} == {"2025.3.1.0"}
     assert ("without the emulated network" in caplog.text) == bool(network)
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (f"open(log, 'w').write({DENIED!r})", "may not read the GPU's performance counters"),
         (None, "measures occupancy and is not installed: install .* leave out --profile"),
     ],
 )
-def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypatch, body, told):
+def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypatch, body, message):
     path, _, mine = records_on_gpus(tmp_path)
     held = path.read_bytes()
     if body is None:
         without_ncu(tmp_path, monkeypatch)
     else:
         stand_in(tmp_path / "bin", monkeypatch, body)
-    with pytest.raises(MachineError, match=told) as refused:
+    with pytest.raises(MachineError, match=message) as refused:
         profiling.add(tmp_path / "layout", path, mine)
     assert path.read_bytes() == held and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ("time.sleep(60)", "not done within 0.3 s"),
         ("print('segmentation fault')\nsys.exit(139)", "exit code 139: segmentation fault"),
@@ -291,9 +291,9 @@ def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypat
         ("print('mgg: field: no')\nsys.exit(2)", "^field: no$"),
     ],
 )
-def test_a_product_that_cannot_be_profiled_says_why(tmp_path, monkeypatch, body, told):
+def test_a_product_that_cannot_be_profiled_says_why(tmp_path, monkeypatch, body, message):
     stand_in(tmp_path / "bin", monkeypatch, body)
-    with pytest.raises((InputError, MachineError), match=told):
+    with pytest.raises((InputError, MachineError), match=message):
         ncu.profile(ncu.find(), [sys.executable, "-c", ""], 0.3 if "sleep" in body else 30)
 
 
@@ -310,7 +310,7 @@ def test_the_profiler_sees_one_product_of_every_pe(tmp_path, monkeypatch):
     aggregate = MggUvm._aggregate
     monkeypatch.setattr(MggUvm, "_aggregate", lambda *given: (aggregate(*given), events.append("product"))[0])
     case = {"layout": str(folder), "pes": 2, "technique": "mgg_uvm", "direction": "forward", "dim": 8, "dtype": "fp32"}
-    case = profiled.Case.model_validate_json(json.dumps({**case, "options": {"ps": 4}}))
+    case = profiled.ProfiledCase.model_validate_json(json.dumps({**case, "options": {"ps": 4}}))
     simulated.run(2, lambda world: profiled.product(StrictWorld(world), case))
     assert events == ["product"] * 2 + ["start"] + ["product"] * 2 + ["stop"]
 
@@ -319,10 +319,10 @@ def job(tmp_path, monkeypatch, backend):
     """A job of a product on one PE that asks for a profile, where ``auto`` stands for ``backend``; its file."""
     monkeypatch.setattr(jobs, "resolve", lambda *given: backend)
     out = tmp_path / "records.jsonl"
-    protocol = Protocol("forward", 0, 1, True)
-    jobs.Job(make_layout(tmp_path, CSR, 1), "simulated", [8], ["fp32"], protocol, False, out, profile=True).run(
-        [("mgg", parse_options("mgg", {}))]
-    )
+    protocol = TimingProtocol("forward", 0, 1, True)
+    jobs.AggregateJob(
+        make_layout(tmp_path, CSR, 1), "simulated", [8], ["fp32"], protocol, False, out, profile=True
+    ).run([("mgg", parse_options("mgg", {}))])
     return out
 
 

@@ -22,7 +22,7 @@ from mgg.aggregate.predict import Question, predict
 from mgg.aggregate.workgroups import cover as covered
 from mgg.backend import simulated
 from mgg.cost.machines import H200
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.errors import InputError
 from mgg.graph.cover import least_cover
 
@@ -163,7 +163,7 @@ def test_the_model_counts_what_crosses(tmp_path, members, direction):
             counted = split.ways[way]
             assert counted.fused_rows.sum() == between and (members == 2 or counted.halo_rows.sum() == within)
             for name, each in zip(
-                ("remote_arcs", "halo_rows", "sums", "sum_arcs"), zip(*(told[at] for _, told in found), strict=True),
+                ("remote_arcs", "halo_rows", "sums", "sum_arcs"), zip(*(sizes[at] for _, sizes in found), strict=True),
                 strict=True,
             ):  # fmt: skip
                 assert getattr(counted, name).tolist() == list(each)
@@ -173,7 +173,7 @@ def test_auto_takes_a_cover_where_it_is_cheaper():
     def counted(halo, sum_arcs):
         four = [np.full(4, count) for count in (10_000, 200_000, 50_000, halo)]
         made = np.full(4, 100), np.full(4, sum_arcs)
-        return Split(*four, 4, 0, 0, np.zeros(1, int), *(made if sum_arcs else (None, None)))
+        return SplitCounts(*four, 4, 0, 0, np.zeros(1, int), *(made if sum_arcs else (None, None)))
 
     rows, few, useless = counted(4_000_000, 0), counted(2_000_000, 1_000), counted(4_000_000, 10**7)
     for cover, taken in ((few, "cover"), (useless, "rows")):

@@ -131,9 +131,9 @@ def test_predictions_name_it(folder, tmp_path, ends):
     ],
 )
 def test_mistakes_in_a_config(values, said):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         validate(values)
-    assert said in str(told.value)
+    assert said in str(refused.value)
     validate({"aggregate": {"emulate_network": "20GB/s,5us"}, "partition": {"workgroup": 1}})
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.benchmarks import FOLDER, script
 
 from mgg.cost.machines import H200
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.record import Partition, read_lines
 
 fit = script("fit_costs")
@@ -16,7 +16,7 @@ fit = script("fit_costs")
 def measured():
     """What was measured, and how its graphs split."""
     records = read_lines(FOLDER / "measured/splits.jsonl", Partition)
-    return fit.read([FOLDER / "measured/h200.csv"]), {(each.name, each.pes): Split.of(each) for each in records}
+    return fit.read([FOLDER / "measured/h200.csv"]), {(each.name, each.pes): SplitCounts.of(each) for each in records}
 
 
 @pytest.fixture(scope="module")

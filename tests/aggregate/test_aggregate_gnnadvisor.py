@@ -40,22 +40,22 @@ def test_records_say_what_was_taken_and_whether_bits_repeat(tmp_path):
     csr = random_csr(200, 4_000)
     folder, lengths = make_layout(tmp_path, csr, 1), np.diff(csr.indptr)
 
-    def told(**options):
+    def described(**options):
         return record(folder, 1, "gnnadvisor", 8, options=options)
 
-    plain = told()
+    plain = described()
     assert plain.repeats and plain.atomics == 0 and plain.decided == {"ngs": 16, "dw": 32, "tpb": 128}
     groups = sum(-(-length // 4) for length in lengths.tolist())
-    alone = told(ngs=4, sums="atomic", leader=False)
+    alone = described(ngs=4, sums="atomic", leader=False)
     assert not alone.repeats and alone.atomics == 8 * groups
-    joined = told(ngs=4, sums="atomic", tpb=1024)
+    joined = described(ngs=4, sums="atomic", tpb=1024)
     pairs, number = set(), 0
     for row, length in enumerate(lengths.tolist()):
         for _ in range(0, length, 4):
             pairs.add((row, number // 32))
             number += 1
     assert joined.atomics == 8 * len(pairs) < alone.atomics
-    assert told(decide="artifact").decided == {"ngs": csr.arcs // 200, "dw": 8, "tpb": 256}
+    assert described(decide="artifact").decided == {"ngs": csr.arcs // 200, "dw": 8, "tpb": 256}
 
 
 def test_the_decider_as_printed():
@@ -99,8 +99,8 @@ def sweep(folder, times):
         for decide, number, setting in picked:
             if (ms := times(name, number)) is not None:
                 decided = dict(zip(decider.GRID, setting, strict=True))
-                told = {"dataset": name, "dim": 32, "median": ms / 1e3, "options": like.options | {"decide": decide}}
-                records.append(like.model_copy(update=told | {"decided": decided}))
+                fields = {"dataset": name, "dim": 32, "median": ms / 1e3, "options": like.options | {"decide": decide}}
+                records.append(like.model_copy(update=fields | {"decided": decided}))
     write_lines(folder / "sweep.jsonl", records)
     return bench.read([folder / "sweep.jsonl"])
 
@@ -119,8 +119,8 @@ def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
     # Without the short graph, 30 is best on both others: on that one it does not run.
     assert found["short", 32]["fitted"] == np.inf
     assert bench.fitted(cases) == decider.Fit({32: SETTINGS[40]})
-    told = bench.report(cases, "NVIDIA T800 80GB")
-    assert f'"t800": Fit({{32: {SETTINGS[40]}}}),' in told and "within 1.1" in told
+    text = bench.report(cases, "NVIDIA T800 80GB")
+    assert f'"t800": Fit({{32: {SETTINGS[40]}}}),' in text and "within 1.1" in text
 
 
 def test_a_fit_is_taken_for_its_gpu_alone(monkeypatch):

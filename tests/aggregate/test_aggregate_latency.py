@@ -118,8 +118,8 @@ def test_the_report_sets_the_paper_beside(records, tmp_path, gpus, fine, said):
     assert "paper 41.5 µs" in page and "paper 44.3 µs" in page and "InfiniBand, fine" not in page
     with (tmp_path / "out" / "latencies.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    told = {row["grain"]: float(row["median_s"]) for row in rows}
-    assert told == pytest.approx({"coarse": 6e-5, "fine": 3e-5 * fine})
+    medians = {row["grain"]: float(row["median_s"]) for row in rows}
+    assert medians == pytest.approx({"coarse": 6e-5, "fine": 3e-5 * fine})
 
 
 def test_the_paper_is_read_as_it_says():

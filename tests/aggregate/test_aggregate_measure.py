@@ -12,7 +12,7 @@ from support.strict import StrictWorld
 
 from mgg import layout
 from mgg.aggregate import all_techniques, measure, oracle, technique
-from mgg.aggregate.measure import Protocol, timed
+from mgg.aggregate.measure import TimingProtocol, timed
 from mgg.backend import simulated
 from mgg.errors import CheckError, MachineError
 from mgg.kernel import cpu
@@ -76,20 +76,20 @@ def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype
     )
     assert fused < single
 
-    def told(name, **options):
+    def fields(name, **options):
         found = record(folder, 4, name, dim, options=options, direction=direction, dtypes=[dtype], iterations=2)
         assert found.bytes_between is None or 0 < found.bytes_between <= found.bytes_wire
         return found.workgroup, found.bytes_between, found.vi_fc, found.vi_cola
 
-    assert told("halo", workgroup=2) == (2, fused, single, fused)
-    assert told("halo", workgroup=4) == (4, None, None, None)
+    assert fields("halo", workgroup=2) == (2, fused, single, fused)
+    assert fields("halo", workgroup=4) == (4, None, None, None)
     if dtype == "fp32":
-        assert told("cola", workgroup=2) == told("cola", workgroup=2, coalesced=False) == (2, fused, single, fused)
-        assert told("cola", workgroup=2, fusion=False) == (2, single, single, fused)
-        assert told("mgg") == (None, None, None, None)
+        assert fields("cola", workgroup=2) == fields("cola", workgroup=2, coalesced=False) == (2, fused, single, fused)
+        assert fields("cola", workgroup=2, fusion=False) == (2, single, single, fused)
+        assert fields("mgg") == (None, None, None, None)
 
 
-class Told:
+class ScriptedWorld:
     """A World whose clock tells ``seconds`` one after the other; ``calls`` are what it and a product were asked for."""
 
     def __init__(self, world, seconds):
@@ -115,13 +115,13 @@ def test_a_product_takes_as_long_as_on_its_slowest_pe_and_starts_on_all_at_once(
     seconds = [[1.0, 5.0, 2.0], [4.0, 2.0, 2.5], [3.0, 3.0, 6.0]]
 
     def program(world):
-        told = Told(world, seconds[world.rank])
+        scripted = ScriptedWorld(world, seconds[world.rank])
 
         def plan(dim, out):
-            told.calls.append((dim, out.shape))
+            scripted.calls.append((dim, out.shape))
 
         plan.layout = SimpleNamespace(rows=7)
-        return timed(told, plan, 4, Protocol("forward", warmup=2, iterations=3, check=False)), told.calls
+        return timed(scripted, plan, 4, TimingProtocol("forward", warmup=2, iterations=3, check=False)), scripted.calls
 
     product = (4, (7, 4))
     for found, calls in simulated.run(3, program):
@@ -184,7 +184,7 @@ def launched(tmp_path, pes, techniques=("halo", "cola"), dims=(3, 16), seconds=N
     """Records and refusals of every PE in three launches; ``seconds`` are what the clock of each tells."""
 
     def world_of(world):
-        return Told(world, seconds[world.rank]) if seconds else world
+        return ScriptedWorld(world, seconds[world.rank]) if seconds else world
 
     how = {"world_of": world_of, "warmup": 1, "iterations": 2, "launches": 3} | more
     return swept(make_layout(tmp_path, CSR, pes), pes, techniques, dims, **how)

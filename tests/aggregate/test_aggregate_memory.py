@@ -77,7 +77,7 @@ def counted(world, folder, name, options, direction, dim):
     counting, part = CountingWorld(world), layout.load(folder, world.rank)
     plan = prepare(name, counting, part, direction, dim, options)
     plan(dim)
-    case = memory.Case(part, direction, dim, parse_options(name, options), padded=technique(name).pitched)
+    case = memory.MemoryCase(part, direction, dim, parse_options(name, options), padded=technique(name).pitched)
     need = technique(name).need(case)
     return counting.held, need.total - need.schedules
 
@@ -149,12 +149,12 @@ def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options,
 
     def program(world, direction):
         part, plan, parsed = layout.load(folder, world.rank), technique(name), parse_options(name, options)
-        told = plan.need(memory.case_of(StrictWorld(world), plan, part, direction, 65, parsed))
-        return *counted(world, folder, name, options, direction, 65), told.total - told.schedules
+        predicted = plan.need(memory.case_of(StrictWorld(world), plan, part, direction, 65, parsed))
+        return *counted(world, folder, name, options, direction, 65), predicted.total - predicted.schedules
 
     for direction in ("forward", "transpose"):
-        for held, alone, told in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
-            assert abs(told - held) <= 0.05 * held, (direction, told, held)
+        for held, alone, predicted in simulated.run(pes, lambda world: program(world, direction)):  # noqa: B023
+            assert abs(predicted - held) <= 0.05 * held, (direction, predicted, held)
             assert 0.95 * held <= alone <= 2 * held or {"split", "boundary"} & {*options}, (direction, alone, held)
 
 
@@ -227,7 +227,9 @@ def test_widths_that_take_turns_are_counted(tmp_path):
 
     found = simulated.run(1, held)[0]
     options = parse_options("zero_copy", {})
-    needs = [technique("zero_copy").need(memory.Case(part, "forward", 64, options, "fp32", n)).arcs for n in (1, 2, 3)]
+    needs = [
+        technique("zero_copy").need(memory.MemoryCase(part, "forward", 64, options, "fp32", n)).arcs for n in (1, 2, 3)
+    ]
     assert np.diff(found).tolist() == [*np.diff(needs), 0, 0] and needs[1] > needs[0]
 
 
@@ -238,7 +240,7 @@ def test_cuts_of_rows_are_predicted():
     cut = row_schedule(np.concatenate(([0], np.cumsum(lengths))))
     arrays = (cut.begin, cut.target, cut.tasks, cut.split_rows, cut.split_first)
     taken = sum(array.nbytes for array in arrays) + 4 * 8 * cut.slots
-    assert abs(memory.Case.cut(SimpleNamespace(dim=5), lengths) - taken) <= 0.2 * taken
+    assert abs(memory.MemoryCase.cut(SimpleNamespace(dim=5), lengths) - taken) <= 0.2 * taken
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_each_pe_that_is_short_is_said_with_its_own_numbers(tmp_path, left, name
     """Of many those that lack the most; each PE needs something else."""
     graph = random_csr(200, 2_000)
     folder, options = make_layout(tmp_path, graph, 6), parse_options("halo", {})
-    cases = [memory.Case(layout.load(folder, pe), "forward", 16_384, options, "fp32") for pe in range(6)]
+    cases = [memory.MemoryCase(layout.load(folder, pe), "forward", 16_384, options, "fp32") for pe in range(6)]
     needs = [technique("halo").need(case).total for case in cases]
     assert len(set(needs)) == 6 and min(needs) > 10**6
 

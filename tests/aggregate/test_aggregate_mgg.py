@@ -95,8 +95,8 @@ def test_another_setting_reaches_the_kernel_with_partitions_cut_anew(tmp_path):
 
     simulated.run(2, program)
     for knobs, (rows, arcs) in found:
-        told = [tuple(each[name] for name in ("ps", "dist", "wpb", "pieces")) for each in knobs]
-        assert told == [(1, 1, 1, arcs), (1, 2, 4, arcs), (32, 16, 4, rows)]
+        tried = [tuple(each[name] for name in ("ps", "dist", "wpb", "pieces")) for each in knobs]
+        assert tried == [(1, 1, 1, arcs), (1, 2, 4, arcs), (32, 16, 4, rows)]
 
 
 def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from support.graphs import make_layout, random_csr
 
 from mgg.aggregate import parse_options
-from mgg.aggregate.job import Job
-from mgg.aggregate.measure import Protocol
+from mgg.aggregate.job import AggregateJob
+from mgg.aggregate.measure import TimingProtocol
 from mgg.cli.group import cli
 from mgg.cost import machines
 from mgg.errors import InputError
@@ -28,8 +28,8 @@ def out(tmp_path):
 
 
 def measure(layout, out, *techniques, replace=False):
-    protocol = Protocol("forward", 0, 1, check=True)
-    job = Job(layout, "simulated", [4], ["fp32"], protocol, False, out, replace)
+    protocol = TimingProtocol("forward", 0, 1, check=True)
+    job = AggregateJob(layout, "simulated", [4], ["fp32"], protocol, False, out, replace)
     return job.run([(name, parse_options(name, {})) for name in techniques])[0]
 
 

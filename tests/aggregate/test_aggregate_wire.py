@@ -84,11 +84,11 @@ def test_only_rows_of_other_workgroups_are_packed(folder, direction, members, wo
 @pytest.mark.parametrize("split", ["rows", "cover", "columns"])
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
 def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split, direction, monkeypatch):
-    def told(kind):
+    def product(kind):
         options = {"workgroup": 2, "split": split, "wire": kind}
         return record(folder, 4, "halo", 64, options=options, direction=direction)
 
-    exact, *packed = (told(kind) for kind in (None, *BITS))
+    exact, *packed = (product(kind) for kind in (None, *BITS))
     assert exact.tolerance == 1e-6 and exact.options["wire"] is None
     for kind, found in zip(BITS, packed, strict=True):
         assert 1e-6 < found.error <= found.tolerance < 1.2 and found.options["wire"] == kind
@@ -103,7 +103,7 @@ def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split
 
     monkeypatch.setattr(cpu, "unpack_rows", off)
     with pytest.raises(CheckError, match="differs from the float64 product"):
-        told("int8")
+        product("int8")
 
 
 def test_the_bound_of_a_sum_is_at_most_the_sum_of_bounds():
@@ -140,8 +140,8 @@ def test_what_would_be_wider_is_refused_and_one_workgroup_told(folder, caplog):
         parse_options("halo", {"wire": "int3"})
 
     assert record(folder, 4, "halo", 4, options={"workgroup": 4, "wire": "int8"}).tolerance == 1e-6
-    told = [each.getMessage() for each in caplog.records if "wire" in each.getMessage()]
-    assert told == ["technique halo: option wire changes nothing: all PEs are one workgroup"]
+    warnings = [each.getMessage() for each in caplog.records if "wire" in each.getMessage()]
+    assert warnings == ["technique halo: option wire changes nothing: all PEs are one workgroup"]
 
 
 ON_RANKS = """

@@ -8,7 +8,7 @@ from support.spmm_program import inputs
 
 from mgg import layout
 from mgg.aggregate import parse_options, prepare
-from mgg.aggregate.workgroups import WorkgroupOptions, joined_here, settled, tell_difference
+from mgg.aggregate.workgroups import WorkgroupOptions, joined_here, resolved_workgroup, tell_difference
 from mgg.backend import simulated
 from mgg.backend.machine import topology
 
@@ -28,7 +28,7 @@ PCIE = PAIRS.replace("NV4", "PHB")
 
 def found(monkeypatch, pes, printed, buses, hosts=None, gpu="GPU"):
     """What PEs whose GPUs have the ``buses`` find, and which links."""
-    monkeypatch.setattr(topology, "_told", lambda *words: printed if words[0] == "topo" else NUMBERS)
+    monkeypatch.setattr(topology, "_nvidia_smi", lambda *words: printed if words[0] == "topo" else NUMBERS)
 
     def program(world):
         world.gpu, world.gpu_bus = gpu, buses[world.rank] if gpu else ""
@@ -74,7 +74,7 @@ def test_nothing_is_joined_beyond_a_host(monkeypatch):
 
 def test_auto_becomes_a_number_before_anything_is_made(tmp_path, monkeypatch):
     """The product is that of the number, and so are its bytes."""
-    monkeypatch.setattr(topology, "_told", lambda *words: PAIRS if words[0] == "topo" else NUMBERS)
+    monkeypatch.setattr(topology, "_nvidia_smi", lambda *words: PAIRS if words[0] == "topo" else NUMBERS)
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
 
     def program(world, workgroup, gpus):
@@ -98,13 +98,13 @@ def test_auto_becomes_a_number_before_anything_is_made(tmp_path, monkeypatch):
 def test_a_start_says_where_a_layout_differs(tmp_path, caplog):
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)  # of workgroups of 8: all are one
 
-    def told(members, *options):
+    def warnings(members, *options):
         caplog.clear()
 
         def program(world):
             part = layout.load(folder, world.rank)
             tell_difference(world, part, [parse_options("halo", each) for each in options])
-            return settled(world, WorkgroupOptions(workgroup="auto")).workgroup
+            return resolved_workgroup(world, WorkgroupOptions(workgroup="auto")).workgroup
 
         with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.WARNING):
             near = {rank: set(range(rank - rank % members, rank - rank % members + members)) for rank in range(4)}
@@ -112,8 +112,8 @@ def test_a_start_says_where_a_layout_differs(tmp_path, caplog):
             assert simulated.run(4, program) == [members] * 4
         return [each.getMessage() for each in caplog.records]
 
-    assert told(4, {}) == [] == told(2, {"workgroup": 4}) == told(2, {"workgroup": "auto"})
-    (line,) = told(2, {"workgroup": 1}, {})
+    assert warnings(4, {}) == [] == warnings(2, {"workgroup": 4}) == warnings(2, {"workgroup": "auto"})
+    (line,) = warnings(2, {"workgroup": 1}, {})
     assert line == (
         "workgroups: this layout has them of 4 PEs, and here 2 are joined (NVLink): workgroup=auto takes those, or"
         " partition with --workgroup 2"

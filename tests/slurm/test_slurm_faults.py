@@ -99,10 +99,10 @@ class TrainingFolder(SlurmFolder):
     def stopped(self, within: float = 60) -> int:
         """The epoch after which a job that was told to stop has stopped, as its log says; its checkpoint is there."""
         (log,), deadline = made(self.results, f"logs/{self.name}.log"), time.monotonic() + within
-        while not (told := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
+        while not (stopped := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        assert Path(told[2]).is_file() and int(told[1]) == self.newest
+        assert Path(stopped[2]).is_file() and int(stopped[1]) == self.newest
         return self.newest
 
     def died(self) -> int:
@@ -211,8 +211,8 @@ def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path,
     folder.finish(run)
     seconds = time.monotonic() - started
     assert folder.states() == ["FAILED", "COMPLETED"]
-    told = (tmp_path / "run.log").read_text()
-    assert "task 1: Killed" in told and f"srun: First task exited {WAIT}s ago" in told
+    log = (tmp_path / "run.log").read_text()
+    assert "task 1: Killed" in log and f"srun: First task exited {WAIT}s ago" in log
     assert trained(folder.training) == trained(training(undisturbed.results, RUN))
     recovered(seconds, "nothing")
 

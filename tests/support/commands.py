@@ -34,9 +34,9 @@ def mgg(*words: object, cwd: Path, code: int = 0, **environment: str) -> subproc
             patch.setenv(name, value)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             found = ended(*words)
-    said, told = (stream.buffer.getvalue().decode() for stream in (output, errors))
-    assert found == code, told
-    return subprocess.CompletedProcess(["mgg", *words], found, said, told)
+    said, complaint = (stream.buffer.getvalue().decode() for stream in (output, errors))
+    assert found == code, complaint
+    return subprocess.CompletedProcess(["mgg", *words], found, said, complaint)
 
 
 def files(folder: Path) -> list[str]:

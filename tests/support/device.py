@@ -15,27 +15,27 @@ Action = Callable[[], Any]
 
 def submit(action: Action) -> None:
     """Have the device do ``action``: now, or at every launch of the graph that is being captured."""
-    if _told.captured is None:
+    if _thread.captured is None:
         action()
     else:
-        _told.captured.append(action)
+        _thread.captured.append(action)
 
 
 def capturing() -> bool:
     """Whether what this thread submits goes into a graph."""
-    return _told.captured is not None
+    return _thread.captured is not None
 
 
 def begin_capture() -> None:
     """From here on nothing is done."""
-    assert _told.captured is None
-    _told.captured = []
+    assert _thread.captured is None
+    _thread.captured = []
 
 
 def end_capture() -> list[Action]:
     """What was submitted meanwhile."""
-    assert _told.captured is not None
-    actions, _told.captured = _told.captured, None
+    assert _thread.captured is not None
+    actions, _thread.captured = _thread.captured, None
     return actions
 
 
@@ -74,34 +74,34 @@ class Pool:
         for size, buffers in self.free.items():
             for buffer in buffers:
                 buffer.fill(0xFF)
-            if self is not _told.pool:  # whoever asks next gets it
+            if self is not _thread.pool:  # whoever asks next gets it
                 self._total -= size * len(buffers)
-                _told.pool.free[size].extend(buffers)
+                _thread.pool.free[size].extend(buffers)
                 buffers.clear()
 
 
-class _Told(threading.local):
+class _Thread(threading.local):
     def __init__(self) -> None:
         self.captured: list[Action] | None = None
         self.pool = Pool()
         self.allocator = self.pool.malloc
 
 
-_told = _Told()
+_thread = _Thread()
 
 
 @contextmanager
 def using_allocator(malloc: Callable[[int], Block]) -> Iterator[None]:
     """This thread's arrays come from ``malloc``."""
-    before, _told.allocator = _told.allocator, malloc
+    before, _thread.allocator = _thread.allocator, malloc
     try:
         yield
     finally:
-        _told.allocator = before
+        _thread.allocator = before
 
 
 def memory(shape: Any, dtype: Any) -> tuple[np.ndarray, Block]:
     """An uninitialized array, and what keeps its memory from the next one."""
     count = int(np.prod(shape))
-    block = _told.allocator(count * np.dtype(dtype).itemsize)
+    block = _thread.allocator(count * np.dtype(dtype).itemsize)
     return block.buffer.view(np.uint8)[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape), block

@@ -156,8 +156,8 @@ class FaultFolder(Folder):
     def resumed(self) -> int:
         """The epoch after which its last training went on, as its log says; 0 if it began with the first one."""
         logs = made(self.results, f"logs/{RUN}.log")
-        told = re.search(r"goes on after epoch (\d+)/", logs[0].read_text()) if logs else None
-        return int(told[1]) if told else 0
+        resumed = re.search(r"goes on after epoch (\d+)/", logs[0].read_text()) if logs else None
+        return int(resumed[1]) if resumed else 0
 
     def lost(self) -> str:
         """The work that its training, now recovered, did twice: at most an interval of checkpoints."""

@@ -7,26 +7,26 @@ import cupy as cp
 import numpy as np
 from cuda.bindings import driver
 
-from mgg.kernel.cuda.dependent_launch import Fork, Packed, urgent_stream
+from mgg.kernel.cuda.dependent_launch import Fork, PackedLaunch, urgent_stream
 from support import device
 
 
 def main():
-    told: list = []
+    launches: list = []
 
     def kernel(name):
         def launched():
             stream = cp.cuda.get_current_stream()
             branch = "urgent" if stream is urgent else "stream"
             submitted.append(name)
-            device.submit(lambda: told.append((name, branch)))
+            device.submit(lambda: launches.append((name, branch)))
 
         return launched
 
     def turn(fork):
-        told.clear(), submitted.clear()
+        launches.clear(), submitted.clear()
         fork.submit(urgent)
-        return [name for name, *_ in told], len(submitted)
+        return [name for name, *_ in launches], len(submitted)
 
     urgent, submitted = urgent_stream(), []
     assert urgent.priority < 0
@@ -35,14 +35,14 @@ def main():
     with cp.cuda.Stream(non_blocking=True):
         for _ in range(2):
             assert turn(fork) == (order, 4)
-            assert told == [(name, "urgent" if name == "pull" else "stream") for name in order]
+            assert launches == [(name, "urgent" if name == "pull" else "stream") for name in order]
         # In a graph of somebody else its launches are part of that.
         stream = cp.cuda.get_current_stream()
         stream.begin_capture()
         assert turn(fork) == ([], 4)
         graph = stream.end_capture()
         graph.launch()
-        assert [name for name, *_ in told] == order
+        assert [name for name, *_ in launches] == order
         # Without a branch aside there is nothing to put together.
         plain = Fork([], [kernel("sum")], [])
         assert turn(plain) == (["sum"], 1)
@@ -51,7 +51,7 @@ def main():
         passed = (numbers[1:], np.int32(-5), np.uintp(2**40), np.float32(0.5))
         kinds = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint64, ctypes.c_float)
         for early in (False, True):
-            launch = Packed((compiled, (9,), (64, 2), passed), early=early)
+            launch = PackedLaunch((compiled, (9,), (64, 2), passed), early=early)
             for _ in range(2):
                 driver.launched.clear(), launch()
                 [(config, function, address, extra)] = driver.launched

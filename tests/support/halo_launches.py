@@ -68,7 +68,7 @@ class Launching(StrictOperators):
 
     def __init__(self, dependents):
         self.dependents, self.urgent, self.stream = dependents, cp.cuda.Stream(), Stream(self)
-        self.told, self._made, self._pulling = [], [], None
+        self.launched, self._made, self._pulling = [], [], None
         driver.cuLaunchKernelEx = self._launch
 
     def kernel(self, build, name):
@@ -83,7 +83,7 @@ class Launching(StrictOperators):
     def run(self, kind, grid, v, shape, element, early):
         aside = cp.cuda.get_current_stream() is self.urgent
         meanwhile = self._pulling is not None and not self.dependents
-        self.told.append(kind + " aside" * aside + " early" * early + " meanwhile" * meanwhile)
+        self.launched.append(kind + " aside" * aside + " early" * early + " meanwhile" * meanwhile)
         if kind == "pull":
             self._pulling = pull(v, grid, element)
             next(self._pulling)
@@ -209,9 +209,14 @@ def row_of(matrix, row, stride, first, width, element=np.float32):
 class Job:
     """PE 1 of three, its product, and what the others hold."""
 
-    def __init__(self, csr, bounds, element, meets, accumulate):
+    def __init__(self, csr, bounds, element, self_synchronizing, accumulate):
         rng = np.random.default_rng(0)
-        self.bounds, self.element, self.meets, self.accumulate = bounds, element, meets, accumulate
+        self.bounds, self.element, self.self_synchronizing, self.accumulate = (
+            bounds,
+            element,
+            self_synchronizing,
+            accumulate,
+        )
         self.product = product = products(csr, bounds)[RANK]
         self.a = csr.to_scipy(np.float64)[bounds[RANK] : bounds[RANK + 1]]
         self.height = int(np.diff(bounds).max()) + 40
@@ -226,11 +231,11 @@ class Job:
         owners = np.repeat(np.arange(PES, dtype=np.uint64), np.diff(product.halo_ptr))
         self.owners, self.rows = owners[self.schedule.pulled], product.halo_rows[self.schedule.pulled]
         self.sources = self.owners << np.uint64(48) | self.rows.astype(np.uint64)
-        self.peers = HaloPeers(rows, flags if meets else None, RANK, PES)
+        self.peers = HaloPeers(rows, flags if self_synchronizing else None, RANK, PES)
 
     def write(self, dim):
         """Everybody's rows; this PE's matrix, whose halo holds what is no number."""
-        stride = -(-dim // 8) * 8 if self.meets else dim
+        stride = -(-dim // 8) * 8 if self.self_synchronizing else dim
         for pe, memory in enumerate(self.memory):
             b = memory[: (self.height + self.product.halo) * stride].reshape(-1, stride)[:, :dim]
             mine = self.nodes[self.bounds[pe] : self.bounds[pe + 1], :dim]
@@ -269,14 +274,17 @@ def check(dependents, job, expected):
                 job.flags[RANK][:] = epoch
             out = np.full((job.product.rows, dim + 3), 2.0 if job.accumulate else np.nan, np.float32)
             before = out.copy()
-            operators.told.clear()
+            operators.launched.clear()
             with operators.stream:
                 kernel(StrictArray(b), StrictArray(out[:, :dim]), accumulate=job.accumulate, part=part)
             operators.finish()
-            assert operators.told == launches, (operators.told, launches)
+            assert operators.launched == launches, (operators.launched, launches)
             assert np.array_equal(b[job.height :], wanted)
-            told = [epoch if job.meets and number in (RANK, PES + RANK) else epoch - 1 for number in range(2 * PES)]
-            assert job.flags[0].tolist() == job.flags[2].tolist() == told
+            counts = [
+                epoch if job.self_synchronizing and number in (RANK, PES + RANK) else epoch - 1
+                for number in range(2 * PES)
+            ]
+            assert job.flags[0].tolist() == job.flags[2].tolist() == counts
             if part == "transfer":
                 assert np.array_equal(out, before, equal_nan=True)
             else:
@@ -312,11 +320,11 @@ def main(dependents):
     once, bounds = whole[:2], np.array([0, 100, 300, 400])
     near, none = awkward_graphs()["no remote arcs"], from_arcs(np.zeros(0, np.int64), np.zeros(0, np.int64), n=400)
     far = from_arcs(np.arange(100, 300).repeat(2), np.arange(400) % 100, n=400)
-    check(dependents, Job(*cut_rows(weighted=True), np.float32, meets=True, accumulate=False), whole)
-    check(dependents, Job(*cut_rows(weighted=False), np.uint16, meets=False, accumulate=True), whole)
-    check(dependents, Job(near, bounds, np.float32, meets=True, accumulate=False), once)
-    check(dependents, Job(near, bounds, np.float32, meets=False, accumulate=False), ["halo"])
+    check(dependents, Job(*cut_rows(weighted=True), np.float32, self_synchronizing=True, accumulate=False), whole)
+    check(dependents, Job(*cut_rows(weighted=False), np.uint16, self_synchronizing=False, accumulate=True), whole)
+    check(dependents, Job(near, bounds, np.float32, self_synchronizing=True, accumulate=False), once)
+    check(dependents, Job(near, bounds, np.float32, self_synchronizing=False, accumulate=False), ["halo"])
     late = whole[:2] if dependents else ["pull aside", "halo"]
-    check(dependents, Job(far, bounds, np.uint16, meets=True, accumulate=True), late)
-    check(dependents, Job(none, bounds, np.float32, meets=True, accumulate=False), once)
-    check(dependents, Job(none, bounds, np.float32, meets=True, accumulate=True), whole[:1])
+    check(dependents, Job(far, bounds, np.uint16, self_synchronizing=True, accumulate=True), late)
+    check(dependents, Job(none, bounds, np.float32, self_synchronizing=True, accumulate=False), once)
+    check(dependents, Job(none, bounds, np.float32, self_synchronizing=True, accumulate=True), whole[:1])

@@ -34,7 +34,7 @@ class LateWorld:
         return len(self._queue)
 
     @contextmanager
-    def aside(self) -> Iterator[_LateWork]:
+    def side_stream(self) -> Iterator[_LateWork]:
         self.log.append("aside")
         work = _LateWork(self)
         self._inside = True

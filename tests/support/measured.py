@@ -8,7 +8,7 @@ from typing import Any
 
 from mgg import layout
 from mgg.aggregate import parse_options
-from mgg.aggregate.measure import Protocol, sweep
+from mgg.aggregate.measure import TimingProtocol, sweep
 from mgg.backend import World, simulated
 from mgg.errors import MggError
 from mgg.record import AggregateRecord
@@ -32,7 +32,7 @@ def swept(
 
     def program(world: World) -> tuple[list[AggregateRecord], list[MggError]]:
         part = layout.load(folder, world.rank)
-        asked = {"dims": list(dims), "dtypes": tuple(dtypes), "auto": auto, "protocol": Protocol(**how)}
+        asked = {"dims": list(dims), "dtypes": tuple(dtypes), "auto": auto, "protocol": TimingProtocol(**how)}
         return sweep(world_of(world), part, given, **asked)
 
     return simulated.run(pes, program)

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from mgg import layout, partition
 from mgg.aggregate import parse_options
-from mgg.aggregate.job import Job
-from mgg.aggregate.measure import Protocol
+from mgg.aggregate.job import AggregateJob
+from mgg.aggregate.measure import TimingProtocol
 from mgg.aggregate.predict import Question, predict
 from mgg.cost import machines
 from mgg.graph.build import gather, scatter, shard
@@ -57,7 +57,9 @@ def make(folder: Path) -> list[Kind]:
     made = make_layout(folder, csr, 2, scheme="metis", **data)
     out = folder / "records"
     retrieve("digits", out / "raw")
-    job = Job(made, "simulated", [4], ["fp32"], Protocol("forward", 0, 2, check=True), False, out / "aggregate.jsonl")
+    job = AggregateJob(
+        made, "simulated", [4], ["fp32"], TimingProtocol("forward", 0, 2, check=True), False, out / "aggregate.jsonl"
+    )
     job.run([("halo", parse_options("halo", {})), ("mgg", parse_options("mgg", {}))])
     add_lines(out / "predict.jsonl", predict([made], machines.H200, Question(["halo", "mgg"], [4])), replace=True)
     machines.write(out / "links.json", machines.H200)
@@ -143,18 +145,18 @@ def _partition(folder: Path) -> Any:
     return record, partition.load_order(folder, record)
 
 
-def told(value: Any) -> Any:
+def contents(value: Any) -> Any:
     """What can be compared of what was read: two of them are equal where all numbers and texts are."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, BaseModel):
-        return type(value).__name__, told(value.model_dump())
+        return type(value).__name__, contents(value.model_dump())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: told(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: contents(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {key: told(each) for key, each in value.items()}
+        return {key: contents(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [told(each) for each in value]
+        return [contents(each) for each in value]
     return repr(value)
 
 

@@ -56,11 +56,11 @@ def ready(gpus: bool = True) -> list[str]:
 def _rank(address: str, arguments: list[str]) -> None:
     """Have the server run ``arguments`` with this process's files and environment."""
     handles = [0, 1, 2] + [int(os.environ["PMI_FD"])] * ("PMI_FD" in os.environ)
-    told = json.dumps([arguments, str(Path.cwd()), dict(os.environ), handles]).encode()
+    message = json.dumps([arguments, str(Path.cwd()), dict(os.environ), handles]).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
         server.connect(f"\0{address}")
-        server.sendmsg([told], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))])
+        server.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))])
         code = int(server.recv(16) or b"1")
     if code < 0:
         os.kill(os.getpid(), -code)
@@ -103,7 +103,7 @@ def _serve(address: str, names: list[str]) -> None:
                 os._exit(0)
             elif what == "new":
                 client = listener.accept()[0]
-                told, handles, *_ = socket.recv_fds(client, _LARGEST, 8)
+                message, handles, *_ = socket.recv_fds(client, _LARGEST, 8)
                 pid = os.fork()
                 if pid == 0:
                     for other, process in ranks.values():
@@ -112,7 +112,7 @@ def _serve(address: str, names: list[str]) -> None:
                     client.close()
                     listener.close()
                     selector.close()
-                    return _become(*json.loads(told), handles)
+                    return _become(*json.loads(message), handles)
                 for handle in handles:
                     os.close(handle)
                 ranks[pid] = client, os.pidfd_open(pid)

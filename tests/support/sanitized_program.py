@@ -27,7 +27,7 @@ from mgg.kernel import compile as build
 from mgg.kernel import cuda
 from mgg.kernel.cola import column_schedule
 from mgg.kernel.cuda.lookups import CudaLookups
-from mgg.kernel.groups import Groups, Setting, groups_of
+from mgg.kernel.groups import Groups, GroupSetting, groups_of
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.random import Draws
 from mgg.kernel.wire import words
@@ -78,7 +78,11 @@ def operators_alone(csr: Csr) -> None:
             by_column = Csr(columns.indptr, columns.indices.astype(ids), columns.weights, rows)
             schedule = column_schedule(by_column, np.arange(rows), np.arange(rows, dtype=np.uint64))
             operators.cola_kernel(schedule, cp.asarray(np.array([b.data.ptr], np.uint64)))(b, out)
-            for setting in (Setting(2, 5, 96, aligned=False), Setting(1, 32, 64, ordered=False), Setting(3, 8, 32)):
+            for setting in (
+                GroupSetting(2, 5, 96, aligned=False),
+                GroupSetting(1, 32, 64, ordered=False),
+                GroupSetting(3, 8, 32),
+            ):
                 operators.gnnadvisor(on_device(groups_of(csr.indptr, setting)), indices, weights, b, out, setting)
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)

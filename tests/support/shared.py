@@ -17,13 +17,13 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with (base / f"{name}.lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.seek(0)
-        told = lock.read()
-        if not told:
+        state = lock.read()
+        if not state:
             folder.mkdir()
             lock.write("being made\n")
             lock.flush()
             make(folder)
             lock.write("whole\n")
-        elif not told.endswith("whole\n"):
+        elif not state.endswith("whole\n"):
             pytest.fail(f"{name} could not be made: another test that needs it says why")
     return folder

@@ -461,8 +461,8 @@ class StrictWorld:
         self._world, self.gpu_bus = world, str(world.rank)
         self.name, self.rank, self.size, self.counters = world.name, world.rank, world.size, world.counters
         self.barrier, self.gather, self.close = world.barrier, world.gather, world.close
-        self.signal, self.wait_signal, self.met = world.signal, world.wait_signal, world.met
-        self.aside, self.exchange = world.aside, world.exchange
+        self.signal, self.wait_signal, self.note_collective = world.signal, world.wait_signal, world.note_collective
+        self.side_stream, self.exchange = world.side_stream, world.exchange
 
     def upload(self, array: np.ndarray) -> StrictArray:
         if not isinstance(array, np.ndarray):

@@ -173,7 +173,7 @@ def _aside(world: World) -> None:
     """Work aside sees what came before it, and what waits for it sees that work."""
     values = _full(world, (4, 2), world.rank)
     for root in range(world.size):
-        with world.aside() as work:
+        with world.side_stream() as work:
             world.broadcast(values, root)
         work.wait()
         assert (world.download(values) == root).all()

@@ -20,7 +20,7 @@ from mgg.aggregate.workgroups import WorkgroupOptions, mates_of
 from mgg.aggregate.workgroups.wire import WireType
 from mgg.backend import World
 from mgg.backend.api import Array
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.graph.cover import least_cover
 from mgg.graph.csr import Csr, index_dtype
 from mgg.layout import PeLayout, Product
@@ -81,7 +81,7 @@ class HaloOptions(WorkgroupOptions):
 
 
 @dataclass(frozen=True)
-class Sent:
+class LeavingSizes:
     """What a PE that sends sums reports to the other PEs.
 
     Attributes:
@@ -123,10 +123,10 @@ class Leaving:
         """Rows and sums that cross to each PE, int64 [P]."""
         return self.rows + np.diff(self.sum_ptr)
 
-    def told(self) -> Sent:
+    def sizes(self) -> LeavingSizes:
         """Return what the other PEs must know about it."""
         height, messages = self.sums.columns + self.sums.rows, tuple(self.messages.tolist())
-        return Sent(height, self.crossing, np.diff(self.sum_ptr), self.arcs, messages)
+        return LeavingSizes(height, self.crossing, np.diff(self.sum_ptr), self.arcs, messages)
 
 
 def sums_that_arrive(product: Product) -> int:
@@ -202,17 +202,17 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
     It has no send lists, which no plan needs: PEs request what they need.
     """
     product, size = layout.product(direction), layout.size
-    told = world.exchange(
+    received = world.exchange(
         [
             (layout.rows + int(sent.sum_ptr[pe]), sent.targets[sent.sum_ptr[pe] : sent.sum_ptr[pe + 1]])
             for pe in range(size)
         ]
     )
     remote, rows = product.remote, product.rows
-    sums = np.array([len(targets) for _, targets in told])
+    sums = np.array([len(targets) for _, targets in received])
     owner = np.repeat(np.arange(size), np.diff(product.halo_ptr))
     row_of = np.repeat(np.arange(rows), np.diff(remote.indptr))
-    target = np.concatenate([targets for _, targets in told]).astype(np.int64)
+    target = np.concatenate([targets for _, targets in received]).astype(np.int64)
     summed = np.repeat(np.arange(size), sums) * rows + target  # ascending: by owner, then by row
     stays = ~np.isin(owner[remote.indices] * rows + row_of, summed)
     used = np.zeros(product.halo, bool)
@@ -224,7 +224,7 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
     place_of_sums = np.arange(len(target)) + np.repeat(halo_ptr[1:] - np.cumsum(sums), sums)
     halo_rows = np.empty(int(halo_ptr[-1]), np.int64)
     halo_rows[place[used]] = product.halo_rows[used]
-    halo_rows[place_of_sums] = np.concatenate([np.arange(len(targets)) + first for first, targets in told])
+    halo_rows[place_of_sums] = np.concatenate([np.arange(len(targets)) + first for first, targets in received])
     all_rows = np.concatenate([row_of[stays], target])
     columns = np.concatenate([place[remote.indices[stays]], place_of_sums])
     order = np.lexsort((columns, all_rows))
@@ -244,19 +244,19 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving) -> P
     )
 
 
-def with_ways(world: World, layout: PeLayout, direction: str, split: Split, ways: Collection[Way]) -> Split:
+def with_ways(world: World, layout: PeLayout, direction: str, split: SplitCounts, ways: Collection[Way]) -> SplitCounts:
     """Return ``split`` with the volumes of ``ways`` added (collective); it already has those of rows."""
-    counted: dict[str, Split] = {}
+    counted: dict[str, SplitCounts] = {}
     for way in ways:
         if gains(layout, way):
-            everyone = world.gather(leaving(layout, direction, split.members, way).told())
+            everyone = world.gather(leaving(layout, direction, split.members, way).sizes())
             counted[way] = _counted(split, everyone)
         elif way != "rows":
             counted[way] = split
     return replace(split, ways=counted)
 
 
-def _counted(split: Split, everyone: Sequence[Sent]) -> Split:
+def _counted(split: SplitCounts, everyone: Sequence[LeavingSizes]) -> SplitCounts:
     crossing, sums, arcs = (
         np.array([getattr(each, name) for each in everyone]) for name in ("crossing", "sums", "arcs")
     )

@@ -149,8 +149,10 @@ def test_a_graph_that_only_has_a_name_of_ogb(name, said, real, finished, tmp_pat
     else:
         stand_in(monkeypatch, Refusing)
     folder = renamed(finished[0], tmp_path / "run", f"ogbn-{name}")
-    told = rf"{folder}: OGB's Evaluator refuses the predictions \({said}\): is the graph OGB's ogbn-{name}\? .* again"
-    with pytest.raises(InputError, match=f"^{told}$"):
+    message = (
+        rf"{folder}: OGB's Evaluator refuses the predictions \({said}\): is the graph OGB's ogbn-{name}\? .* again"
+    )
+    with pytest.raises(InputError, match=f"^{message}$"):
         evaluate(folder)
     assert capsys.readouterr().out == ""
 
