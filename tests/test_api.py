@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from support.commands import mgg as commands
 from support.ranks import mpiexec
+from support.ranks.commands import mgg as commands
 
 import mgg
 from mgg import api, record

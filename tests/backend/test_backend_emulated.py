@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.programs.spmm_program import products
+from support.programs.world_program import program as promises
 from support.ranks import mpiexec
-from support.ready import FAKE, ready
-from support.spmm_program import products
-from support.world_program import program as promises
+from support.ranks.ready import FAKE, ready
 
 from mgg import layout
 from mgg.aggregate import prepare
@@ -287,7 +287,7 @@ from mgg.backend import nvshmem
 from mgg.backend.emulated import emulating
 from mgg.errors import InputError
 from mgg.network import Network
-from support.spmm_program import products
+from support.programs.spmm_program import products
 
 def program(world):
     held = emulating(world, Network(1e9, 1e-6), 2)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from support.ranks import _command, changed_environment, mpiexec
-from support.ready import ready
+from support.ranks.ready import ready
 
 from mgg.backend import watchdog as waits
 from mgg.cli import group

@@ -6,8 +6,8 @@ import shutil
 
 import click
 import pytest
-from support.commands import ended, files, mgg
 from support.ranks import mpiexec
+from support.ranks.commands import ended, files, mgg
 from support.records import alter
 from support.workflow import ROOT
 

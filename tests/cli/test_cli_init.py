@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import yaml
-from support.commands import mgg
+from support.ranks.commands import mgg
 from support.workflow import ROOT
 
 from mgg import config

@@ -5,8 +5,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.devices.on_host import build, launch
 from support.graphs import expected_product, random_csr, scaled_error
-from support.on_host import build, launch
 
 from mgg.graph.csr import Csr
 from mgg.kernel.groups import SHARED, GroupCounts, GroupSetting, count, groups_of, shared_bytes, tiling

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from support.on_host import build, launch
+from support.devices.on_host import build, launch
 
 THREADS = 64
 TYPES = {"fp32": np.float32, "bf16": np.uint16}

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from support.devices.strict import StrictArrays, StrictWorld
 from support.graphs import awkward_graphs, make_layout
-from support.strict import StrictArrays, StrictWorld
 
 from mgg import layout
 from mgg.backend import launch

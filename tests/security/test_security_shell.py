@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import ROOT, TINY, Folder
+from support.workflow.slurm import StandIns
 
 from mgg import config
 from mgg.aggregate import all_techniques, parse_options

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from slurm_folder import SlurmFolder
-from support.attempts import newest_checkpoint, read_attempts, work_lost
-from support.faults import FULL, RUN, injected, outcome, trained, training
-from support.left import half_written, wait_until_quiet
 from support.workflow import ROOT, Folder, made
+from support.workflow.attempts import newest_checkpoint, read_attempts, work_lost
+from support.workflow.faults import FULL, RUN, injected, outcome, trained, training
+from support.workflow.left import half_written, wait_until_quiet
 
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"

@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
+from support.graphs.train_graphs import layouts_below
 from support.ranks import mpiexec
-from support.train_graphs import layouts_below
-from support.vertex_docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
+from support.vertex.docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
 
 from mgg import record
 from mgg import vertex as V

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import TINY, Folder, job_counts
+from support.workflow.slurm import StandIns
 from test_workflow_progress import seen
 
 SAID = "Interrupted: run the same command again, it goes on where it stopped."

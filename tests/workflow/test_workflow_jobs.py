@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from support.records import altered, file_of
-from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
+from support.workflow.slurm import StandIns
 
 from mgg.job_record import JobRecord
 from mgg.record import read_lines

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import Folder, job_counts, made
+from support.workflow.slurm import StandIns
 
 from mgg.hashed import SEAL, sealed
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
+from support.workflow.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 
 from mgg.errors import memory_error
 

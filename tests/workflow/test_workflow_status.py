@@ -15,8 +15,8 @@ import pytest
 from snakemake.jobs import Job
 from snakemake.logging import logger
 from snakemake.scheduling.job_scheduler import JobScheduler
-from support.slurm import StandIns
 from support.workflow import Folder
+from support.workflow.slurm import StandIns
 
 from mgg.backend.machine.slurm_job import ALLOCATION
 from mgg.workflow import internals

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
-from support.train_graphs import GRAPHS
-from support.train_program import assert_close, gradients, result_arrays, run
+from support.graphs.train_graphs import GRAPHS
+from support.programs.train_program import assert_close, gradients, result_arrays, run
 
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16

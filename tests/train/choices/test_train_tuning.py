@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from support.stopped import BASE, stop_at
-from support.train_program import checkpoint_files, run, tables
+from support.programs.train_program import checkpoint_files, run, tables
+from support.ranks.stopped import BASE, stop_at
 
 from mgg.aggregate import technique, tuning
 from mgg.aggregate.measure import TimingProtocol

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from support.train_program import able, assert_close, gradients, result_arrays, run
+from support.programs.train_program import able, assert_close, gradients, result_arrays, run
 
 from mgg import layout
 from mgg.errors import InputError

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.late import LateWorld
-from support.simulated_gcn import EPOCHS, GRAPHS, SEED, SETTINGS, losses_of
-from support.stopped import stop_at
-from support.train_graphs import directed
-from support.train_program import checkpoint_files, on_ranks, run, tables
+from support.devices.late import LateWorld
+from support.graphs.train_graphs import directed
+from support.models.simulated_gcn import EPOCHS, GRAPHS, SEED, SETTINGS, losses_of
+from support.programs.train_program import checkpoint_files, on_ranks, run, tables
+from support.ranks.stopped import stop_at
 
 from mgg import layout
 from mgg.aggregate import measure, oracle, parse_options, prepare

@@ -9,7 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.graphs import random_layout
-from support.train_program import SMALL, Stop, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
+from support.programs.train_program import (
+    SMALL,
+    Stop,
+    assert_close,
+    gradients,
+    graphs_for,
+    on_ranks,
+    result_arrays,
+    run,
+)
 
 from mgg import layout
 from mgg.backend import launch, mapped

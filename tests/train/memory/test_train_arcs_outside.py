@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.graphs import random_layout
-from support.train_program import gradients, graphs_for, on_ranks
+from support.programs.train_program import gradients, graphs_for, on_ranks
 
 from mgg import layout
 from mgg.backend import launch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.programs.train_program import assert_close, checkpoint_files, gradients, result_arrays, run, tables
+from support.ranks.stopped import BASE, stop_at
 from support.records import alter
-from support.stopped import BASE, stop_at
-from support.train_program import assert_close, checkpoint_files, gradients, result_arrays, run, tables
 from support.workflow import ROOT
 
 from mgg import layout

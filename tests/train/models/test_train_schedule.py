@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.graphs import make_layout
-from support.stopped import stop_at
-from support.train_program import run
+from support.programs.train_program import run
+from support.ranks.stopped import stop_at
 
 from mgg import layout
 from mgg.cli.products.predict import predict

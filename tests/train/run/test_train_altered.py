@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.outputs import changed, contents, make
+from support.records.outputs import changed, contents, make
 
 from mgg.errors import InputError
 

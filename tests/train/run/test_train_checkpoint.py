@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
-from support.stopped import ALWAYS
-from support.syncs import note_syncs
-from support.train_program import Stop
+from support.programs.train_program import Stop
+from support.ranks.stopped import ALWAYS
+from support.ranks.syncs import note_syncs
 
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.record import EpochRecord

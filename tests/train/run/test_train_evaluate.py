@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import roc_auc_score
 from support.graphs import make_layout, planted
+from support.graphs.train_graphs import GRAPHS
+from support.programs.train_program import run
 from support.records import alter_run
-from support.train_graphs import GRAPHS
-from support.train_program import run
 
 from mgg import layout
 from mgg.errors import InputError, MachineError

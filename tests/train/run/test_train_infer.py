@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from safetensors.numpy import save_file
+from support.programs.train_program import run
+from support.ranks.stopped import BASE
 from support.records import alter
-from support.stopped import BASE
-from support.train_program import run
 
 from mgg import layout
 from mgg.backend import simulated

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.graphs import make_layout, random_csr
+from support.graphs.train_graphs import node_data
+from support.programs.train_program import run
 from support.ranks import changed_environment
-from support.train_graphs import node_data
-from support.train_program import run
 
 from mgg.errors import InputError
 from mgg.record import EpochRecord, read_run
