@@ -48,8 +48,8 @@ def once(command: list[str], made: Path) -> tuple[dict[str, float], float | None
     if code := os.waitstatus_to_exitcode(status):
         raise MggError(f"{shlex.join(command)}: ended with code {code}")
     taken = {"seconds": seconds, "processor, s": used.ru_utime + used.ru_stime, "peak, MB": used.ru_maxrss * 1024 / 1e6}
-    told, loss = figures(made)
-    return taken | told, loss
+    described, loss = figures(made)
+    return taken | described, loss
 
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:

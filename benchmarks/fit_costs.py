@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.cost.links import GIVEN, Link, Links
-from mgg.cost.product import Machine, Rate, Split, Workload
+from mgg.cost.product import MachineModel, Rate, SplitCounts, Workload
 from mgg.record import AggregateRecord, Partition, read_lines
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ class Sample:
     seconds: float
 
 
-Splits = dict[tuple[str, int], Split]
+Splits = dict[tuple[str, int], SplitCounts]
 Constants = dict[str, float]
 
 RATES = {
@@ -89,7 +89,7 @@ POWER = 3.0
 BELOW, ABOVE, NOTHING = 30, 15, 14
 
 
-def machine(values: Constants, name: str = "h200") -> Machine:
+def machine(values: Constants, name: str = "h200") -> MachineModel:
     """The machine with these constants; what is not there yet is as at the start."""
 
     def value(key: str) -> float:
@@ -101,13 +101,13 @@ def machine(values: Constants, name: str = "h200") -> Machine:
     links = {"nvlink": link("nvlink", MESSAGE), "broadcast": link("broadcast"), "shift": link("shift")}
     links |= {"hbm": Link(latency=0, bandwidth=HBM), "pcie": GIVEN["pcie"]} | GIVEN
     rates = {key: Rate(**{term: value(f"{key}.{term}") for term in terms}, power=POWER) for key, terms in RATES.items()}
-    return Machine(
+    return MachineModel(
         name=name, gpu=True, rates=rates, exposed=min(1, value("exposed")), staged=min(1, value("staged")),
         links=Links(links=links, rows="nvlink", network="infiniband-ndr", barrier=0), basis="fitted",
     )  # fmt: skip
 
 
-def predicted(sample: Sample, splits: Splits, on: Machine) -> float:
+def predicted(sample: Sample, splits: Splits, on: MachineModel) -> float:
     """Seconds that the model says for what was measured."""
     plan = technique(sample.technique)
     cost = plan.cost(Workload(splits[sample.graph, sample.pes], sample.dim, plan.Options(), sample.dtype), on)
@@ -182,14 +182,14 @@ def _records(path: Path) -> Iterator[tuple[Any, ...]]:
                 yield record.dataset, record.technique, record.pes, record.dtype, record.dim, part, seconds
 
 
-def errors(samples: list[Sample], splits: Splits, on: Machine) -> dict[str, float]:
+def errors(samples: list[Sample], splits: Splits, on: MachineModel) -> dict[str, float]:
     """How far predictions are off: mean and largest of max(p / m, m / p) - 1, and bias, the mean of log(p / m)."""
     logs = np.log([predicted(each, splits, on) / each.seconds for each in samples])
     off = np.exp(np.abs(logs)) - 1
     return {"mean": float(off.mean()), "largest": float(off.max()), "bias": float(logs.mean())}
 
 
-def say_errors(heading: str, samples: list[Sample], splits: Splits, on: Machine) -> None:
+def say_errors(heading: str, samples: list[Sample], splits: Splits, on: MachineModel) -> None:
     """A row for each technique: mean and largest error, in percent, of whole products."""
     click.echo(f"\n{heading}\n\n{head('technique', 'samples', 'mean error', 'largest', 'bias')}")
     whole = [each for each in samples if each.part == "whole"]
@@ -209,7 +209,7 @@ def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, S
     return dict(sorted(found.items()))
 
 
-def picked(here: dict[str, Sample], splits: Splits, on: Machine, without: str = "") -> tuple[str, float] | None:
+def picked(here: dict[str, Sample], splits: Splits, on: MachineModel, without: str = "") -> tuple[str, float] | None:
     """What ``auto`` would pick of the techniques measured, and its measured time over the least; None: of one alone."""
     found = {name: each for name, each in here.items() if name != without}
     if len(found) < 2:
@@ -219,7 +219,7 @@ def picked(here: dict[str, Sample], splits: Splits, on: Machine, without: str = 
     return pick, found[pick].seconds / min(each.seconds for each in found.values())
 
 
-def say_tables(samples: list[Sample], splits: Splits, on: Machine) -> None:
+def say_tables(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
     """Measured and predicted milliseconds of whole fp32 products, a table a number of PEs, and what auto would pick."""
     cases = comparisons(samples)
     for pes in sorted({key[0] for key in cases}):
@@ -233,14 +233,14 @@ def say_tables(samples: list[Sample], splits: Splits, on: Machine) -> None:
             click.echo(row(graph, dim, *cells))
 
 
-def _beside(sample: Sample | None, splits: Splits, on: Machine) -> str:
+def _beside(sample: Sample | None, splits: Splits, on: MachineModel) -> str:
     """Milliseconds measured and predicted."""
     if sample is None:
         return "-"
     return f"{sample.seconds * 1e3:.2f} / {predicted(sample, splits, on) * 1e3:.2f}"
 
 
-def say_regret(samples: list[Sample], splits: Splits, on: Machine) -> None:
+def say_regret(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
     """How much longer than the least the picks took, over all comparisons of several techniques."""
     for label, without in (("", ""), (" without halo", "halo")):
         picks = [picked(here, splits, on, without) for here in comparisons(samples).values()]
@@ -260,7 +260,7 @@ def main(measured: tuple[Path, ...], folder: Path) -> None:
     """Fit, and print constants, tables and errors."""
     samples = read(measured or [HERE / "measured" / "h200.csv"])
     records = read_lines(folder, Partition)
-    splits = {(record.name, record.pes): Split.of(record) for record in records}
+    splits = {(record.name, record.pes): SplitCounts.of(record) for record in records}
     constants = fitted(samples, splits)
     for name, value in constants.items():
         click.echo(f"{name:20} {value:.4g}")

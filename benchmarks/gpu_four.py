@@ -125,8 +125,8 @@ class Host:
             self.jobs.append({"what": what, "command": command, "code": code, "seconds": round(self.now() - begun, 2)})
             self.log.write(f"=== {what}: code {code}, second {begun:.0f} to {self.now():.0f}\n{said}\n")
         if code:
-            told = "ended when its time was over" if code == 124 else f"code {code}"
-            self.fail(f"{what}: {told}: {' | '.join(said.strip().splitlines()[-3:])[-400:]}")
+            outcome = "ended when its time was over" if code == 124 else f"code {code}"
+            self.fail(f"{what}: {outcome}: {' | '.join(said.strip().splitlines()[-3:])[-400:]}")
         else:
             click.echo(f"{self.now():4.0f} s {what}")
         return code == 0
@@ -267,8 +267,8 @@ class Host:
             command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "--pes", str(pes), f"--junitxml={report}"]
             self.run(f"tests of {pes} PEs", [*command, *files], limit, gpus)
             if report.exists():
-                found[str(pes)] = told = outcomes(report)
-                if self.backend == "nvshmem" and not told["passed"]:
+                found[str(pes)] = results = outcomes(report)
+                if self.backend == "nvshmem" and not results["passed"]:
                     self.fail(f"tests of {pes} PEs: none ran")
 
         for lanes in sets:

@@ -74,8 +74,13 @@ def main(out: Path, scale: float, pes: int, epochs: int, memory: str, train: str
     line = stage("resumed", command)
     record, passed = read_run(run)
     losses = [passed[0].loss, passed[-1].loss]
-    told = {"epochs": record.epochs, "epoch_seconds": record.median, "losses": losses, "gpu_memory": record.gpu_memory}
-    print(json.dumps(line | told), file=log)
+    measured = {
+        "epochs": record.epochs,
+        "epoch_seconds": record.median,
+        "losses": losses,
+        "gpu_memory": record.gpu_memory,
+    }
+    print(json.dumps(line | measured), file=log)
 
 
 if __name__ == "__main__":

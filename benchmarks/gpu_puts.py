@@ -20,7 +20,7 @@ from common import OUT, SCALE
 from gpu_graphs import Inputs, Sample, checked, graphs_of, on_gpus
 
 from mgg.aggregate import oracle, parse_options, prepare
-from mgg.aggregate.measure import Protocol, timed
+from mgg.aggregate.measure import TimingProtocol, timed
 from mgg.backend import World
 from mgg.backend.api import DEFAULT_TIMEOUT, SymmetricArray
 from mgg.backend.nvshmem import NvshmemWorld
@@ -44,7 +44,7 @@ def measured(
     with mock.patch.object(NvshmemWorld, "_send_rows", WAYS[way]):
         plan = prepare(technique, world, layout, "forward", max(inputs), options)
         for dim, error in checked(world, plan, sample, inputs):
-            seconds, moved = timed(world, plan, dim, Protocol("forward", 5, 20, True))
+            seconds, moved = timed(world, plan, dim, TimingProtocol("forward", 5, 20, True))
             q1, median, q3 = (1e3 * float(each) for each in np.percentile(seconds, [25, 50, 75]))
             entries.append({"dim": dim, "error": error, "ms": median, "q1": q1, "q3": q3, "bytes": sum(moved)})
     return entries
@@ -88,10 +88,16 @@ def main(out: Path, graphs: str, techniques: str, dims: str, launches: int, scal
             for number in range(launches):
                 for technique in techniques.split(","):
                     for way in list(WAYS) if number % 2 else reversed(WAYS):
-                        told = {"graph": graph, "technique": technique, "way": way, "launch": number, "pes": world.size}
-                        told |= {"gpu": world.gpu, "scale": scale}
+                        described = {
+                            "graph": graph,
+                            "technique": technique,
+                            "way": way,
+                            "launch": number,
+                            "pes": world.size,
+                        }
+                        described |= {"gpu": world.gpu, "scale": scale}
                         found = measured(world, layout, sample, technique, way, inputs)
-                        entries += [told | entry for entry in found]
+                        entries += [described | entry for entry in found]
                         if world.rank == 0:
                             keep(out, world.size, entries)
         failed = sum(not entry["error"] <= oracle.TOLERANCE["fp32"] for entry in entries)

@@ -23,7 +23,7 @@ from common import OUT, Results, row, run
 from mgg import layout
 from mgg.aggregate.auto import Forecast
 from mgg.cost import machines
-from mgg.cost.product import Machine, Split
+from mgg.cost.product import MachineModel, SplitCounts
 from mgg.graph.cover import cover_size
 from mgg.graph.csr import row_ids
 from mgg.graph.store import Graph
@@ -43,7 +43,7 @@ SHARE, BITS = 0.1, {"int8": 0.28, "int4": 0.16, "int2": 0.10}
 Limits = dict[str, float]
 
 
-def grown(split: Split, factor: int) -> Split:
+def grown(split: SplitCounts, factor: int) -> SplitCounts:
     """A split of a graph with ``factor`` times the rows, arcs and halo rows, in the same proportions."""
     counts = ("rows", "arcs", "remote_arcs", "halo_rows", "outside_arcs", "outside_rows", "fused_rows")
     return replace(split, **{name: factor * getattr(split, name) for name in counts})
@@ -73,7 +73,7 @@ def covers(graph: Graph, bounds: np.ndarray, members: int) -> tuple[float, float
     return counts[0], counts[1]
 
 
-def ways(machine: Machine, split: Split, dim: int, covered: tuple[float, float] | None) -> dict[str, Limits]:
+def ways(machine: MachineModel, split: SplitCounts, dim: int, covered: tuple[float, float] | None) -> dict[str, Limits]:
     """A product by technique halo over all rows and by what moves less between hosts, and by technique features."""
     near: np.ndarray = split.halo_rows * (1 - split.outside_share_of_rows)
     outside = split.halo_rows - near
@@ -100,11 +100,11 @@ def ways(machine: Machine, split: Split, dim: int, covered: tuple[float, float] 
     return {way: made[way] for way in [*order, *(each for each in made if each not in order)] if way in made}
 
 
-def _with_rows(split: Split, near: np.ndarray, outside: np.ndarray, fused: np.ndarray) -> tuple[Split, str]:
+def _with_rows(split: SplitCounts, near: np.ndarray, outside: np.ndarray, fused: np.ndarray) -> tuple[SplitCounts, str]:
     return replace(split, halo_rows=near + outside, outside_rows=int(outside.sum()), fused_rows=fused), "fp32"
 
 
-def _limits(machine: Machine, split: Split, dim: int, name: str, dtype: str) -> Limits:
+def _limits(machine: MachineModel, split: SplitCounts, dim: int, name: str, dtype: str) -> Limits:
     """By leaving out what the network between hosts takes for messages, then for bytes.
 
     Seconds of the PE that ends last, some of which go on side by side: ``between`` the bytes through the ports between
@@ -129,7 +129,7 @@ def _limits(machine: Machine, split: Split, dim: int, name: str, dtype: str) -> 
     }  # fmt: skip
 
 
-def _joined_by(machine: Machine, changed: dict[str, float]) -> Machine:
+def _joined_by(machine: MachineModel, changed: dict[str, float]) -> MachineModel:
     """``machine`` whose network between hosts has these figures instead."""
     links = machine.links
     network = {links.network: links[links.network].model_copy(update=changed)}
@@ -144,7 +144,7 @@ def sample(manifest: LayoutManifest) -> list[int]:
     return sorted({*largest, *evenly})
 
 
-def need(part: PeLayout) -> memory.Need:
+def need(part: PeLayout) -> memory.TrainingMemory:
     """GPU memory that a training of the model takes on this PE, as mgg train says before it starts, without labels."""
     facts = part.manifest.model_copy(update={"features": FEATURES, "classes": CLASSES})
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
@@ -171,9 +171,9 @@ def of_layout(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def of_partition(found: Partition, machine: Machine, dim: int, grow: int, graph: Graph | None) -> dict[str, Any]:
+def of_partition(found: Partition, machine: MachineModel, dim: int, grow: int, graph: Graph | None) -> dict[str, Any]:
     """Products by technique, then the ways of the grown graph; moved nodes are not where covers look for them."""
-    split, covered = Split.of(found), None
+    split, covered = SplitCounts.of(found), None
     if graph is not None and found.order is None:
         covered = covers(graph, np.array(found.bounds), found.workgroup)
     products: dict[int, dict[str, Limits]] = {}
@@ -189,7 +189,7 @@ def of_partition(found: Partition, machine: Machine, dim: int, grow: int, graph:
     }  # fmt: skip
 
 
-def told(line: dict[str, Any]) -> list[str]:
+def in_words(line: dict[str, Any]) -> list[str]:
     """Rows of Markdown: MB of a PE's memory, or milliseconds, of products (arithmetic / transfer / of it hidden)."""
     name = line["graph"], line["scheme"], f"{line['pes']} PEs"
     if "need" in line:
@@ -229,7 +229,7 @@ def main(out: Path, paths: tuple[Path, ...], dim: int, machine: str, grow: int, 
         else:
             line = of_partition(read_partition(path), priced, dim, grow, Graph.open(graph) if graph else None)
         results.record(path=str(path), **line)
-        results.say("\n".join(told(line)))
+        results.say("\n".join(in_words(line)))
 
 
 if __name__ == "__main__":

@@ -156,10 +156,10 @@ def graph(
     from mgg.graph.build import build
     from mgg.graph.external import Memory
     from mgg.graph.external.memory import usable_cores
-    from mgg.graph.io.columns import Columns
+    from mgg.graph.io.columns import ColumnChoice
 
     assigned = [f"{role}={each}" for role, names in (column or {}).items() for each in _several(names)]
-    said = Columns.parsed(",".join(columns) if columns else None, assigned)
+    said = ColumnChoice.parsed(",".join(columns) if columns else None, assigned)
     folder = _place(out, "graph")
     found = source if isinstance(source, str) else Path(source)  # a str may be the name of a data set
     manifest = build(
@@ -271,8 +271,8 @@ def aggregate(
         InputError: an unknown technique or option, or nothing could be measured.
         CheckError: a result differs from the float64 product.
     """
-    from mgg.aggregate.job import Job
-    from mgg.aggregate.measure import Protocol
+    from mgg.aggregate.job import AggregateJob
+    from mgg.aggregate.measure import TimingProtocol
     from mgg.aggregate.variants import expand
 
     names, dims, dtypes = _several(technique), _several(dim), _several(dtype)
@@ -290,9 +290,9 @@ def aggregate(
     place = _place(out, "records.jsonl")
     folder = _layout(source, pes, out is not None)
     chosen = [(name, each) for name in names if name != "auto" for each in expand(name, options or {}, [])]
-    protocol = Protocol("transpose" if transpose else "forward", warmup, iterations, check, launches=launches)
+    protocol = TimingProtocol("transpose" if transpose else "forward", warmup, iterations, check, launches=launches)
     network = _network(emulate_network)
-    job = Job(
+    job = AggregateJob(
         folder, backend, dims, dtypes, protocol, "auto" in names, place, replace=True, network=network, threads=threads
     )
     records, refused = job.run(chosen)

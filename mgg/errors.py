@@ -39,9 +39,9 @@ class MachineError(MggError):
     exit_code = 3
 
 
-def memory_error(told: str) -> MachineError:
+def memory_error(reason: str) -> MachineError:
     """Return the error for too little host memory, on the machine or in the job's limit; not for GPU memory."""
-    return MachineError(f"{NOT_ENOUGH_MEMORY}: {told}")
+    return MachineError(f"{NOT_ENOUGH_MEMORY}: {reason}")
 
 
 def gpu_memory_error(error: MemoryError) -> MachineError | None:

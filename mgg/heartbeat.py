@@ -39,8 +39,8 @@ def beat(file: IO[Any], owner: str) -> threading.Event:
             with suppress(OSError):
                 holder = first_line(file)
                 if holder != owner and not over.is_set():
-                    told = f"{holder or 'another one'} has taken its folder over"
-                    print(f"error: this run gave no sign for {SILENT:.0f} s, and {told}", file=sys.stderr, flush=True)
+                    text = f"{holder or 'another one'} has taken its folder over"
+                    print(f"error: this run gave no sign for {SILENT:.0f} s, and {text}", file=sys.stderr, flush=True)
                     os._exit(MachineError.exit_code)
                 os.utime(file.fileno())
 

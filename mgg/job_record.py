@@ -57,5 +57,5 @@ def read_used(paths: Iterable[str | Path]) -> Used | None:
     for path in map(Path, paths):
         run = path / RUN_FILE
         found += [parsed(text_of(run), _Using, str(run))] if path.is_dir() else read_lines(path, _Using)
-    told = [each.used for each in found if each.used is not None]
-    return Used(**{name: max(getattr(each, name) for each in told) for name in Used.model_fields}) if told else None
+    used = [each.used for each in found if each.used is not None]
+    return Used(**{name: max(getattr(each, name) for each in used) for name in Used.model_fields}) if used else None

@@ -48,8 +48,8 @@ def lack_behind(error: BaseException) -> MachineError | None:
     short = short or (isinstance(last, (ImportError, OSError)) and bool(_SHORT.search(str(last))))
     if limit is None or not short:
         return None
-    told = " ".join(f"{type(last).__name__} {last}".split())
-    return MachineError(f"{_of_addresses(limit)}, which may be too few ({told}): raise it (ulimit -v, or the job's)")
+    reason = " ".join(f"{type(last).__name__} {last}".split())
+    return MachineError(f"{_of_addresses(limit)}, which may be too few ({reason}): raise it (ulimit -v, or the job's)")
 
 
 def _addresses() -> int | None:

@@ -19,6 +19,6 @@ pytest_plugins = ["support.tiers"]
 @pytest.fixture
 def ends():
     """Runs ``mgg`` with arguments; its exit code."""
-    from support.commands import ended
+    from support.ranks.commands import ended
 
     return ended

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from support.commands import mgg as commands
 from support.ranks import mpiexec
+from support.ranks.commands import mgg as commands
 
 import mgg
 from mgg import api, record
@@ -75,7 +75,7 @@ def test_memory_threads_and_a_slow_network(layout, tmp_path):
         mgg.aggregate(layout, backend="simulated", threads=1024)
 
 
-@pytest.mark.parametrize(("call", "options", "told"), [
+@pytest.mark.parametrize(("call", "options", "message"), [
     (mgg.train, {"threads": 0}, "threads: input should be greater than or equal to 1, found 0"),
     (mgg.train, {"activations": "drop"}, "activations: input should be 'auto', 'keep', 'recompute' or 'host'"),
     (mgg.train, {"epochs": 0}, "epochs: "), (mgg.train, {"seed": -1}, "seed: "),
@@ -85,8 +85,8 @@ def test_memory_threads_and_a_slow_network(layout, tmp_path):
     (mgg.aggregate, {"launches": 0}, "launches: "), (mgg.aggregate, {"iterations": 0}, "iterations: "),
     (mgg.aggregate, {"technique": []}, "technique: none is named"), (mgg.aggregate, {"pes": 0}, "pes: .*found 0"),
 ])  # fmt: skip
-def test_an_argument_out_of_range_is_refused_by_its_name(call, options, told):
-    with pytest.raises(InputError, match=told):
+def test_an_argument_out_of_range_is_refused_by_its_name(call, options, message):
+    with pytest.raises(InputError, match=message):
         call("nowhere", **options)
 
 

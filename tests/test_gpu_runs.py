@@ -36,9 +36,9 @@ def test_pes_picks_the_cases_of_so_many():
 
 
 def record(technique, median, groups=1, **others):
-    told = {"dataset": "web-like", "dtype": "fp32", "dim": 64, "pes": 4, "chosen": False, "predicted": None}
-    told |= {"transfer": None, "compute": None, "technique": technique, "median": median, "groups": groups}
-    return told | others
+    fields = {"dataset": "web-like", "dtype": "fp32", "dim": 64, "pes": 4, "chosen": False, "predicted": None}
+    fields |= {"transfer": None, "compute": None, "technique": technique, "median": median, "groups": groups}
+    return fields | others
 
 
 def test_the_pick_is_compared_with_techniques_without_workgroups_too(four):
@@ -74,8 +74,8 @@ def test_outcomes_of_tests_are_those_of_pytest(four, tmp_path):
     (tmp_path / "test_it.py").write_text(cases + "def test_error(broken): pass\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=it.xml", "test_it.py"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
-    told = {"passed": 1, "skipped": 1, "failed": ["test_it::test_bad", "test_it::test_error"]}
-    assert four.outcomes(tmp_path / "it.xml") == told
+    outcomes = {"passed": 1, "skipped": 1, "failed": ["test_it::test_bad", "test_it::test_error"]}
+    assert four.outcomes(tmp_path / "it.xml") == outcomes
 
 
 def test_records_of_several_runs_are_one_file_that_mgg_reads(four, tmp_path):

@@ -19,8 +19,8 @@ time.sleep(0.2 if sys.argv[2] == "stops" else 60)
 TAKEN = "error: this run gave no sign for 180 s, and process 2 on there has taken its folder over\n"
 
 
-@pytest.mark.parametrize(("goes", "code", "told"), [("on", 3, TAKEN), ("stops", 0, "")])
-def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path, goes, code, told):
+@pytest.mark.parametrize(("goes", "code", "message"), [("on", 3, TAKEN), ("stops", 0, "")])
+def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path, goes, code, message):
     """As long as it beats."""
     lock = tmp_path / "lock"
     lock.write_text("process 1 on here\n")
@@ -30,4 +30,4 @@ def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path, goes, code, told
         time.sleep(0.1)
         assert run.poll() is None
         lock.write_text("process 2 on there\nSlurm run 7\n")
-        assert (run.communicate(timeout=30)[1], run.returncode) == (told, code)
+        assert (run.communicate(timeout=30)[1], run.returncode) == (message, code)

@@ -38,11 +38,11 @@ def test_too_few_file_descriptors_are_not_a_broken_layout(folder, tmp_path):
 
 
 def test_a_soft_limit_of_files_is_raised(monkeypatch):
-    told = []
+    changes = []
     monkeypatch.setattr(resource, "getrlimit", lambda what: (64, 4096) if what == resource.RLIMIT_NOFILE else (-1, -1))
-    monkeypatch.setattr(resource, "setrlimit", lambda *given: told.append(given))
+    monkeypatch.setattr(resource, "setrlimit", lambda *given: changes.append(given))
     limits.prepare()
-    assert told == [(resource.RLIMIT_NOFILE, (4096, 4096))]
+    assert changes == [(resource.RLIMIT_NOFILE, (4096, 4096))]
 
 
 def test_too_few_addresses_for_the_libraries(tmp_path):
@@ -65,7 +65,7 @@ def _wrapped(cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("cause", "limit", "told"),
+    ("cause", "limit", "message"),
     [
         (OSError(errno.ENFILE, "Too many open files in system"), -1, "this host has no more"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 10**10, "addresses of this process is 10000000000 bytes"),
@@ -78,11 +78,11 @@ def _wrapped(cause: Exception) -> Exception:
         (OSError(errno.ENOENT, "No such file"), 10**10, None),
     ],
 )
-def test_what_an_error_comes_from(cause, limit, told, monkeypatch):
+def test_what_an_error_comes_from(cause, limit, message, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda what: (limit, limit))
     for error in (cause, _wrapped(cause)):
         found = limits.lack_behind(error)
-        assert found is None if told is None else isinstance(found, MachineError) and told in str(found)
+        assert found is None if message is None else isinstance(found, MachineError) and message in str(found)
 
 
 @pytest.mark.parametrize(("rank", "ranks", "free", "fits"), [

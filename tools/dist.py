@@ -24,14 +24,14 @@ def main() -> None:
             python = _environment(Path(folder) / file.name)
             _run([python, *PIP, "install", "--constraint", str(ROOT / "constraints.txt"), str(file)])
             mgg = str(Path(python).with_name("mgg"))
-            told = json.loads(_run([mgg, "doctor", "--json"], cwd=folder, stdout=subprocess.PIPE))
+            facts = json.loads(_run([mgg, "doctor", "--json"], cwd=folder, stdout=subprocess.PIPE))
             _run([mgg, "graph", "digits", "--out", str(Path(folder) / f"{file.name}-graph")], cwd=folder)
             _run([mgg, "init", "digits", "--out", str(Path(folder) / f"{file.name}.yaml")], cwd=folder)
             demo = Path(folder) / f"{file.name}-demo"
             _run([mgg, "demo", "--out", str(demo)], cwd=folder)
             if not (demo / "results" / "report" / "index.html").is_file():
                 sys.exit(f"error: {file.name}: mgg demo made no page")
-            print(f"{file.name}: {file.stat().st_size} bytes; mgg doctor answers with {len(told)} facts", flush=True)
+            print(f"{file.name}: {file.stat().st_size} bytes; mgg doctor answers with {len(facts)} facts", flush=True)
 
 
 def _environment(folder: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from mgg.aggregate import memory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.workgroups import settled
+from mgg.aggregate.workgroups import resolved_workgroup
 from mgg.backend import World
 from mgg.backend.api import name_pes
 from mgg.errors import InputError
@@ -113,7 +113,7 @@ def accepted(
             types = ", ".join(sorted({each for plan in all_techniques().values() for each in plan.dtypes}))
             raise InputError(f"unknown type of embeddings {dtype!r}; known: {types}").on_every_pe()
         raise InputError(f"technique {name}: takes no {dtype} embeddings; those that do: {able}").on_every_pe()
-    parsed = settled(world, parse_options(name, options or {}))
+    parsed = resolved_workgroup(world, parse_options(name, options or {}))
     technique(name).check(world, layout, parsed)
     return parsed
 
@@ -134,6 +134,6 @@ def prepare(
         MachineError: a GPU has too little free memory.
     """
     parsed = accepted(name, world, layout, options, dtype)
-    parsed = technique(name).settled(world, layout, direction, max_dim, parsed, dtype)
+    parsed = technique(name).resolved(world, layout, direction, max_dim, parsed, dtype)
     memory.check(world, technique(name), layout, direction, max_dim, parsed, dtype)
     return technique(name)(world, layout, direction, max_dim, parsed, dtype)

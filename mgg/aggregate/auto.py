@@ -14,7 +14,7 @@ from mgg.aggregate.workgroups import spanning
 from mgg.aggregate.workgroups.cover import Way, with_ways
 from mgg.backend import World
 from mgg.cost.machines import of_world
-from mgg.cost.product import Cost, Machine, Split, Workload
+from mgg.cost.product import Cost, MachineModel, SplitCounts, Workload
 from mgg.errors import InputError
 from mgg.layout import PeLayout, Product
 
@@ -31,8 +31,8 @@ class Forecast:
         left_out: techniques that cannot run because the PEs are on several hosts.
     """
 
-    machine: Machine
-    split: Split
+    machine: MachineModel
+    split: SplitCounts
     dtype: str = "fp32"
     left_out: frozenset[str] = frozenset()
 
@@ -136,7 +136,7 @@ def tell_left_out(world: World, layout: PeLayout, dtypes: Sequence[str]) -> None
             _log.warning("technique auto: leaves out %s: %s", ", ".join(named), said)
 
 
-def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Way] = ()) -> Split:
+def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Way] = ()) -> SplitCounts:
     """Return the split of a layout, with ``ways`` counted (collective; every PE gets the same result)."""
     manifest, product = layout.manifest, layout.product(direction)
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
@@ -147,7 +147,7 @@ def split_of(world: World, layout: PeLayout, direction: str, ways: Collection[Wa
         outside_arcs, outside_rows = (sum(each[part] for each in every) for part in (0, 1))
         for pe, each in enumerate(every):
             fused[pe // members] += each[2]
-    split = Split(
+    split = SplitCounts(
         rows=np.diff(layout.bounds),
         arcs=np.array(counts.arcs),
         remote_arcs=np.array(counts.remote_arcs),

@@ -15,10 +15,10 @@ from typing import cast
 import numpy as np
 
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.memory_model import FLOAT, Case
+from mgg.aggregate.memory_model import FLOAT, MemoryCase
 from mgg.aggregate.plan import uploaded_csr
-from mgg.aggregate.workgroups.leaving import Leaving, Sent, sums_that_arrive
-from mgg.aggregate.workgroups.memory import Told
+from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, sums_that_arrive
+from mgg.aggregate.workgroups.memory import HaloSizes
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
@@ -82,23 +82,23 @@ def sampled(layout: PeLayout, direction: str, share: float, seed: int, epoch: in
     return replace(product, remote=replace(remote, weights=weights))
 
 
-def boundary_bytes(case: Case, sent: Leaving | None) -> int:
+def boundary_bytes(case: MemoryCase, sent: Leaving | None) -> int:
     """Return the bytes that samples take in one PE's plan; without an exchange, no PE is assumed to send more."""
     product = case.product
     leaves, arrives, arcs = len(product.send_rows), max(case.counts.halo_rows), product.remote.arcs
     if sent is not None:
         leaves, arcs = int(sent.crossing.sum()), sums_that_arrive(product)
-        if case.told is not None:
-            crossing = np.array([each.crossing for each in cast("list[Sent]", case.told)])
+        if case.exchanged_sizes is not None:
+            crossing = np.array([each.crossing for each in cast("list[LeavingSizes]", case.exchanged_sizes)])
             leaves, arrives = int(crossing.sum(axis=1).max()), int(crossing.sum(axis=0).max())
             arcs = int(crossing.sum(axis=0)[case.rank])
-    elif case.told is not None:
-        leaves = max(each.sent for each in cast("list[Told]", case.told))
+    elif case.exchanged_sizes is not None:
+        leaves = max(each.sent for each in cast("list[HaloSizes]", case.exchanged_sizes))
     ids = product.remote.indices.dtype.itemsize
     return case.embeddings(arrives + 1 + leaves) + (2 * ids + FLOAT) * arcs + case.pointers(case.rows)
 
 
-class Sample:
+class BoundarySample:
     """The sampled product of one plan (its methods are collective).
 
     Args:
@@ -119,8 +119,8 @@ class Sample:
         self._world, self.share, self._embeddings, self.drawn = world, share, embeddings, False
         self._arriving = received(layout, product, sums=sent is not None)
         self._departing, self._rows = _leaving(layout, product, sent)
-        told = world.exchange([int(first) for first in product.halo_ptr[:-1]])
-        self._firsts = dict(enumerate(told))
+        firsts = world.exchange([int(first) for first in product.halo_ptr[:-1]])
+        self._firsts = dict(enumerate(firsts))
         halos = world.gather((product.halo, len(self._rows)))
         self._room, leaves = (max(column) for column in zip(*halos, strict=True))
         self._mail, self._packed = allocate(self._room + 1), allocate(leaves)
@@ -157,7 +157,7 @@ class Sample:
     def __call__(self, world: World, source: SymmetricArray, sums: Array) -> None:
         """Set ``sums`` [rows, D] to the product of the sample with all PEs' ``source`` [*, D]."""
         mail = self._embeddings.matrix(self._mail, self._room + 1, sums.shape[1])
-        with world.aside() as work:
+        with world.side_stream() as work:
             if self._outbox is not None:
                 self._outbox.send(world, source.local, mail, self._firsts)
         spmm, local, remote = world.operators.spmm_rows, self._local, self._remote

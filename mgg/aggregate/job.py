@@ -9,7 +9,7 @@ from pathlib import Path
 from mgg.aggregate import technique
 from mgg.aggregate.counters import ncu, profiling
 from mgg.aggregate.expected_kernels import of_auto, of_products
-from mgg.aggregate.measure import Protocol, sweep
+from mgg.aggregate.measure import TimingProtocol, sweep
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import (
     World,
@@ -36,7 +36,7 @@ Found = tuple[list[AggregateRecord], list[MggError]]
 
 
 @dataclass(frozen=True)
-class Job:
+class AggregateJob:
     """What to measure.
 
     Attributes:
@@ -54,7 +54,7 @@ class Job:
     backend: str
     dims: list[int]
     dtypes: list[str]
-    protocol: Protocol
+    protocol: TimingProtocol
     auto: bool
     out: Path
     replace: bool = False

@@ -19,11 +19,11 @@ from mgg.aggregate.counters.page_faults import counted
 from mgg.aggregate.expected_kernels import of_products
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of, settled, tell_difference
+from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, members_of, resolved_workgroup, tell_difference
 from mgg.aggregate.workgroups.cover import HaloOptions, Way
-from mgg.aggregate.workgroups.memory import told
+from mgg.aggregate.workgroups.memory import halo_sizes
 from mgg.backend import World, job_fields
-from mgg.backend.api import told_of_gpu_memory
+from mgg.backend.api import gpu_memory_errors
 from mgg.backend.compiling import compile_ahead
 from mgg.errors import NOT_ENOUGH_MEMORY, CheckError, InputError, MachineError, MggError
 from mgg.kernel.bf16 import ELEMENTS
@@ -67,7 +67,7 @@ class MutedWorld:
 
 
 @dataclass
-class Protocol:
+class TimingProtocol:
     """How products are measured; the same for all techniques of a job.
 
     Attributes:
@@ -96,7 +96,7 @@ def sweep(
     chosen: Iterable[tuple[str, TechniqueOptions]],
     *,
     dims: list[int],
-    protocol: Protocol,
+    protocol: TimingProtocol,
     dtypes: Sequence[str] = ("fp32",),
     auto: bool = False,
 ) -> tuple[list[AggregateRecord], list[MggError]]:
@@ -120,7 +120,7 @@ def sweep(
     """
     trials: list[_Trial] = []
     refused: list[MggError] = []
-    chosen = list(dict.fromkeys((name, settled(world, options)) for name, options in chosen))
+    chosen = list(dict.fromkeys((name, resolved_workgroup(world, options)) for name, options in chosen))
     tell_difference(world, layout, [options for _, options in chosen])
     for name, options in chosen:
         alone = not makes_groups(layout.size, members_of(options, layout)) if getattr(options, "wire", None) else False
@@ -144,7 +144,7 @@ def sweep(
     for _ in range(protocol.launches):
         for trial in trials:
             refused += trial.launch(world, layout)
-    records = [record for trial in trials for record in trial.told()]
+    records = [record for trial in trials for record in trial.finished_records()]
     if refused and not records:
         raise refused[0]
     return records, refused
@@ -157,7 +157,7 @@ class _Trial:
     name: str
     options: TechniqueOptions
     widths: list[int]
-    protocol: Protocol
+    protocol: TimingProtocol
     said: Forecast | None
     picks: Mapping[int, Pick]
     rounds: int = 0
@@ -188,7 +188,7 @@ class _Trial:
                 refused.append(_named(error, self.name, self.options, dim, protocol.dtype, which))
         return refused
 
-    def told(self) -> list[AggregateRecord]:
+    def finished_records(self) -> list[AggregateRecord]:
         """Return a record per measured width, with all its launches and the cost model's prediction."""
         records = [_with_parts(self.records[dim], self.parts[dim]) for dim in sorted(self.records)]
         if self.said is None:
@@ -220,7 +220,7 @@ def _times(seconds: list[float], launches: list[float]) -> dict[str, Any]:
 
 
 def _picks(
-    world: World, layout: PeLayout, said: Forecast, dims: list[int], protocol: Protocol, refused: list[MggError]
+    world: World, layout: PeLayout, said: Forecast, dims: list[int], protocol: TimingProtocol, refused: list[MggError]
 ) -> dict[int, Pick]:
     """Return the pick for each width; where there is none, append the error to ``refused``."""
     picks = {}
@@ -241,7 +241,7 @@ def _ways(layout: PeLayout, chosen: Iterable[tuple[str, TechniqueOptions]]) -> s
     return named | (set() if layout.manifest.symmetric else {"cover"})
 
 
-def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: Protocol) -> Pick:
+def _pick(world: World, layout: PeLayout, said: Forecast, dim: int, protocol: TimingProtocol) -> Pick:
     """Return the cheapest technique and options that fit in the memory of every PE (collective)."""
     short: MggError | None = None
     for name in said.ranking(dim):
@@ -293,7 +293,12 @@ def _named(
 
 
 def products(
-    world: World, layout: PeLayout, technique: str, dims: list[int], options: Mapping[str, Any], protocol: Protocol
+    world: World,
+    layout: PeLayout,
+    technique: str,
+    dims: list[int],
+    options: Mapping[str, Any],
+    protocol: TimingProtocol,
 ) -> Iterator[AggregateRecord]:
     """Check, then time one launch of ``technique`` at every width of ``dims`` (collective).
 
@@ -319,12 +324,12 @@ def products(
         if plan.sample is not None:
             plan.begin(oracle.SEED, world.upload(np.ones(1)))
         for dim in dims:
-            with told_of_gpu_memory(world):
+            with gpu_memory_errors(world):
                 plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
                 error, allowed = _checked(world, layout, plan, dim, protocol) if protocol.check else (None, None)
-                crossed = world.counters.between()
+                crossed = world.counters.intergroup_bytes()
                 seconds, moved = timed(world, plan, dim, protocol)
-                crossed = (world.counters.between() - crossed) // (protocol.warmup + protocol.iterations)
+                crossed = (world.counters.intergroup_bytes() - crossed) // (protocol.warmup + protocol.iterations)
                 faults = counted(world, plan, dim, protocol.iterations) if protocol.faults else {}
                 parts = parts_alone(world, plan, dim, protocol) if protocol.breakdown and any(moved) else {}
             record = _record(world, layout, plan, dim, (error, allowed), seconds, moved, parts, protocol)
@@ -339,7 +344,7 @@ def products(
     plan.close()
 
 
-def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Protocol) -> tuple[float, float]:
+def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: TimingProtocol) -> tuple[float, float]:
     """Return the largest error and the largest allowed error over all PEs; raise CheckError."""
     result = world.download(plan(dim))
     if plan.sample is not None:  # of the first epoch
@@ -363,7 +368,7 @@ def _checked(world: World, layout: PeLayout, plan: Plan, dim: int, protocol: Pro
 
 
 def timed(
-    world: World, plan: Plan, dim: int, protocol: Protocol, part: str | None = None
+    world: World, plan: Plan, dim: int, protocol: TimingProtocol, part: str | None = None
 ) -> tuple[list[float], list[int]]:
     """Time products, or one part of them: return their seconds on the slowest PE, and the bytes per PE and product."""
     out = world.xp.empty((plan.layout.rows, dim), np.float32)
@@ -388,7 +393,7 @@ def timed(
     return slowest.tolist(), world.gather(moved)
 
 
-def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[str, float]:
+def parts_alone(world: World, plan: Plan, dim: int, protocol: TimingProtocol) -> dict[str, float]:
     """Return the median seconds of ``transfer`` and ``compute`` alone, where the technique can separate them."""
     if plan.part("compute", dim, world.xp.empty((plan.layout.rows, dim), np.float32)):
         alone = {name: timed(world, plan, dim, protocol, name)[0] for name in ("transfer", "compute")}
@@ -402,7 +407,7 @@ def parts_alone(world: World, plan: Plan, dim: int, protocol: Protocol) -> dict[
 
 
 def _between(
-    world: World, layout: PeLayout, plan: Plan, dim: int, crossed: int, protocol: Protocol
+    world: World, layout: PeLayout, plan: Plan, dim: int, crossed: int, protocol: TimingProtocol
 ) -> dict[str, int | None]:
     """Return the record fields on workgroups; ``crossed``: bytes moved between them per product (collective)."""
     if not isinstance(plan.options, WorkgroupOptions):
@@ -410,9 +415,9 @@ def _between(
     members = members_of(plan.options, layout)
     if not makes_groups(layout.size, members):
         return {"workgroup": members}
-    case = memory.Case(layout, protocol.direction, dim, plan.options, plan.dtype)
-    needs = told(case, members)
-    once_a_pe, once_a_group = case.product.halo - needs.near, sum(needs.messages)
+    case = memory.MemoryCase(layout, protocol.direction, dim, plan.options, plan.dtype)
+    sizes = halo_sizes(case, members)
+    once_a_pe, once_a_group = case.product.halo - sizes.near, sum(sizes.messages)
     everywhere = world.gather((crossed, case.sent(once_a_pe), case.sent(once_a_group)))
     between, vi_fc, vi_cola = (sum(column) for column in zip(*everywhere, strict=True))
     return {"workgroup": members, "bytes_between": between, "vi_fc": vi_fc, "vi_cola": vi_cola}
@@ -421,7 +426,7 @@ def _between(
 def _record(
     world: World, layout: PeLayout, plan: Plan, dim: int,
     checked: tuple[float | None, float | None], seconds: list[float], moved: list[int], parts: dict[str, float],
-    protocol: Protocol,
+    protocol: TimingProtocol,
 ) -> AggregateRecord:  # fmt: skip
     manifest = layout.manifest
     counts = manifest.direction(protocol.direction)

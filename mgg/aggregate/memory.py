@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgg.aggregate.memory_model import Case
+from mgg.aggregate.memory_model import MemoryCase
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
@@ -15,12 +15,12 @@ from mgg.layout import PeLayout
 def case_of(
     world: World, plan: type[Plan], layout: PeLayout, direction: str, dim: int, options: TechniqueOptions,
     dtype: str = "fp32", widths: int = 1,
-) -> Case:  # fmt: skip
+) -> MemoryCase:  # fmt: skip
     """Return the case for ``plan.need``, with what the other PEs report about themselves (collective)."""
     padded = plan.pitched and bool(world.gpu)
     plan.count(world, layout, direction, options)
-    case = Case(layout, direction, dim, options, dtype, widths, padded)
-    case.told = world.gather(plan.told(case))
+    case = MemoryCase(layout, direction, dim, options, dtype, widths, padded)
+    case.exchanged_sizes = world.gather(plan.exchanged_sizes(case))
     return case
 
 
@@ -52,7 +52,7 @@ def check_host(
     """
     if world.gpu:
         return
-    case = Case(layout, direction, dim, options, dtype, padded=False)
+    case = MemoryCase(layout, direction, dim, options, dtype, padded=False)
     for pes, needs, left in places(world, plan.least(case)):
         if left is not None and sum(needs) > left:
             need, whose = ("needs", "its") if len(pes) == 1 else ("need", "their")

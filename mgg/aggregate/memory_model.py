@@ -29,7 +29,7 @@ PIECE, TASK = 12, 8
 
 
 @dataclass(frozen=True)
-class Need:
+class PlanMemory:
     """Bytes of GPU memory on one PE.
 
     Attributes:
@@ -52,7 +52,7 @@ class Need:
         return self.layout + self.columns + self.arcs + self.schedules + self.guests
 
 
-class Case:
+class MemoryCase:
     """One PE's part of a product at a width, and the sizes of its arrays.
 
     Args:
@@ -63,7 +63,7 @@ class Case:
 
     Attributes:
         arcs_back: for each PE, the arcs from other PEs' rows to its own, int64 [P]; None: not in the layout.
-        told: what every PE reported about itself (``Plan.told``); None: the PEs exchanged nothing.
+        told: what every PE reported about itself (``Plan.exchanged_sizes``); None: the PEs exchanged nothing.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Case:
     ):  # fmt: skip
         self.layout, self.dim, self.dtype, self.widths = layout, dim, dtype, widths
         self.options: Any = options  # of the technique's own class
-        self.told: Sequence[Any] | None = None
+        self.exchanged_sizes: Sequence[Any] | None = None
         self._element = np.dtype(ELEMENTS[dtype]).itemsize
         self._pitch = row_pitch(dim, self._element) if padded else dim
         self.direction = direction
@@ -108,10 +108,10 @@ class Case:
         """Return the bytes of the row pointers of a CSR."""
         return POINTER * (int(rows) + 1)
 
-    def base(self) -> Need:
+    def base(self) -> PlanMemory:
         """Return what most plans hold: the local arcs, the input and one result."""
         local = self.pointers(self.rows) + self.arc * self.product.local.arcs
-        return Need(local, self.embeddings(self.heights.max()) + self.matrix(self.rows))
+        return PlanMemory(local, self.embeddings(self.heights.max()) + self.matrix(self.rows))
 
     def remote_by_owner(self) -> np.ndarray:
         """Return the remote arcs by the PE that owns their column, int64 [P]."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.memory_model import DOUBLE, Case, Need
+from mgg.aggregate.memory_model import DOUBLE, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.workgroups import WorkgroupOptions, members_of, spanning, within_hosts
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray, name_pes, told_of_gpu_memory
-from mgg.cost.product import Cost, Machine, Workload
+from mgg.backend.api import Array, SymmetricArray, gpu_memory_errors, name_pes
+from mgg.cost.product import Cost, MachineModel, Workload
 from mgg.errors import InputError, MggError
 from mgg.graph.csr import Csr
 from mgg.kernel.bf16 import ELEMENTS
@@ -24,7 +24,7 @@ from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
 if TYPE_CHECKING:
-    from mgg.aggregate.boundary import Sample
+    from mgg.aggregate.boundary import BoundarySample
 
 
 class Plan(ABC):
@@ -46,7 +46,7 @@ class Plan(ABC):
         pitched: on GPUs, rows of embeddings are padded (``row_pitch``); set it only where no whole blocks are sent.
         sums_apart: on CPUs, the technique sums in ``accumulator`` when rows come from other PEs.
         host: the product's arrays in the layout's order, in host memory; plans are derived from them.
-        meets: the technique itself waits for other PEs' rows and until those PEs have read this PE's rows.
+        self_synchronizing: the technique itself waits for other PEs' rows and until those PEs have read this PE's rows.
     """
 
     name: ClassVar[str]
@@ -79,13 +79,13 @@ class Plan(ABC):
         self._check_reach()
         self._sums: Array | None = None
         self._views: dict[tuple[int, int], SymmetricArray] = {}
-        self.meets = False
+        self.self_synchronizing = False
         # Every PE allocates as many rows as the largest one, because symmetric arrays have one size.
         self._max_rows = self._rows_of_input()
         self._input = self._allocate_input(self._floats(self._max_rows))
         self._symmetric = [self._input]
         try:
-            with told_of_gpu_memory(world):
+            with gpu_memory_errors(world):
                 self._build()
         except MggError as error:
             # Freeing is collective, so after an error of one PE alone the job ends instead.
@@ -94,7 +94,7 @@ class Plan(ABC):
             raise
 
     @classmethod
-    def settled(
+    def resolved(
         cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
     ) -> TechniqueOptions:
         """Return the options of a plan, with measured values where ``options`` ask for them (collective)."""
@@ -106,28 +106,28 @@ class Plan(ABC):
         return False
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the GPU memory of a plan and its product on one PE; by default, of one row-wise local product."""
         base = case.base()
-        return Need(base.layout, base.columns, 0, case.local_cut())
+        return PlanMemory(base.layout, base.columns, 0, case.local_cut())
 
     @classmethod
-    def least(cls, case: Case) -> int:
+    def least(cls, case: MemoryCase) -> int:
         """Return the bytes of host memory that any product on a CPU PE needs: its input, its result and its sums."""
         sums = DOUBLE * case.rows * case.dim if cls.sums_apart and case.product.halo else 0
         return case.embeddings(case.heights[case.rank]) + case.matrix(case.rows) + sums
 
     @classmethod  # noqa: B027
     def count(cls, world: World, layout: PeLayout, direction: str, options: TechniqueOptions) -> None:
-        """Find together what ``told`` and ``need`` of each PE count (collective); by default nothing."""
+        """Find together what ``exchanged_sizes`` and ``need`` of each PE count (collective); by default nothing."""
 
     @classmethod
-    def told(cls, case: Case) -> object:
-        """Return what the other PEs must know about this PE for ``need``; each PE finds it in ``case.told``."""
+    def exchanged_sizes(cls, case: MemoryCase) -> object:
+        """Return what the other PEs must know for ``need``; each PE finds it in ``case.exchanged_sizes``."""
         return None
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the predicted seconds per product (docs/costs.md); None if the cost model does not cover it.
 
         Callers do not ask for cases that the technique cannot run (``single_pe``, ``one_process``, ``dtypes``).
@@ -213,10 +213,10 @@ class Plan(ABC):
         self._begin(source)
         if out is None:
             out = self.world.xp.empty((self.host.rows, dim), np.float32)
-        if self.reads_inputs and not self.meets:
+        if self.reads_inputs and not self.self_synchronizing:
             self.world.barrier()
         self._aggregate(source, out)
-        if not self.meets:
+        if not self.self_synchronizing:
             self.world.barrier()
         return out
 
@@ -258,7 +258,7 @@ class Plan(ABC):
         return None
 
     @property
-    def sample(self) -> Sample | None:
+    def sample(self) -> BoundarySample | None:
         """Sampler of the rows that a training pass uses; None: a pass uses all rows."""
         return None
 

@@ -18,7 +18,7 @@ from mgg.aggregate.workgroups.cover import HaloOptions, Way
 from mgg.backend import simulated
 from mgg.config import LinkConfig
 from mgg.cost.machines import over
-from mgg.cost.product import Machine, Split
+from mgg.cost.product import MachineModel, SplitCounts
 from mgg.errors import InputError
 from mgg.graph.store import Graph
 from mgg.layout import store as layouts
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 #: Record fields of a graph and how it is split, and the split.
-Known = tuple[dict[str, Any], Split]
+Known = tuple[dict[str, Any], SplitCounts]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Question:
     variants: Mapping[str, Sequence[Grid]] = field(default_factory=dict)
 
 
-def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list[PredictionRecord]:
+def predict(paths: Sequence[Path], machine: MachineModel, question: Question) -> list[PredictionRecord]:
     """Return a record for each split, width, technique and set of options that the model covers, in that order.
 
     Args:
@@ -86,8 +86,8 @@ def predict(paths: Sequence[Path], machine: Machine, question: Question) -> list
 
 
 def changed(
-    machine: Machine, links: Mapping[str, LinkConfig], network: str | None, emulated: Network | None = None
-) -> Machine:
+    machine: MachineModel, links: Mapping[str, LinkConfig], network: str | None, emulated: Network | None = None
+) -> MachineModel:
     """Return ``machine`` with other links; raise InputError for links it cannot have, or two inter-group networks."""
     if network and emulated:
         raise InputError(f"--network {network}: --emulate-network also sets the link between workgroups: leave one out")
@@ -96,7 +96,7 @@ def changed(
 
 
 def _records(
-    known: Known, machine: Machine, question: Question, chosen: Sequence[tuple[str, TechniqueOptions]]
+    known: Known, machine: MachineModel, question: Question, chosen: Sequence[tuple[str, TechniqueOptions]]
 ) -> Iterator[PredictionRecord]:
     facts, split = known
     said, where = Forecast(machine, split, question.dtype), origin()
@@ -148,7 +148,7 @@ def _known(path: Path, question: Question, ways: Collection[Way]) -> Iterator[Kn
 
 
 def _of_partition(record: Partition) -> Known:
-    return _facts(record, sum(record.quality.arcs_per_pe)), Split.of(record)
+    return _facts(record, sum(record.quality.arcs_per_pe)), SplitCounts.of(record)
 
 
 def _facts(of: Partition | layout.LayoutManifest, arcs: int) -> dict[str, Any]:
@@ -170,14 +170,14 @@ def _of_graph(graph: Graph, pes: int, question: Question) -> Known:
 
 def split_of_layout(
     path: Path, manifest: layout.LayoutManifest, direction: Literal["forward", "transpose"], ways: Collection[Way] = ()
-) -> Split:
+) -> SplitCounts:
     """Return the statistics of a layout, counted by one thread per PE if workgroups or ``ways`` require counting."""
     counts, members = manifest.direction(direction), min(manifest.workgroup, manifest.pes)
     if members < manifest.pes or set(ways) - {"rows"}:
         return simulated.run(
             manifest.pes, lambda world: split_of(world, layout.load(path, world.rank, manifest), direction, ways)
         )[0]
-    return Split(
+    return SplitCounts(
         rows=np.diff(manifest.bounds), arcs=np.array(counts.arcs), remote_arcs=np.array(counts.remote_arcs),
         halo_rows=np.array(counts.halo_rows), members=members, outside_arcs=0, outside_rows=0,
         fused_rows=np.zeros(1, np.int64),

@@ -10,11 +10,11 @@ import numpy as np
 
 from mgg.aggregate import oracle, parse_options, prepare
 from mgg.aggregate.expected_kernels import of_products
-from mgg.aggregate.measure import Protocol, timed
+from mgg.aggregate.measure import TimingProtocol, timed
 from mgg.aggregate.neighbor_partitions.settings import TECHNIQUE, able_on, entry_of, key_of, limits_of
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
-from mgg.backend.api import together, told_of_gpu_memory
+from mgg.backend.api import gpu_memory_errors, together
 from mgg.backend.compiling import compile_ahead
 from mgg.errors import InputError, MachineError, MggError
 from mgg.layout import PeLayout
@@ -22,7 +22,7 @@ from mgg.layout.neighbor_partitions import neighbor_partitions
 from mgg.tune import table
 from mgg.tune.model import Load, load
 from mgg.tune.search import BUDGET, Search, best_of
-from mgg.tune.setting import NAMES, Knobs, Setting, Tried
+from mgg.tune.setting import NAMES, Setting, SettingRecord, Tried
 from mgg.tune.table import Entry
 
 #: The number of fastest settings (besides the default) that are measured again, and how often, each on a new plan.
@@ -55,7 +55,7 @@ def tune(
     dim: int,
     *,
     options: dict[str, Any] | None = None,
-    protocol: Protocol,
+    protocol: TimingProtocol,
     refresh: bool = False,
     budget: int = BUDGET,
     progress: Callable[[Setting, float], None] = lambda setting, seconds: None,
@@ -110,7 +110,7 @@ def tune(
         times[setting] += _measured(world, layout, direction, dim, setting, default, protocol)
     entry = Entry(
         key=key,
-        chosen=Knobs(**best_of(times).options()),
+        chosen=SettingRecord(**best_of(times).options()),
         tried=tuple(Tried.of(*each) for each in times.items()),
     )
     together(world, lambda: table.write(entry) if world.rank == 0 else None)
@@ -119,13 +119,13 @@ def tune(
 
 def _measured(
     world: World, layout: PeLayout, direction: str, dim: int, setting: Setting, options: TechniqueOptions,
-    protocol: Protocol,
+    protocol: TimingProtocol,
 ) -> list[float]:  # fmt: skip
     """Return the seconds of products with ``setting``, each on the slowest PE (collective)."""
     chosen = options.model_dump() | setting.options()
     plan = prepare(TECHNIQUE, world, layout, direction, dim, chosen, protocol.dtype)
     try:
-        with told_of_gpu_memory(world):
+        with gpu_memory_errors(world):
             plan.write(dim, world.upload(oracle.embeddings(layout.node_ids, dim)))
             seconds, _ = timed(world, plan, dim, protocol)
     except MggError as error:

@@ -125,11 +125,11 @@ def _mpi() -> ModuleType:
 def _need_everywhere(module: str) -> None:
     """Raise one MachineError on every rank if any rank cannot import ``module`` (collective)."""
     lack = not_installed(module)
-    told = _mpi().gathered(lack) if job_size() > 1 else [lack]
-    short = [pe for pe, each in enumerate(told) if each]
+    lacks = _mpi().gathered(lack) if job_size() > 1 else [lack]
+    short = [pe for pe, each in enumerate(lacks) if each]
     if short:
-        who = "" if len(short) == len(told) else f"{name_pes(short)}: "
-        raise MachineError(f"{who}{told[short[0]]}").on_every_pe()
+        who = "" if len(short) == len(lacks) else f"{name_pes(short)}: "
+        raise MachineError(f"{who}{lacks[short[0]]}").on_every_pe()
 
 
 def refuse_threads(threads: int) -> None:

@@ -48,7 +48,7 @@ class Counters:
         """Return the bytes of embeddings: everything but the all-reduces of losses and gradients."""
         return sum(count for operation, count in self.bytes.items() if operation != "all_reduce")
 
-    def between(self) -> int:
+    def intergroup_bytes(self) -> int:
         """Return the bytes between workgroups, which techniques with workgroups count as put or get_between."""
         return self.bytes.get("put", 0) + self.bytes.get("get_between", 0)
 
@@ -145,8 +145,8 @@ class Timeline(Protocol):
         """Wait for the work; return the seconds per phase since the last call ("other": outside all phases)."""
 
 
-class Work(Protocol):
-    """Work that ``World.aside`` has submitted."""
+class SideWork(Protocol):
+    """Work that ``World.side_stream`` has submitted."""
 
     def wait(self) -> None:
         """Make all work that this PE submits from now on wait for this work, without blocking the host."""
@@ -360,8 +360,8 @@ class World(Protocol):
     def wait_signal(self, pe: int) -> None:
         """Wait for the next signal from PE ``pe``; raises PeError after the time limit."""
 
-    def aside(self) -> AbstractContextManager[Work]:
-        """``with world.aside() as work``: submit the enclosed work to a side stream.
+    def side_stream(self) -> AbstractContextManager[SideWork]:
+        """``with world.side_stream() as work``: submit the enclosed work to a side stream.
 
         The work starts after everything submitted before the block and runs concurrently with what follows it. Blocks
         of one PE run in order. The memory that the work touches must not change until ``work.wait()`` is called.
@@ -397,7 +397,7 @@ class World(Protocol):
     def barrier(self) -> None:
         """Wait until every PE is here and its writes are visible; raises PeError after the time limit."""
 
-    def met(self, what: str) -> None:
+    def note_collective(self, what: str) -> None:
         """Record a submitted launch that itself waits for all PEs (collective); ``what`` names it in messages."""
 
     def all_reduce(self, values: Array) -> Array:
@@ -415,7 +415,7 @@ class World(Protocol):
         Treat received values as read-only: PEs of one process share them.
         """
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Set the current place of this PE, for messages about late PEs.
 
         Args:
@@ -429,7 +429,7 @@ class World(Protocol):
     def limit_work(self, seconds: float) -> None:
         """End the job if a PE works for ``seconds`` without progress, until the next call of ``watch``.
 
-        Every PE calls it. A PE makes progress when it calls ``at`` and when it meets other PEs.
+        Every PE calls it. A PE makes progress when it calls ``set_phase`` and when it meets other PEs.
         """
 
     def watch(self, seconds: float | None) -> None:
@@ -511,12 +511,12 @@ def together(world: World, action: Callable[[], T]) -> T:
 
 
 @contextmanager
-def told_of_gpu_memory(world: World) -> Iterator[None]:
+def gpu_memory_errors(world: World) -> Iterator[None]:
     """Turn an out-of-memory error of the GPU into a MachineError, which counts as every PE's in a job of one PE."""
     try:
         yield
     except MemoryError as error:
-        told = gpu_memory_error(error)
-        if told is None:
+        found = gpu_memory_error(error)
+        if found is None:
             raise
-        raise (told.on_every_pe() if world.size == 1 else told) from None
+        raise (found.on_every_pe() if world.size == 1 else found) from None

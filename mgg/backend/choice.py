@@ -49,11 +49,11 @@ def _a_gpu_each() -> bool:
     """
     from mgg.backend.mpi import gathered
 
-    told = gathered((platform.node(), gpus(), held_gpus(), shares_gpus()))
-    hosts, shared = [each[0] for each in told], all(each[3] for each in told)
-    seen = {name: {gpu for host, found, *_ in told if host == name for gpu in found} for name in hosts}
+    by_rank = gathered((platform.node(), gpus(), held_gpus(), shares_gpus()))
+    hosts, shared = [each[0] for each in by_rank], all(each[3] for each in by_rank)
+    seen = {name: {gpu for host, found, *_ in by_rank if host == name for gpu in found} for name in hosts}
     if not any(seen.values()):
-        _refuse_to_waste(sum({host: held for host, _, held, _ in told}.values()))
+        _refuse_to_waste(sum({host: held for host, _, held, _ in by_rank}.values()))
     short = [
         f"{name} has {len(found)} for {hosts.count(name)}"
         for name, found in seen.items()

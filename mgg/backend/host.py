@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.backend.api import Array, Clock, Emulated, Outside, Repeated, SymmetricArray, Timeline, Work
+from mgg.backend.api import Array, Clock, Emulated, Outside, Repeated, SideWork, SymmetricArray, Timeline
 from mgg.backend.mapped import MappedFile
 
 
@@ -57,13 +57,13 @@ class HostTimeline:
 
 
 class DoneWork:
-    """A ``Work`` that was finished when its block ended."""
+    """A ``SideWork`` that was finished when its block ended."""
 
     def wait(self) -> None:
         """Do nothing."""
 
 
-class HostArrays(ABC):
+class CpuArrayMethods(ABC):
     """The array methods of a World of CPU PEs: arrays are NumPy's, and host and device memory are the same."""
 
     xp = np
@@ -133,10 +133,10 @@ class HostArrays(ABC):
         """Return a timeline of the host."""
         return HostTimeline()
 
-    def met(self, what: str) -> None:
+    def note_collective(self, what: str) -> None:
         """Do nothing: launches on CPU PEs do not wait for other PEs."""
         return None
 
-    def aside(self) -> AbstractContextManager[Work]:
+    def side_stream(self) -> AbstractContextManager[SideWork]:
         """Run the enclosed work at once."""
         return nullcontext(DoneWork())

@@ -46,8 +46,8 @@ def host_ranks() -> tuple[int, int]:
 
 def alone() -> dict[str, str]:
     """Return the environment without the launcher's variables, for a child program that is not a rank of the job."""
-    told = {*_LAUNCHERS, *_RANKS, *_HOST_RANKS, *_HOST_SIZES, "PMI_FD"}
-    return {name: value for name, value in os.environ.items() if name not in told}
+    launchers_own = {*_LAUNCHERS, *_RANKS, *_HOST_RANKS, *_HOST_SIZES, "PMI_FD"}
+    return {name: value for name, value in os.environ.items() if name not in launchers_own}
 
 
 def launcher() -> int | None:

@@ -29,11 +29,11 @@ from mgg.backend.api import (
     place_of,
     together,
 )
-from mgg.backend.host import HostArrays
+from mgg.backend.host import CpuArrayMethods
 from mgg.backend.machine.host_memory import mappable
 from mgg.backend.mpi_start import MPI, SHARED_MEMORY
 from mgg.backend.segments import unlink_mapped
-from mgg.backend.watchdog import LAST_WORD, OWN_WORD, Arrivals, RollCall, Watch, poll, unmoved
+from mgg.backend.watchdog import LAST_WORD, OWN_WORD, HostWatch, RankStatus, RollCall, poll, unmoved
 from mgg.errors import InputError, MachineError, MggError, PeError, memory_error
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -56,7 +56,7 @@ class _Windows:
     remote: MPI.Win | None
 
 
-class MpiWorld(HostArrays):
+class MpiWorld(CpuArrayMethods):
     """This rank's view of the job; see ``World`` for the methods.
 
     Args:
@@ -85,16 +85,16 @@ class MpiWorld(HostArrays):
         self._teams: dict[tuple[int, ...], MpiTeam] = {}
         near = set(MPI.Group.Translate_ranks(self._host.group, None, self.comm.group))
         self._roll_call = RollCall(self.comm, [pe for pe in range(self.size) if pe not in near])
-        self._arrivals: Arrivals | None = None
-        self._watch: Watch | None = None
-        self._arrivals = Arrivals(self)  # its barrier guarantees that MPI has started on every rank
+        self._rank_status: RankStatus | None = None
+        self._watch: HostWatch | None = None
+        self._rank_status = RankStatus(self)  # its barrier guarantees that MPI has started on every rank
         unlink_mapped()
 
     def symmetric(self, elements: int, reach: Collection[int] | None = None) -> SymmetricArray:
         """Allocate zeros on every PE (collective); PEs outside ``reach`` or this host use one-sided operations."""
         size = elements * _ITEM
         together(self, lambda: self._check_room(size))
-        with self._told_of_memory(size):
+        with self._allocation_errors(size):
             window = MPI.Win.Allocate_shared(size, _ITEM, comm=self._host)
         window.Lock_all()
         ranks = MPI.Group.Translate_ranks(self._host.group, None, self.comm.group)
@@ -106,7 +106,7 @@ class MpiWorld(HostArrays):
         remote = None
         if any(self.gather(len(peers) < self.size)):
             # The window counts in bytes: a bfloat16 row need not start at a multiple of 4 bytes.
-            with self._told_of_memory(size):
+            with self._allocation_errors(size):
                 remote = MPI.Win.Create(window.Shared_query(self._host.rank)[0], 1, comm=self.comm)
             remote.Lock_all()
         array = SymmetricArray(self.rank, peers, _Windows(window, remote))
@@ -122,13 +122,13 @@ class MpiWorld(HostArrays):
             raise memory_error(f"PE {self.rank}: {self._lacks(size)}")
 
     @contextmanager
-    def _told_of_memory(self, size: int) -> Iterator[None]:
+    def _allocation_errors(self, size: int) -> Iterator[None]:
         """Turn an allocation error of MPI, which may hit this rank alone, into an error that ends the job."""
         try:
             yield
         except MPI.Exception as error:
-            told = error.Get_error_string().split(":")[-1].strip()
-            raise memory_error(f"{self._lacks(size)} (MPI: {told})") from None
+            reason = error.Get_error_string().split(":")[-1].strip()
+            raise memory_error(f"{self._lacks(size)} (MPI: {reason})") from None
 
     def _lacks(self, size: int) -> str:
         ranks = self._host.Get_size()
@@ -244,8 +244,8 @@ class MpiWorld(HostArrays):
 
     def barrier(self) -> None:
         """Wait for every PE."""
-        if self._arrivals is not None:
-            self._arrivals.come()
+        if self._rank_status is not None:
+            self._rank_status.come()
         self._complete()
         self.sync()
         for request in self._sends:
@@ -256,14 +256,14 @@ class MpiWorld(HostArrays):
 
     def named(self, pes: list[int]) -> str:
         """Return the PEs' numbers and places, for messages."""
-        return name_pes(pes, {} if self._arrivals is None else self._arrivals.places())
+        return name_pes(pes, {} if self._rank_status is None else self._rank_status.places())
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Set this PE's place."""
-        if self._arrivals is not None:
-            self._arrivals.at(epoch, phase)
+        if self._rank_status is not None:
+            self._rank_status.set_phase(epoch, phase)
         if self._watch is not None:
-            self._watch.at(place_of(epoch, phase))
+            self._watch.set_place(place_of(epoch, phase))
 
     def limit_waits(self, seconds: float) -> None:
         """Set the limit of this rank's waits."""
@@ -278,16 +278,15 @@ class MpiWorld(HostArrays):
         """Watch this host's PEs."""
         if self._watch is not None:
             self._watch.close()
-        self._watch = (
-            None if seconds is None or self._arrivals is None else Watch(self._arrivals, self.rank, seconds, end)
-        )
+        status = self._rank_status
+        self._watch = None if seconds is None or status is None else HostWatch(status, self.rank, seconds, end)
 
     def all_reduce(self, values: np.ndarray) -> np.ndarray:
         """Sum in rank order (collective)."""
         if self.size == 1:
             return values.copy()
-        if self._arrivals is not None:
-            self._arrivals.come()
+        if self._rank_status is not None:
+            self._rank_status.come()
         flat = np.ascontiguousarray(values).reshape(-1)
         if flat.size * self.size <= _GATHERED:
             total = in_rank_order(self._gathered(flat))
@@ -362,13 +361,13 @@ class MpiWorld(HostArrays):
         def look(waited: float) -> None:
             if waited >= self._timeout + self._own_words():
                 raise PeError(self._stalled(what, barrier))
-            if self._arrivals is not None:
-                self._arrivals.beat()
+            if self._rank_status is not None:
+                self._rank_status.beat()
             self._roll_call.wait(waited, self._timeout)
             if self._watch is not None and (still := self._watch.others()):
-                assert self._arrivals is not None
-                self._arrivals.give_up()
-                raise PeError(unmoved(still, self._arrivals.places(), self._watch.seconds))
+                assert self._rank_status is not None
+                self._rank_status.give_up()
+                raise PeError(unmoved(still, self._rank_status.places(), self._watch.seconds))
 
         poll(request.Test, look)
 
@@ -382,10 +381,10 @@ class MpiWorld(HostArrays):
     def _stalled(self, what: str, barrier: bool) -> str:
         """Return a message that names the late PE, from shared memory: a one-sided get would wait for a stalled PE."""
         late, suspects = [], []
-        if self._arrivals is not None:
-            late = self._arrivals.away(self._arrivals.count) if barrier else []
-            suspects = [] if late else self._arrivals.suspects()
-            self._arrivals.give_up()
+        if self._rank_status is not None:
+            late = self._rank_status.away(self._rank_status.count) if barrier else []
+            suspects = [] if late else self._rank_status.suspects()
+            self._rank_status.give_up()
         if suspects:
             verb = "does" if len(suspects) == 1 else "do"
             return f"PE {self.rank}: waited {self._timeout:g} s for {what}; {self.named(suspects)} {verb} not move"

@@ -33,7 +33,7 @@ import cupy
 import numpy as np
 
 from mgg.backend import gpu
-from mgg.backend.api import DEFAULT_TIMEOUT, Array, SymmetricArray, Work, World, in_rank_order, together
+from mgg.backend.api import DEFAULT_TIMEOUT, Array, SideWork, SymmetricArray, World, in_rank_order, together
 from mgg.backend.choice import enough
 from mgg.backend.gpu import GpuArrays, pinned
 from mgg.backend.gpu.nccl import NcclTeam, NcclTeams
@@ -43,7 +43,7 @@ from mgg.backend.machine import cores
 from mgg.backend.machine.start_times import start_times
 from mgg.backend.mpi import MpiWorld, check_size
 from mgg.backend.mpi_start import MPI
-from mgg.backend.watchdog import Arrivals
+from mgg.backend.watchdog import RankStatus
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
 from mgg.kernel.ahead import ahead
@@ -109,8 +109,8 @@ class NvshmemWorld(GpuArrays):
         cupy.cuda.Device(self.device).use()
         self.gpu, self.gpu_bus = gpu.named(self.device)
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self._arrivals = Arrivals(control)
-        self._watch = StreamWatch(self.device, self.rank, self._arrivals, timeout, self.recorder)
+        self._rank_status = RankStatus(control)
+        self._watch = StreamWatch(self.device, self.rank, self._rank_status, timeout, self.recorder)
         self._core = _start(control, self.device, self._watch)
         start_times.done("NVSHMEM")
         self.operators: Operators = _operators(self._core)
@@ -132,7 +132,7 @@ class NvshmemWorld(GpuArrays):
     def _come(self) -> int:
         """Record that this PE has reached a rendezvous of all PEs; return its number."""
         self.recorder.refuse("what waits for all PEs")
-        return self._arrivals.come()
+        return self._rank_status.come()
 
     def wait(self, event: Any) -> None:
         """Wait for the GPU; after the time limit raise PeError, which names the late PE."""
@@ -270,9 +270,9 @@ class NvshmemWorld(GpuArrays):
         self._under_way = True  # NVSHMEM does not guarantee arrival even after a blocking put returns
 
     @contextmanager
-    def aside(self) -> Iterator[Work]:
+    def side_stream(self) -> Iterator[SideWork]:
         """Submit the block to a side stream; its puts have arrived once a wait for the work ends."""
-        with super().aside() as work:
+        with super().side_stream() as work:
             yield work
             self._arrived()
 
@@ -402,28 +402,28 @@ class NvshmemWorld(GpuArrays):
     def barrier(self) -> None:
         """Make the stream wait until every PE's stream is here."""
         # PEs that take turns synchronize on the hosts inside NVSHMEM's barrier, which a graph cannot record.
-        if self.size > 1 and not self._in_turns and self.recorder.meets("a barrier"):
+        if self.size > 1 and not self._in_turns and self.recorder.records_collective("a barrier"):
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
         elif self.size > 1:
             number = self._come()
             self._core.barrier_all(stream=cupy.cuda.get_current_stream())
             self._watch.mark("a barrier", number)
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Set this PE's place."""
-        self._arrivals.at(epoch, phase)
-        self._control.at(epoch, phase)
+        self._rank_status.set_phase(epoch, phase)
+        self._control.set_phase(epoch, phase)
 
     def limit_waits(self, seconds: float) -> None:
         """Set the limit of the host's and the GPU's waits."""
         self._watch.limit(seconds)
         self._control.limit_waits(seconds)
 
-    def met(self, what: str) -> None:
+    def note_collective(self, what: str) -> None:
         """Watch the launch, or every launch of the CUDA graph that contains it."""
-        if self.recorder.meets(what):
+        if self.recorder.records_collective(what):
             return
-        self._watch.mark(what, self._arrivals.come())
+        self._watch.mark(what, self._rank_status.come())
 
     def close(self) -> None:
         """Free the remaining memory in order of allocation, and finalize NVSHMEM (collective)."""
@@ -457,8 +457,8 @@ def missing() -> str | None:
     try:
         library_version()
     except (RuntimeError, ImportError, OSError) as error:
-        told = " ".join(str(error).split())
-        return f"no NVSHMEM library ({told}): pip install {gpu.wheel('nvidia-nvshmem')}, or take --backend mpi"
+        reason = " ".join(str(error).split())
+        return f"no NVSHMEM library ({reason}): pip install {gpu.wheel('nvidia-nvshmem')}, or take --backend mpi"
     return None
 
 

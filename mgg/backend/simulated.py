@@ -22,8 +22,8 @@ from mgg.backend.api import (
     place_of,
     shaped_as,
 )
-from mgg.backend.host import HostArrays
-from mgg.backend.watchdog import LAST_WORD, Deadman, Stalls, awake, no_further, seized, ticks_of, unmoved
+from mgg.backend.host import CpuArrayMethods
+from mgg.backend.watchdog import LAST_WORD, Deadman, StandStills, awake, no_further, seized, ticks_of, unmoved
 from mgg.errors import PeError
 from mgg.kernel import cpu
 from mgg.kernel.operators import Operators
@@ -177,7 +177,7 @@ class SimulatedTeam:
         self._meeting.wait(self._rank)
 
 
-class SimulatedWorld(HostArrays):
+class SimulatedWorld(CpuArrayMethods):
     """One thread's view of the job; see ``World`` for the methods."""
 
     name = "simulated"
@@ -256,7 +256,7 @@ class SimulatedWorld(HostArrays):
         """Wait for every PE."""
         self._shared.everyone.wait(self.rank)
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Set this PE's place."""
         self._shared.places[self.rank] = place_of(epoch, phase)
 
@@ -358,7 +358,7 @@ class _Watch:
 
     def __init__(self, shared: _Shared, threads: Sequence[threading.Thread]) -> None:
         self._shared, self._threads = shared, threads
-        self._stalls, self._progress = Stalls(), Stalls()
+        self._stalls, self._progress = StandStills(), StandStills()
         self._deadman: tuple[float, Deadman] | None = None  # with the limit that it was made for
 
     def look(self) -> str | None:

@@ -249,16 +249,16 @@ class ThreadsWorld(GpuArrays):
         """Make the stream wait until every PE's stream is here."""
         self._everyone.meet()
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Set this PE's place."""
-        self._control.at(epoch, phase)
+        self._control.set_phase(epoch, phase)
 
     def limit_waits(self, seconds: float) -> None:
         """Set the limit of the host threads' and the GPU's waits."""
         self._timeout = seconds
         self._control.limit_waits(seconds)
 
-    def met(self, what: str) -> None:
+    def note_collective(self, what: str) -> None:
         """Do nothing: launches of threads, which may share a GPU, do not wait for each other."""
 
     def close(self) -> None:

@@ -2,11 +2,11 @@
 
 - ``poll`` waits with a time limit, counted by ``awake``.
 - ``Deadman``, a native thread, ends a process whose interpreter a native call blocks, or whose launcher has ended.
-- ``Stalls`` finds PEs that neither work nor wait, by comparing their signs of life between checks. A thread that
+- ``StandStills`` finds PEs that neither work nor wait, by comparing their signs of life between checks. A thread that
   computes or reads files uses processor time; a thread that waits for other PEs or for nvcc reports it. A thread that
   is stopped or blocked for good does neither.
-- ``Arrivals`` has these signs in memory that the ranks of a host share. ``RollCall`` asks the ranks of other hosts.
-- ``Watch``, a thread of each rank, ends the job if a rank stands still; ``gpu.stream_watch`` does so for GPUs.
+- ``RankStatus`` has these signs in memory that the ranks of a host share. ``RollCall`` asks the ranks of other hosts.
+- ``HostWatch``, a thread of each rank, ends the job if a rank stands still; ``gpu.stream_watch`` does so for GPUs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAP_SHARE, SHORTEST_NAP, LONGEST_NAP = 1e-4, 20e-6, 1e-3
 LONGEST_LOOK = 0.5
 
 
-class Awake:
+class AwakeClock:
     """A clock in seconds that pauses while this process is stopped; all waiting threads share it.
 
     So a job that is paused and resumed (Ctrl-Z, scontrol suspend, a frozen cgroup) loses no time, and no PE is blamed.
@@ -64,7 +64,7 @@ class Awake:
 
 
 #: This process's clock.
-awake = Awake()
+awake = AwakeClock()
 
 
 def poll(done: Callable[[], bool], look: Callable[[float], None]) -> None:
@@ -220,7 +220,7 @@ _TICK = 0.01  # seconds of processor time that count as work
 LAST_WORD = 8.0
 
 
-class Stalls:
+class StandStills:
     """Tracks how long the signs of PEs have not changed."""
 
     def __init__(self) -> None:
@@ -286,7 +286,7 @@ _LOOK = 0.3  # seconds within which a waiting PE beats again
 _NAPS = 30  # sleeps that make up these seconds: if the whole job is paused meanwhile, the others still get time to beat
 
 
-class Arrivals:
+class RankStatus:
     """Rendezvous counts and places of a host's PEs, in memory that its ranks share.
 
     The constructor is collective. A PE writes five numbers: its count of rendezvous, epoch, phase + 1, a heartbeat
@@ -311,7 +311,7 @@ class Arrivals:
         missing = {pe: (number - int(copy[0])) % _COUNTS for pe, copy in self._board.peers.items()}
         return [pe for pe, count in missing.items() if 0 < count < _COUNTS // 2]
 
-    def at(self, epoch: int, phase: str) -> None:
+    def set_phase(self, epoch: int, phase: str) -> None:
         """Write this PE's place."""
         self._board.local[1:3] = epoch % _COUNTS, PHASES.index(phase) + 1
 
@@ -415,11 +415,11 @@ OWN_WORD = 3.0
 _GPU_WORD = 0.5  # extra seconds in which a working PE can find itself that its GPU does not finish
 
 
-class Watch:
+class HostWatch:
     """A thread that writes this PE's processor time, and finds PEs of this host that neither work nor wait.
 
     Args:
-        arrivals: the status of the host's ranks.
+        rank_status: the status of the host's ranks.
         rank: this PE, whose thread makes the watch.
         seconds: seconds that a PE may stand still.
         end: prints a line and ends the job.
@@ -428,21 +428,21 @@ class Watch:
         work: seconds that this PE may work without progress; None: no limit.
     """
 
-    def __init__(self, arrivals: Arrivals, rank: int, seconds: float, end: Callable[[str], None]):
+    def __init__(self, rank_status: RankStatus, rank: int, seconds: float, end: Callable[[str], None]):
         self.seconds, self._end = seconds, end
-        self._arrivals, self._rank, self._watched = arrivals, rank, threading.get_native_id()
+        self._rank_status, self._rank, self._watched = rank_status, rank, threading.get_native_id()
         self.work: float | None = None
-        self._stalls, self._progress = Stalls(), Stalls()
+        self._stalls, self._progress = StandStills(), StandStills()
         self._period = min(1.0, seconds / 10)
         # Made here, not in the new thread: the watched thread could block Python before that thread runs.
         self._deadman = Deadman(
-            seconds + LAST_WORD, PeError.exit_code, self._last_word(arrivals.places().get(rank, "")), self._period
+            seconds + LAST_WORD, PeError.exit_code, self._last_word(rank_status.places().get(rank, "")), self._period
         )
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def at(self, place: str) -> None:
+    def set_place(self, place: str) -> None:
         """Set this PE's place in the message that the native thread prints."""
         self._deadman.say(self._last_word(place))
 
@@ -454,22 +454,22 @@ class Watch:
         """Stop watching."""
         self._closed.set()
         self._thread.join()
-        self._arrivals.work(0)
+        self._rank_status.work(0)
 
     def _run(self) -> None:
         period, mine = self._period, [self._rank]
         while not self._closed.wait(period):
             self._deadman.alive()
-            self._arrivals.work(max(1, ticks_of(self._watched)))
-            signs = self._arrivals.signs()
+            self._rank_status.work(max(1, ticks_of(self._watched)))
+            signs = self._rank_status.signs()
             self._stalls.look({pe: sign for pe, sign in signs.items() if sign[3] >= 0 and sign[4] > 0}, period)
             self._progress.look({self._rank: signs[self._rank][:4]}, period)
             # The PE's own thread is blocked or working, and cannot report it.
             work = self.work
             if self._rank in self._stalls.longer_than(self.seconds):
-                self._end(unmoved(mine, self._arrivals.places(), self.seconds))
+                self._end(unmoved(mine, self._rank_status.places(), self.seconds))
             elif work is not None and self._progress.longer_than(work + _GPU_WORD):
-                self._end(no_further(mine, self._arrivals.places(), work))
+                self._end(no_further(mine, self._rank_status.places(), work))
         self._deadman.close()
 
     def _last_word(self, place: str) -> str:

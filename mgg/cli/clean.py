@@ -25,8 +25,8 @@ def clean(results: Path, removes: bool, as_json: bool) -> None:
         raise InputError(f"{results}: no such folder")
     found, gone = remove(results) if removes else unnamed(results)
     if as_json:
-        told = [{"path": str(each.path), "bytes": each.size} for each in found]
-        show({"removed": removes, "configs_gone": gone, "unnamed": told}, True)
+        listed = [{"path": str(each.path), "bytes": each.size} for each in found]
+        show({"removed": removes, "configs_gone": gone, "unnamed": listed}, True)
         return
     beside = [each for each in found if each.beside]
     for each in found:

@@ -95,8 +95,8 @@ def run() -> None:
     except (click.Abort, _InterruptedError):
         code = _interrupted()
     except MggError as error:
-        told = lack_behind(error) or error
-        code = _fail(str(told), told.exit_code, error.everywhere, error.alone)
+        reported = lack_behind(error) or error
+        code = _fail(str(reported), reported.exit_code, error.everywhere, error.alone)
     except MemoryError as error:
         code = _fail(_memory(error), MachineError.exit_code, everywhere=False)
     except Exception as error:
@@ -116,8 +116,8 @@ def _usage(error: click.ClickException) -> str:
 
 def _memory(error: MemoryError) -> str:
     limit = lack_behind(error)
-    told = str(error) or "the operating system gave no more"
-    return str(gpu_memory_error(error) or memory_error(str(limit) if limit else told))
+    reason = str(error) or "the operating system gave no more"
+    return str(gpu_memory_error(error) or memory_error(str(limit) if limit else reason))
 
 
 def _interrupted() -> int:

@@ -13,7 +13,7 @@ import yaml
 from click.core import ParameterSource
 
 from mgg import config
-from mgg.backend.machine.slurm import Partition, cluster
+from mgg.backend.machine.slurm import SlurmPartition, cluster
 from mgg.cli.demo import workflow_files
 from mgg.cli.names import completes
 from mgg.cli.options import FOLDER, CommaList, common, show, usual
@@ -139,8 +139,8 @@ def init(
         check_file_output(file, "settings")
     for file, written in made.items():
         write_text(file, written)
-    told = {"config": str(out), "profile": folder if found else None, "partition": found and found[0]}
-    show({**told, "run": run}, as_json)
+    facts = {"config": str(out), "profile": folder if found else None, "partition": found and found[0]}
+    show({**facts, "run": run}, as_json)
 
 
 def _seen(path: Path) -> Path:
@@ -148,7 +148,7 @@ def _seen(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def _profile(root: Path, folder: str, name: str, partition: Partition, flavours: list[str]) -> str:
+def _profile(root: Path, folder: str, name: str, partition: SlurmPartition, flavours: list[str]) -> str:
     """MGG's profile that is nearest to a cluster, with the cluster's partition, GPUs per node and MPI filled in.
 
     Raises:

@@ -282,10 +282,10 @@ class Probe:
         small = large = np.inf
         for _ in range(ROUNDS):
             small, large = map(min, (small, large), timed())
-            told = 2 * small < large and size <= most * (large - small)
-            if all(self._world.gather(told)):
+            measurable = 2 * small < large and size <= most * (large - small)
+            if all(self._world.gather(measurable)):
                 break
-        return Link(latency=small, bandwidth=min(most, size / (large - small if told else large)))
+        return Link(latency=small, bandwidth=min(most, size / (large - small if measurable else large)))
 
     def shift(self, values: Any, _: int) -> None:
         """Send ``values`` to the next PE."""

@@ -17,7 +17,7 @@ from mgg.backend.api import together
 from mgg.backend.emulated import bare
 from mgg.cost import links
 from mgg.cost.links import GIVEN, Link, Links
-from mgg.cost.product import BLOCKS, Machine, Rate
+from mgg.cost.product import BLOCKS, MachineModel, Rate
 from mgg.cost.rates import ON_H200, compared_with_h200, measure_rates
 from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder, write_text
@@ -35,7 +35,7 @@ _SHEET = "NVIDIA's data sheets"
 #: Rates of kernels in which one warp's transfers overlap another's work on arcs (benchmarks/fit_costs.py).
 _rate = partial(Rate, power=3.0)
 
-H200 = Machine(
+H200 = MachineModel(
     name="h200",
     gpu=True,
     links=Links(
@@ -63,17 +63,18 @@ H200 = Machine(
     basis=_FITTED,
 )
 #: GPU models with constants fitted to products on them, by a word of the driver's model name. To add a model, put a
-#: ``Machine`` like H200's from benchmarks/fit_costs.py here: predictions, ``mgg links`` and technique auto then use it.
+#: ``MachineModel`` like H200's from benchmarks/fit_costs.py here: predictions, ``mgg links`` and technique auto then
+#: use it.
 FITTED = {"h200": H200}
 
 
-def fitted_for(gpu: str) -> Machine | None:
+def fitted_for(gpu: str) -> MachineModel | None:
     """Return the machine with fitted constants for ``gpu``, the driver's model name; None if there is none."""
     words = re.split(r"\W+", gpu.lower())
     return next((machine for name, machine in FITTED.items() if name in words), None)
 
 
-def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], basis: str) -> Machine:
+def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], basis: str) -> MachineModel:
     """Return a machine with links ``here`` and H200's rates, times the ratios ``longer`` for work and for bytes.
 
     The kernel that pulls a halo contains the row-wise product, so it shares its ratios; the waits of a warp of
@@ -82,11 +83,13 @@ def _compared(name: str, here: Links, longer: dict[str, tuple[float, float]], ba
     longer = longer | {"pulled": longer["rows"], "blocking": (1.0, 1.0)}
     rates = {key: rate.scaled(*longer[key]) for key, rate in H200.rates.items()}
     said = ", ".join(f"{key} {work:.3g} and {moved:.3g}" for key, (work, moved) in longer.items() if key in ON_H200)
-    told = f"{basis}; rates of h200, times as long for work and bytes: {said}"
-    return H200.model_copy(update={"name": name, "links": here, "rates": rates, "basis": told})
+    text = f"{basis}; rates of h200, times as long for work and bytes: {said}"
+    return H200.model_copy(update={"name": name, "links": here, "rates": rates, "basis": text})
 
 
-def _scaled(name: str, hbm: Link, more: dict[str, Link], rows: str, network: str, ports: int, basis: str) -> Machine:
+def _scaled(
+    name: str, hbm: Link, more: dict[str, Link], rows: str, network: str, ports: int, basis: str
+) -> MachineModel:
     """Return a machine with other memory and links; H200's rates scale with the memory bandwidth.
 
     Blocks reach the same share of the rows' bandwidth as on H200.
@@ -114,12 +117,12 @@ def _scaled(name: str, hbm: Link, more: dict[str, Link], rows: str, network: str
     )  # fmt: skip
 
 
-def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: str, ports: int) -> Machine:
+def _of_paper(name: str, hbm: float, more: dict[str, Link], rows: str, network: str, ports: int) -> MachineModel:
     memory = Link(latency=0, bandwidth=hbm, source="CoLa (ICS'25), 6.1.2")
     return _scaled(name, memory, more, rows, network, ports, "links as CoLa (ICS'25) states them")
 
 
-def _of_sheet(name: str, memory: float, nvlink: float) -> Machine:
+def _of_sheet(name: str, memory: float, nvlink: float) -> MachineModel:
     """Return an unmeasured GPU of DGX systems, with memory and NVLink in proportion to the data sheets.
 
     Args:
@@ -155,7 +158,7 @@ _H100 = _compared(
 
 #: Machines by name. The CoLa paper's machines have its links. The 4 ports of an A800 host are our guess: with one port,
 #: table 3's volumes would take longer than table 7's products.
-MACHINES: dict[str, Machine] = {
+MACHINES: dict[str, MachineModel] = {
     "h100": _H100,
     "a100": _of_sheet("a100", 2.039e12, 6e11),
     **FITTED,
@@ -185,7 +188,7 @@ _MODELS = {
 }
 
 
-def find(name: str) -> Machine:
+def find(name: str) -> MachineModel:
     """Return the machine ``name``: a known name, a driver's GPU name, or a file that ``mgg links`` wrote.
 
     Raises:
@@ -203,7 +206,7 @@ def find(name: str) -> Machine:
     return _read(Path(name))
 
 
-def of_world(world: World, refresh: bool = False) -> Machine:
+def of_world(world: World, refresh: bool = False) -> MachineModel:
     """Return this job's machine, the same on every PE, from the cache or measured and cached (collective).
 
     A measurement whose rounds disagree is not cached: only this job uses it. An emulated network replaces only the
@@ -213,12 +216,12 @@ def of_world(world: World, refresh: bool = False) -> Machine:
     return found if world.emulated is None else over(found, world.emulated.network)
 
 
-def over(machine: Machine, network: Network) -> Machine:
+def over(machine: MachineModel, network: Network) -> MachineModel:
     """Return ``machine`` with an emulated ``network`` between its workgroups."""
     return machine.model_copy(update={"links": machine.links.over(network), "whole": False})
 
 
-def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None]:
+def found_or_measured(world: World, refresh: bool) -> tuple[MachineModel, Path | None]:
     """Return the machine and the cache file it came from, None if it was measured (collective)."""
     path = cache_file(world)
     found = None if refresh else world.gather(together(world, lambda: _cached(path) if world.rank == 0 else None))[0]
@@ -229,25 +232,25 @@ def found_or_measured(world: World, refresh: bool) -> tuple[Machine, Path | None
     return made, None
 
 
-def measure(world: World) -> Machine:
+def measure(world: World) -> MachineModel:
     """Measure links and operators (collective).
 
     GPUs with fitted constants use these; other GPUs use H200's, scaled by a probe that compares the two.
     """
     here = links.measure(world)
     if not world.gpu:
-        return Machine(
+        return MachineModel(
             name=world.name, gpu=False, links=here, rates=measure_rates(world), whole=world.name == "simulated",
             basis="measured",
         )  # fmt: skip
     fit = fitted_for(world.gpu)
     if fit is None:
         return _compared(world.gpu, _as_fitted(here, H200), compared_with_h200(world), "links and operators measured")
-    told = {"name": world.gpu, "basis": f"links measured; rates of {fit.name}"}
-    return fit.model_copy(update={"links": _as_fitted(here, fit), **told})
+    described = {"name": world.gpu, "basis": f"links measured; rates of {fit.name}"}
+    return fit.model_copy(update={"links": _as_fitted(here, fit), **described})
 
 
-def _as_fitted(here: Links, fit: Machine) -> Links:
+def _as_fitted(here: Links, fit: MachineModel) -> Links:
     """Return the links of GPUs in the form that the rates of ``fit`` expect.
 
     The fit to whole products covers launches, barriers and the first bytes of transfers, of which a probe sees only a
@@ -276,7 +279,7 @@ def cache_file(world: World) -> Path:
     return cache_folder("links") / f"{digest}.json"
 
 
-def _cached(path: Path) -> Machine | None:
+def _cached(path: Path) -> MachineModel | None:
     """Return the cached machine; None if the file is missing, outdated, damaged, or has impossible values."""
     if not path.is_file():
         return None
@@ -292,22 +295,22 @@ def _cached(path: Path) -> Machine | None:
     return found
 
 
-def write(path: Path, machine: Machine) -> None:
+def write(path: Path, machine: MachineModel) -> None:
     """Write a file for ``find``; raise MachineError if the disk is full or fails."""
     write_text(path, json.dumps(sealed(machine.model_dump()), indent=1) + "\n")
 
 
-def _read(path: Path) -> Machine:
+def _read(path: Path) -> MachineModel:
     try:
         values = unsealed(path.read_text(encoding="utf-8"), str(path), _REMEDY.removeprefix(": "))
-        return Machine.model_validate(values)
+        return MachineModel.model_validate(values)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable ({error}){_REMEDY}") from None
     except ValidationError as error:
-        raise InputError(f"{path}: {explain(error, Machine)}{_REMEDY}") from None
+        raise InputError(f"{path}: {explain(error, MachineModel)}{_REMEDY}") from None
 
 
-def _keep(path: Path, machine: Machine) -> None:
+def _keep(path: Path, machine: MachineModel) -> None:
     """Cache the machine; if the measurement was disturbed or the write fails, the next job measures again."""
     if machine.links.doubtful():
         _log.warning(

@@ -75,7 +75,7 @@ _RATES, _OF_GPUS, _OF_CPUS = ("rows", "partitions", "columns"), ("pulled", "bloc
 BLOCKS = ("broadcast", "shift")
 
 
-class Machine(Fixed):
+class MachineModel(Fixed):
     """A machine that products run on.
 
     Attributes:
@@ -112,7 +112,7 @@ class Machine(Fixed):
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitCounts:
     """The facts about a graph's split over PEs that determine the time of a product.
 
     Attributes:
@@ -136,10 +136,10 @@ class Split:
     fused_rows: np.ndarray
     sums: np.ndarray | None = None
     sum_arcs: np.ndarray | None = None
-    ways: Mapping[str, Split] = field(default_factory=dict)
+    ways: Mapping[str, SplitCounts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, record: Partition) -> Split:
+    def of(cls, record: Partition) -> SplitCounts:
         """Return the split in a partition's record, for the record's number of PEs."""
         quality = record.quality
         row = FLOAT * quality.dim
@@ -206,7 +206,7 @@ class Workload:
         crossing: bytes per row between workgroups; None: as for a row of embeddings.
     """
 
-    split: Split
+    split: SplitCounts
     dim: int
     options: Any
     dtype: str = "fp32"
@@ -266,7 +266,7 @@ def slowest(arithmetic: Any, transfer: Any, fixed: float, exposed: float = 1.0, 
     return Cost(float(work.flat[last]), float(moves.flat[last]), fixed, float(hidden.flat[last]))
 
 
-def meetings(split: Split, machine: Machine, count: int = 2) -> float:
+def meetings(split: SplitCounts, machine: MachineModel, count: int = 2) -> float:
     """Return seconds of ``count`` barriers: one before remote rows are read, one before they may be overwritten.
 
     A barrier takes log2 G steps in a workgroup of G PEs, and log2 W messages between W workgroups.
@@ -276,7 +276,7 @@ def meetings(split: Split, machine: Machine, count: int = 2) -> float:
     return count * (inside + between)
 
 
-def fetched_rows(work: Workload, machine: Machine) -> np.ndarray:
+def fetched_rows(work: Workload, machine: MachineModel) -> np.ndarray:
     """Return each CPU PE's seconds to fetch its halo rows once: V_FC (eq. 7), VI_CoLa between workgroups (4.2)."""
     split, links = work.split, machine.links
     # One request per mate and, with several workgroups, another one for the rows that the mate has received.
@@ -288,7 +288,7 @@ def fetched_rows(work: Workload, machine: Machine) -> np.ndarray:
     return near + network_blocks(work, machine, split.fused_rows_a_pe, calls=split.groups - 1)
 
 
-def network_blocks(work: Workload, machine: Machine, rows: Any, calls: int, latencies: int = 1) -> Any:
+def network_blocks(work: Workload, machine: MachineModel, rows: Any, calls: int, latencies: int = 1) -> Any:
     """Return seconds in which ``rows`` per PE cross between workgroups in ``calls`` messages; mates share the ports.
 
     The latency counts ``latencies`` times: once for messages that follow each other without waiting (LogGP).
@@ -299,17 +299,17 @@ def network_blocks(work: Workload, machine: Machine, rows: Any, calls: int, late
     return latencies * link.latency + calls * link.message + moved
 
 
-def crowd(work: Workload, machine: Machine) -> float:
+def crowd(work: Workload, machine: MachineModel) -> float:
     """Return the PEs of a workgroup per port, at least 1."""
     return max(1.0, work.split.members / machine.links.ports)
 
 
-def fetched_arcs(work: Workload, machine: Machine, calls: Any = 1) -> np.ndarray:
+def fetched_arcs(work: Workload, machine: MachineModel, calls: Any = 1) -> np.ndarray:
     """Return each PE's seconds to fetch a row for every remote arc: V_FR (eq. 6)."""
     return one_by_one(work, machine, work.split.remote_arcs, work.split.outside_share_of_arcs, calls)
 
 
-def one_by_one(work: Workload, machine: Machine, rows: np.ndarray, outside_share: float, calls: Any) -> np.ndarray:
+def one_by_one(work: Workload, machine: MachineModel, rows: np.ndarray, outside_share: float, calls: Any) -> np.ndarray:
     """Return each PE's seconds to fetch ``rows`` by its own requests, one message per row between workgroups."""
     links, outside = machine.links, rows * outside_share
     near = np.asarray(links[links.rows].seconds(rows - outside, work.moved, calls))
@@ -319,7 +319,7 @@ def one_by_one(work: Workload, machine: Machine, rows: np.ndarray, outside_share
     return near + far.latency + outside * (far.message + crowd(work, machine) * work.moved / far.bandwidth)
 
 
-def all_blocks(work: Workload, machine: Machine, by: str = "broadcast") -> float:
+def all_blocks(work: Workload, machine: MachineModel, by: str = "broadcast") -> float:
     """Return seconds in which every PE receives all rows of all others, one PE at a time: V_CG (eq. 5).
 
     Between workgroups a block passes from port to port, once through each workgroup; the slower link decides.
@@ -336,7 +336,7 @@ def all_blocks(work: Workload, machine: Machine, by: str = "broadcast") -> float
     return max(near, times * far.latency + float(received) * work.moved / far.bandwidth)
 
 
-def stages(work: Workload, machine: Machine) -> np.ndarray:
+def stages(work: Workload, machine: MachineModel) -> np.ndarray:
     """Return seconds of a product in stages, one per owner; each stage reads and writes the sums again."""
     split = work.split
     rate = machine.rates["rows"]
@@ -348,7 +348,7 @@ def stages(work: Workload, machine: Machine) -> np.ndarray:
     return np.asarray(first + again + finished(work, machine))
 
 
-def finished(work: Workload, machine: Machine) -> np.ndarray:
+def finished(work: Workload, machine: MachineModel) -> np.ndarray:
     """Return seconds of rounding the sums into the result; 0 if sums are float32 already."""
     if machine.gpu or work.split.pes == 1:
         return np.zeros(work.split.pes)

@@ -15,7 +15,7 @@ from mgg.graph.budget import MIB, limited
 from mgg.graph.external import Memory, scattering, sharding
 from mgg.graph.external.scattering import Counted
 from mgg.graph.external.sharding import Shards
-from mgg.graph.io.columns import Columns
+from mgg.graph.io.columns import ColumnChoice
 from mgg.graph.manifest import KIND, Manifest
 from mgg.graph.relabel import relabeled
 from mgg.graph.reorder import chosen, find_order, needed_bytes, permutation
@@ -32,7 +32,7 @@ def build(
     out: str | Path,
     *,
     loader: str | None = None,
-    columns: Columns = NONE,
+    columns: ColumnChoice = NONE,
     symmetrize: bool = False,
     repeats: Repeats | None = None,
     loops: Loops | None = None,
@@ -88,7 +88,7 @@ def scatter(
     out: str | Path,
     *,
     loader: str | None = None,
-    columns: Columns = NONE,
+    columns: ColumnChoice = NONE,
     symmetrize: bool = False,
     repeats: Repeats | None = None,
     loops: Loops | None = None,

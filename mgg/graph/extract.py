@@ -17,7 +17,7 @@ from mgg.graph.reorder.structure import adjacency, both_directions
 from mgg.graph.store import Graph
 
 
-def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def extract(graph: Graph, limit: int | None, report: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
     """Return properties of a graph by name, as Python numbers.
 
     They are: the manifest's counts; arcs per row (``degree_*``, with population deviations); the averaged edge span in
@@ -60,7 +60,7 @@ def extract(graph: Graph, limit: int | None, told: Callable[[str], None] = lambd
     }
     if limit is None:
         return found
-    told("finding communities")
+    report("finding communities")
     offsets, indices = adjacency(graph)
     cluster(np.array([0, 1, 2]), np.array([1, 0], indices.dtype))  # load compiled code first, so that it is not timed
     began = time.perf_counter()

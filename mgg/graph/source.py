@@ -16,7 +16,7 @@ import numpy as np
 from mgg.errors import InputError, memory_error
 from mgg.graph.datasets import Dataset, catalog, find
 from mgg.graph.described import SOURCE_FILE, check_files, description
-from mgg.graph.io.columns import Columns, sentence
+from mgg.graph.io.columns import ColumnChoice, sentence
 from mgg.graph.manifest import MANIFEST_FILE
 from mgg.graph.retrieve import retrieve
 from mgg.graph.sources import (
@@ -34,7 +34,7 @@ from mgg.graph.user_files import needs_loader
 
 _log = logging.getLogger(__name__)
 #: No choice of columns by the user.
-NONE = Columns()
+NONE = ColumnChoice()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Source:
 
 @contextmanager
 def opened(
-    source: str | Path | Source, scratch: Path, loader: str | None = None, columns: Columns = NONE
+    source: str | Path | Source, scratch: Path, loader: str | None = None, columns: ColumnChoice = NONE
 ) -> Iterator[Source]:
     """Open SOURCE for reading.
 
@@ -101,7 +101,7 @@ def opened(
     yield Source(graph.manifest.name, stored(graph), graph.manifest.source, made=graph)
 
 
-def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
+def _raw(path: Path, loader: str | None, columns: ColumnChoice) -> Source:
     dataset = None
     if (path / SOURCE_FILE).is_file():
         made = description(path)
@@ -120,10 +120,10 @@ def _raw(path: Path, loader: str | None, columns: Columns) -> Source:
         data = find_loader(loader)(path, columns) if columns else find_loader(loader)(path)
     except MemoryError:
         raise memory_error(f"{path} does not fit") from None
-    return Source(name, data, {"loader": data.loader or loader, **facts, **told(name, data)}, dataset)
+    return Source(name, data, {"loader": data.loader or loader, **facts, **report_columns(name, data)}, dataset)
 
 
-def told(name: str, graph: StreamedGraph) -> dict[str, Any]:
+def report_columns(name: str, graph: StreamedGraph) -> dict[str, Any]:
     """Log what was read, by role, and what was ignored; return the same for the manifest."""
     if not graph.columns:
         return {}

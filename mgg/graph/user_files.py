@@ -85,8 +85,8 @@ class Contents:
     """
 
     def __init__(self, known: Any = None, *, trust: bool = False):
-        told = known if isinstance(known, Mapping) else {}
-        sources, files = (told.get(name) for name in ("sources", "files"))
+        noted = known if isinstance(known, Mapping) else {}
+        sources, files = (noted.get(name) for name in ("sources", "files"))
         self._sources: dict[str, str] = dict(sources) if isinstance(sources, Mapping) else {}
         self._files: dict[str, list[Any]] = dict(files) if isinstance(files, Mapping) else {}
         self._trust = trust
@@ -125,8 +125,8 @@ class Contents:
         unread = sum(seen[0] for file in files if (seen := _seen(file)) != self._files.get(file, [])[:-1])
         if unread > 2**30:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-            told = f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"
-            print(told, file=sys.stderr, flush=True)
+            text = f"{files[0]}{more}: reading {unread / 2**30:.1f} GiB to tell whether a graph was made of them"
+            print(text, file=sys.stderr, flush=True)
 
 
 def _seen(file: str) -> list[int]:

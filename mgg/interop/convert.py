@@ -16,7 +16,7 @@ from mgg.graph.check import UNKNOWN, check_weights, split_vector
 from mgg.graph.external import Memory
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.manifest import Manifest
-from mgg.graph.source import Source, told
+from mgg.graph.source import Source, report_columns
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, FeatureStream, StreamedGraph
 from mgg.graph.user_files import check_name
 
@@ -81,7 +81,7 @@ def shards(
         columns=given.left({_WEIGHTS if weights is None else weights, "edge_type"}),
     )
     return build(
-        Source(name, graph, {"loader": given.loader, **told(name, graph)}), folder, symmetrize=symmetrize,
+        Source(name, graph, {"loader": given.loader, **report_columns(name, graph)}), folder, symmetrize=symmetrize,
         repeats=repeats, loops=loops, order=order, memory=memory,
     )  # fmt: skip
 

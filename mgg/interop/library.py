@@ -162,11 +162,11 @@ class LibraryTrainer:
             judged = self._nodes[self._judge]
             loss = cross_entropy(logits[judged], self._labels[judged])
             hits = [(logits[nodes].argmax(1) == self._labels[nodes]).sum() for nodes in self._nodes.values()]
-            told, *right = torch.stack([loss.double(), *(each.double() for each in hits)]).tolist()
-        if not math.isfinite(told):
-            raise self._diverged(epoch, f"the loss of the {self._judge} split is {told}")
+            mean, *right = torch.stack([loss.double(), *(each.double() for each in hits)]).tolist()
+        if not math.isfinite(mean):
+            raise self._diverged(epoch, f"the loss of the {self._judge} split is {mean}")
         counts = [max(count, 1) for count in self._counts.values()]
-        return self._of_splits(told, *(hit / count for hit, count in zip(right, counts, strict=True)))
+        return self._of_splits(mean, *(hit / count for hit, count in zip(right, counts, strict=True)))
 
     def _diverged(self, epoch: int, what: str) -> DivergedError:
         return DivergedError(f"epoch {epoch}: {what}: lower the setting learning_rate")
@@ -241,7 +241,7 @@ class LibraryTrainer:
 
         return once
 
-    def told(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         """Return the libraries' versions, and the peak memory of PyTorch's allocator."""
         versions = these_versions() | {name: metadata.version(name) for name in _LIBRARIES}
         on_gpu = self._device.type == "cuda"

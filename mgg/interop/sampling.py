@@ -30,7 +30,7 @@ FANOUTS = (25, 10)
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampledBatch:
     """A batch and its sampled neighborhood.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sampler:
         self._indptr, self._indices, self._fanouts = np.asarray(indptr), np.asarray(indices), fanouts
         self._place = np.full(len(indptr) - 1, -1, np.int64)
 
-    def sample(self, batch: np.ndarray, key: np.uint64) -> Sample:
+    def sample(self, batch: np.ndarray, key: np.uint64) -> SampledBatch:
         """Return a sample for the nodes ``batch`` (int64, distinct); ``key`` is from ``stream_key``."""
         order, place = [batch], self._place
         place[batch] = np.arange(len(batch))
@@ -74,7 +74,7 @@ class Sampler:
             sizes.append(sizes[-1] + len(frontier))
         nodes = np.concatenate(order)
         place[nodes] = -1
-        return Sample(nodes, sizes, hops)
+        return SampledBatch(nodes, sizes, hops)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -140,7 +140,7 @@ class SampledTrainer(LibraryTrainer):
             sums += total.detach()
         return self._finite(epoch, float(sums) / self._counts["train"])
 
-    def _samples(self, epoch: int) -> Iterator[Sample]:
+    def _samples(self, epoch: int) -> Iterator[SampledBatch]:
         """Yield samples of all batches of an epoch in random order; on GPUs the next one is sampled concurrently."""
         order = np.random.default_rng([self._seed, epoch]).permutation(self._trained)
         batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)]

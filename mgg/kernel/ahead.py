@@ -33,7 +33,7 @@ class Ahead:
         self._begun: set[Path] = set()
         self._futures: list[Future[Path | None]] = []
         self._pools: list[ThreadPoolExecutor] = []
-        self._told = _Told()
+        self._progress = _Progress()
         self._place, self._ranks, self._cores = 0, 1, 0
         self._lock = threading.RLock()  # PEs may be threads of one process
 
@@ -75,13 +75,13 @@ class Ahead:
         if not todo:
             return
         mine = max(1, (self._cores or len(os.sched_getaffinity(0))) // self._ranks)
-        self._told.begin(todo, arch, mine * self._ranks)
+        self._progress.begin(todo, arch, mine * self._ranks)
         first = self._place * len(todo) // self._ranks
         pool = ThreadPoolExecutor(min(mine, len(todo)), thread_name_prefix="nvcc")
         self._pools.append(pool)
         for path in todo[first:] + todo[:first]:
             made = pool.submit(kernels.try_build, found[path], arch)
-            made.add_done_callback(lambda _: self._told.look())
+            made.add_done_callback(lambda _: self._progress.look())
             self._futures.append(made)
         pool.shutdown(wait=False)
 
@@ -96,14 +96,14 @@ class Ahead:
         Raises:
             MachineError: as ``cubin``, for one of ``builds``.
         """
-        with kernels.waits(), self._lock:
+        with kernels.compiler_wait(), self._lock:
             for made in self._futures:
                 made.exception()
             self._futures.clear()
             for build in builds:
                 with nullcontext() if must else suppress(MachineError):
                     kernels.cubin_of(build, arch)
-            self._told.look()
+            self._progress.look()
 
     def cancel(self) -> None:
         """Start no more compilers, because the job ends."""
@@ -111,7 +111,7 @@ class Ahead:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Told:
+class _Progress:
     """Progress output of a host's compilers, printed by the one process that gets the lock."""
 
     def __init__(self) -> None:

@@ -159,7 +159,7 @@ def _made(source: Path, arch: str, defines: Mapping[str, int | str], nvshmem: bo
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with waits(), path.with_suffix(".lock").open("w") as lock:
+        with compiler_wait(), path.with_suffix(".lock").open("w") as lock:
             if not files.lock(lock, wait=wait):
                 return None
             if not is_made(path):
@@ -190,7 +190,7 @@ def check_compiler(arch: str) -> None:
 
 
 @contextmanager
-def waits() -> Iterator[None]:
+def compiler_wait() -> Iterator[None]:
     """Mark this thread as waiting for compilers, so that it does not count as stalled and its work is timed without."""
     thread, began = threading.get_native_id(), time.perf_counter()
     if thread in waiting:  # this wait is nested in a wait for several kernels

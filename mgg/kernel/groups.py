@@ -12,7 +12,7 @@ SHARED = 48 * 1024
 
 
 @dataclass(frozen=True)
-class Setting:
+class GroupSetting:
     """Parameters of the kernel.
 
     Attributes:
@@ -43,7 +43,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Counts:
+class GroupCounts:
     """Numbers of groups and writes of a matrix under a setting.
 
     Attributes:
@@ -58,7 +58,7 @@ class Counts:
     slots: int
     split: int
 
-    def atomics(self, setting: Setting, dim: int) -> int:
+    def atomics(self, setting: GroupSetting, dim: int) -> int:
         """Return the atomic float additions of a product of ``dim`` columns."""
         return 0 if setting.ordered else self.writes * dim
 
@@ -81,18 +81,18 @@ class Groups:
     to: np.ndarray
     split_rows: np.ndarray
     split_first: np.ndarray
-    counts: Counts
+    counts: GroupCounts
 
 
-def count(lengths: np.ndarray, setting: Setting) -> Counts:
+def count(lengths: np.ndarray, setting: GroupSetting) -> GroupCounts:
     """Return the counts of ``groups_of`` from the number of arcs of each row."""
     writes = _writes(-(-lengths // setting.ngs), setting)
     several = writes > 1
     groups = int((-(-lengths // setting.ngs)).sum())
-    return Counts(groups, int(writes.sum()), int(writes[several].sum()), int(np.count_nonzero(several)))
+    return GroupCounts(groups, int(writes.sum()), int(writes[several].sum()), int(np.count_nonzero(several)))
 
 
-def _writes(pieces: np.ndarray, setting: Setting) -> np.ndarray:
+def _writes(pieces: np.ndarray, setting: GroupSetting) -> np.ndarray:
     """Return the number of sums that rows with ``pieces`` groups write to memory, int64 [rows]."""
     if not setting.leader:
         return pieces
@@ -101,7 +101,7 @@ def _writes(pieces: np.ndarray, setting: Setting) -> np.ndarray:
     return np.where(pieces > 0, last // setting.a_block - first // setting.a_block + 1, 0)
 
 
-def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
+def groups_of(indptr: np.ndarray, setting: GroupSetting) -> Groups:
     """Cut the rows of a CSR, ``indptr`` int64 [rows + 1] from 0 on, into groups; rows without arcs have none.
 
     Raises:
@@ -131,7 +131,7 @@ def groups_of(indptr: np.ndarray, setting: Setting) -> Groups:
     return Groups(targets, starts, to, split, split_first, count(lengths, setting))
 
 
-def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
+def tiling(dim: int, widest: int, setting: GroupSetting) -> tuple[int, int, int]:
     """Return how a launch covers ``dim`` columns: floats per load, columns per tile, tiles side by side.
 
     Loads have the smallest width that minimizes the workers' steps, so that more workers have work. With a leader, a
@@ -152,6 +152,6 @@ def tiling(dim: int, widest: int, setting: Setting) -> tuple[int, int, int]:
     return floats, tile, -(-whole // tile)
 
 
-def shared_bytes(tile: int, setting: Setting) -> int:
+def shared_bytes(tile: int, setting: GroupSetting) -> int:
     """Return the shared memory of a block in bytes: equation 5 with the columns of a tile instead of all columns."""
     return 4 * tile * setting.a_block if setting.leader else 0

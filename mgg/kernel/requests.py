@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Requests:
+class FetchRequests:
     """The requests of all blocks, on the device.
 
     Attributes:

@@ -23,7 +23,7 @@ WORDS = 2**14
 
 
 @dataclass(frozen=True)
-class Arcs:
+class TransposedArcs:
     """A transpose, with the forward position of every arc.
 
     Attributes:
@@ -35,11 +35,11 @@ class Arcs:
     forward: np.ndarray
 
 
-def transposed(csr: Csr) -> Arcs:
+def transposed(csr: Csr) -> TransposedArcs:
     """Transpose a CSR by one counting sort, rows ascending, with each arc's position in ``csr``."""
     offsets, rows, forward = transposed_places(csr)
     weights, types = (None if values is None else values[forward] for values in (csr.weights, csr.types))
-    return Arcs(Csr(offsets, rows, weights, csr.rows, types), forward)
+    return TransposedArcs(Csr(offsets, rows, weights, csr.rows, types), forward)
 
 
 def transposed_places(

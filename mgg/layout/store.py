@@ -39,7 +39,7 @@ class Direction(Closed):
     halo_rows: list[int] = Field(description="unique remote columns")
 
 
-class Shard(Closed):
+class LayoutFile(Closed):
     """One file of the layout."""
 
     bytes: int
@@ -69,7 +69,7 @@ class LayoutManifest(Closed):
     bounds: list[int]
     forward: Direction
     transpose: Direction
-    files: dict[str, Shard] = Field(default_factory=dict, description="every array file, relative to the layout")
+    files: dict[str, LayoutFile] = Field(default_factory=dict, description="every array file, relative to the layout")
 
     @model_validator(mode="after")
     def _consistent(self) -> LayoutManifest:
@@ -148,7 +148,7 @@ def save(path: Path, array: np.ndarray) -> None:
     made.end()
 
 
-def describe_files(folder: Path, workers: int) -> dict[str, Shard]:
+def describe_files(folder: Path, workers: int) -> dict[str, LayoutFile]:
     """Return size and hash of every array under ``folder``, reading ``workers`` files at once."""
     found = sorted(folder.glob("pe-*/*.npy"))
     with ThreadPoolExecutor(workers) as pool:
@@ -157,9 +157,9 @@ def describe_files(folder: Path, workers: int) -> dict[str, Shard]:
         }
 
 
-def _shard(path: Path) -> Shard:
+def _shard(path: Path) -> LayoutFile:
     with path.open("rb") as file:
-        return Shard(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        return LayoutFile(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def write_manifest(folder: Path, manifest: LayoutManifest) -> None:

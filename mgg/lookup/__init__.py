@@ -4,9 +4,11 @@ A sample names one row of each table. These rows are its bag, and a lookup retur
 with a rectangular matrix that is new in every batch. See docs/lookup.md.
 """
 
-from mgg.lookup.exchanged import AllToAll, AllToAllTables
-from mgg.lookup.one_sided import Direct, Halo, Mgg
+from mgg.lookup.exchanged import AllToAllSide, AllToAllTablesSide
+from mgg.lookup.one_sided import DirectSide, HaloSide, MggSide
 from mgg.lookup.sides import Side
 
 #: Sides by name, in the order of measurement.
-SIDES: dict[str, type[Side]] = {side.name: side for side in (Mgg, Direct, AllToAll, AllToAllTables, Halo)}
+SIDES: dict[str, type[Side]] = {
+    side.name: side for side in (MggSide, DirectSide, AllToAllSide, AllToAllTablesSide, HaloSide)
+}

@@ -16,7 +16,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.files import check_output
-from mgg.lookup.samples import KIND, Manifest, write
+from mgg.lookup.samples import KIND, SamplesManifest, write
 
 Ids = Literal["first", "hash"]
 INTEGERS, CATEGORIES, DIGITS = 13, 26, 8
@@ -30,7 +30,7 @@ _TAB, _NEWLINE, _RETURN, _MINUS, _ZERO, _NINE = map(ord, "\t\n\r-09")
 def load(
     file: Path, out: Path, *, ids: Ids, rows: int | None = None, samples: int | None = None, name: str | None = None,
     chunk: int = _CHUNK,
-) -> Manifest:  # fmt: skip
+) -> SamplesManifest:  # fmt: skip
     """Write the folder ``out`` of samples from ``train.txt``.
 
     Args:
@@ -97,7 +97,7 @@ def _parts(opened: BinaryIO, file: Path, samples: int | None, chunk: int) -> Ite
         values = np.empty((most, CATEGORIES), np.int64)
         used, parsed, wrong, column = _parse(np.frombuffer(text, np.uint8), values)
         if wrong:
-            raise InputError(f"{file}: line {lines + parsed + 1}: {_told(wrong, column)}")
+            raise InputError(f"{file}: line {lines + parsed + 1}: {_reason(wrong, column)}")
         lines, rest = lines + parsed, text[used:]
         if parsed:
             yield text[:used], values
@@ -105,7 +105,7 @@ def _parts(opened: BinaryIO, file: Path, samples: int | None, chunk: int) -> Ite
         opened.seek(-1, 1)
 
 
-def _told(wrong: int, column: int) -> str:
+def _reason(wrong: int, column: int) -> str:
     if wrong == _COUNT:
         return (
             f"{column} columns, expected {COLUMNS}: a label, {INTEGERS} integers and {CATEGORIES} categories, separated"

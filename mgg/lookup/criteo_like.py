@@ -10,7 +10,7 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.files import check_output
-from mgg.lookup.samples import KIND, Manifest, write
+from mgg.lookup.samples import KIND, SamplesManifest, write
 
 NAME = "criteo-like"
 #: Categories of each of the 26 columns of the challenge's train.txt, missing included, as DLRM counts them.
@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 def generate(
     out: Path, *, name: str | None = None, scale: float | None = None, seed: int | None = None,
     samples: int | None = None,
-) -> Manifest:  # fmt: skip
+) -> SamplesManifest:  # fmt: skip
     """Write the folder ``out``.
 
     Args:

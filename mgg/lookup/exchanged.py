@@ -32,7 +32,7 @@ class Exchange(Side):
         return read.view(np.int32).reshape(-1)
 
 
-class AllToAll(Exchange):
+class AllToAllSide(Exchange):
     """A PE receives one row per index, and sums its bags once all have arrived."""
 
     name = "alltoall"
@@ -68,7 +68,7 @@ class AllToAll(Exchange):
             done += end - first
 
 
-class AllToAllTables(Exchange):
+class AllToAllTablesSide(Exchange):
     """A PE owns whole tables, as in DLRM: it sums each bag's rows of its tables, and sends one row per bag."""
 
     name = "alltoall_tables"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from mgg.backend import World, job_size, launch, together
 from mgg.errors import InputError, MggError
-from mgg.lookup.measure import Protocol, sweep
+from mgg.lookup.measure import LookupProtocol, sweep
 from mgg.lookup.samples import load
 from mgg.lookup_record import LookupRecord
 from mgg.record import add_lines, check_lines_output
 
 
 @dataclass(frozen=True)
-class Job:
+class LookupJob:
     """A job to measure.
 
     Attributes:
@@ -31,7 +31,7 @@ class Job:
     backend: str
     pes: int | None
     sides: Sequence[str]
-    protocol: Protocol
+    protocol: LookupProtocol
     out: Path | None
     replace: bool
 

@@ -24,7 +24,7 @@ KERNELS = ("bags", "gather")
 
 
 @dataclass(frozen=True)
-class Protocol:
+class LookupProtocol:
     """The measurement protocol, the same for all sides.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Trial:
 
 
 def sweep(
-    world: World, samples: Samples, sides: Sequence[str], protocol: Protocol
+    world: World, samples: Samples, sides: Sequence[str], protocol: LookupProtocol
 ) -> tuple[list[LookupRecord], list[MggError]]:
     """Measure every side at every batch size (collective).
 
@@ -100,7 +100,7 @@ def sweep(
     return [_record(about, samples, protocol, trial) for name in trials for trial in trials[name]], refused
 
 
-def _launch(side: Side, trial: _Trial, samples: Samples, protocol: Protocol, launch: int) -> None:
+def _launch(side: Side, trial: _Trial, samples: Samples, protocol: LookupProtocol, launch: int) -> None:
     """Run one launch of a side at one batch size: check it in the first launch, then time it (collective)."""
     world, counters = side.world, side.world.counters
     if protocol.check and not launch:
@@ -155,7 +155,7 @@ def _checked(side: Side, samples: Samples, size: int) -> float:
     return worst
 
 
-def _record(about: dict[str, Any], samples: Samples, protocol: Protocol, trial: _Trial) -> LookupRecord:
+def _record(about: dict[str, Any], samples: Samples, protocol: LookupProtocol, trial: _Trial) -> LookupRecord:
     manifest = samples.manifest
     q1, q3 = np.percentile(trial.seconds, [25, 75]).tolist()
     return LookupRecord(

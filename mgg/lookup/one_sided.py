@@ -10,7 +10,7 @@ from mgg.lookup.sides import Batch, Side
 BLOCK = 64
 
 
-class Mgg(Side):
+class MggSide(Side):
     """Remote rows, one per index, are fetched while local rows are summed: on GPUs in one launch (MGG 4, 5).
 
     CPU ranks work block by block: one-sided gets of a block's remote rows, then its sums.
@@ -37,7 +37,7 @@ class Mgg(Side):
             self.kernels.pool(places, self.tables.rows.local, self._fetched, out[first : first + BLOCK])
 
 
-class Direct(Side):
+class DirectSide(Side):
     """Every row is read in place, by loads from the owner's memory, without a pipeline."""
 
     name = "direct"
@@ -52,7 +52,7 @@ class Direct(Side):
         self.world.counters.add("get", 4 * batch.remote * self.tables.dim)
 
 
-class Halo(Side):
+class HaloSide(Side):
     """Each remote row that a PE's bags need is fetched once; the search for distinct rows is timed, too."""
 
     name = "halo"

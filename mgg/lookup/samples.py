@@ -24,7 +24,7 @@ _MAKE = "mgg generate criteo-like or mgg criteo"
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Manifest(Fixed):
+class SamplesManifest(Fixed):
     """The manifest of a folder of samples."""
 
     schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
@@ -45,7 +45,7 @@ class Manifest(Fixed):
         )
 
     @model_validator(mode="after")
-    def _numbered(self) -> Manifest:
+    def _numbered(self) -> SamplesManifest:
         if sum(self.tables) > MOST_ROWS:
             raise ValueError(f"tables: {sum(self.tables)} rows together, more than {MOST_ROWS}")
         return self
@@ -61,7 +61,7 @@ class Samples:
         rows: each sample's row of each table, int32 [samples, tables].
     """
 
-    manifest: Manifest
+    manifest: SamplesManifest
     digest: str
     rows: np.ndarray
 
@@ -97,7 +97,7 @@ def share(size: int, pe: int, pes: int) -> tuple[int, int]:
 
 def write(
     out: Path, name: str, tables: Iterable[int] | None, parts: Iterable[np.ndarray], source: dict[str, Any]
-) -> Manifest:
+) -> SamplesManifest:
     """Write the folder ``out``, or replace an existing one.
 
     Args:
@@ -127,7 +127,7 @@ def write(
             raise MachineError(f"{out}: cannot be written: {error.strerror or error}") from None
         rows = list(source.pop("tables") if tables is None else tables)
         values = {"name": name, "tables": rows, "samples": samples, "rows": hashed.file_hash(path), "source": source}
-        manifest = parsed(Manifest, values, f"{out}: ")
+        manifest = parsed(SamplesManifest, values, f"{out}: ")
         hashed.save(folder / MANIFEST_FILE, manifest.model_dump())
     return manifest
 
@@ -147,7 +147,7 @@ def load(folder: Path, *, verify: bool) -> Samples:
     """
     path = folder / MANIFEST_FILE
     values, digest = hashed.load(path, "samples", _MAKE)
-    manifest, file = parsed(Manifest, values, f"{path}: "), folder / ROWS_FILE
+    manifest, file = parsed(SamplesManifest, values, f"{path}: "), folder / ROWS_FILE
     try:
         if verify and hashed.file_hash(file) != manifest.rows:
             raise InputError(f"{file}: truncated or altered since it was written: run {_MAKE} again")

@@ -7,7 +7,7 @@ import numpy as np
 from mgg.aggregate import oracle
 from mgg.aggregate.embeddings import Embeddings
 from mgg.backend import World
-from mgg.backend.api import SymmetricArray, told_of_gpu_memory
+from mgg.backend.api import SymmetricArray, gpu_memory_errors
 from mgg.errors import memory_error
 
 #: Rows that are filled at a time.
@@ -80,7 +80,7 @@ class Tables:
         self.layout = Embeddings(np.float32, bool(world.gpu))
         mine = split.rows_of(world.rank)
         try:
-            with told_of_gpu_memory(world):
+            with gpu_memory_errors(world):
                 self._array = world.symmetric(self.layout.floats(split.height, dim))
                 self.rows: SymmetricArray = self.layout.matrix(self._array, split.height, dim)
                 for first in range(0, len(mine), _CHUNK):

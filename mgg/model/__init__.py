@@ -103,8 +103,8 @@ class Model:
         except (Exception, SystemExit) as error:
             if passing and (self.content is None or extract_tb(error.__traceback__)[-1].filename != self.file.__file__):
                 raise
-            told = blamed(error, Path(self.file.__file__), alone=self.content is not None)
-            raise InputError(f"model {self.name}: {told}") from error
+            blame = blamed(error, Path(self.file.__file__), alone=self.content is not None)
+            raise InputError(f"model {self.name}: {blame}") from error
 
 
 def find(model: str | Model, sha256: str | None = None) -> Model:

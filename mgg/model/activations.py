@@ -90,7 +90,7 @@ class _Away:
         return ((self.shape[0] - 1) * self.pitch + prod(self.shape[1:])) * int(self.dtype.itemsize)
 
 
-class Staged:
+class StagedModules:
     """The modules of a model, whose stages keep activations according to their modes.
 
     Args:
@@ -160,7 +160,7 @@ class Staged:
     def _send(self, module: Module, run: Pass) -> None:
         """Start to move out what ``module`` saves; the arrays stay valid until the next module is done."""
         leaving: list[Array] = []
-        with self._world.aside() as work:
+        with self._world.side_stream() as work:
             module.each_saved(lambda array: self._put(array, run, leaving))
         self._leaving = work, leaving
 
@@ -238,7 +238,7 @@ class Staged:
 
         # The memory comes from the current stream: the transfers must wait for its earlier work.
         module.each_saved(made)
-        with self._world.aside() as work:
+        with self._world.side_stream() as work:
             for away, array in coming.items():
                 self._world.transfer(array, self._pieces[away.number].bytes[: away.bytes])
         self._coming[module] = work, found

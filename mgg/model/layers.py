@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.model.module import Array, Chain, Features, Given, Held, Module, Parameter, Pass, passing
+from mgg.model.module import ActivationMemory, Array, Chain, Features, Given, Module, Parameter, Pass, passing
 from mgg.model.settings import Sizes
 
 
@@ -38,19 +38,19 @@ class Dropout(Module):
         y, self._mask = run.arrays.dropout(x, run.graph.node_ids, run.draws(self.place), self.rate)
         return y
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the mask and the masked input; a sparse copy counts as features.
 
         On GPUs the mask is the state of a random number generator, 8 bytes per row, which is never moved.
         """
         if not self.rate or given.sparse:
-            return Held(columns, saves=0)
+            return ActivationMemory(columns, saves=0)
         masking, output = _masking(columns, given), given.rows * columns
         if given.gpu:
             states = 2 * given.rows
-            return Held(columns, output + states, 0, masking, states, ahead=output, back=masking, saves=0)
+            return ActivationMemory(columns, output + states, 0, masking, states, ahead=output, back=masking, saves=0)
         mask = given.rows * -(-columns // 4)
-        return Held(columns, 2 * output, 0, masking, ahead=2 * output, back=masking, saves=mask)
+        return ActivationMemory(columns, 2 * output, 0, masking, ahead=2 * output, back=masking, saves=mask)
 
     def handed_on(self, given: Given) -> Given:
         """Return the input's properties: sparse inputs stay sparse, and constant ones stay so if nothing is dropped."""
@@ -77,11 +77,11 @@ class Linear(Module):
             self._x = x
         return run.arrays.product(x, run.weights[self.name])
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the gradients; the input belongs to the module that made it."""
         both = passing(columns, self.outputs, given)
         saves = 0 if given.constant else given.rows * columns
-        return Held(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both, saves=saves)
+        return ActivationMemory(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both, saves=saves)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute dW = X^T G and dX = G W^T."""
@@ -106,9 +106,9 @@ class Embedding(Module):
         """Return the rows of this PE's nodes, [rows, columns]; there is no input."""
         return run.arrays.rows(run.weights[self.name], self._places(run))
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the output; the gradient's rows count with the weights."""
-        return Held(self.columns, given.rows * self.columns, 0, given.rows * self.columns)
+        return ActivationMemory(self.columns, given.rows * self.columns, 0, given.rows * self.columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Put a gradient row per node of this PE into ``run.gradients``; all other rows are 0."""
@@ -138,9 +138,9 @@ class Bias(Module):
         """Return X + b, in place: the module that made X does not need it any more."""
         return run.arrays.add_bias(x, run.weights[self.name])
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return no memory besides the output."""
-        return Held(columns, saves=0)
+        return ActivationMemory(columns, saves=0)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute db, the sum of the rows of G."""
@@ -160,10 +160,10 @@ class Relu(Module):
             self._y = y
         return y
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the output."""
         output = given.rows * columns
-        return Held(columns, output, 0, _masking(columns, given), saves=output)
+        return ActivationMemory(columns, output, 0, _masking(columns, given), saves=output)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return G where X > 0, else 0."""
@@ -182,10 +182,10 @@ class Elu(Module):
             self._y = y
         return y
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the output; CPUs make an array of intermediate results as well."""
         output = given.rows * columns
-        return Held(columns, output, 0, output if given.gpu else 3 * output, saves=output)
+        return ActivationMemory(columns, output, 0, output if given.gpu else 3 * output, saves=output)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return G where X > 0, else G exp(X)."""
@@ -225,11 +225,11 @@ class UnitRows(Module):
             self._y, self._norms = y, norms
         return y
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the output and the norms; the gradient by the input is made in place on GPUs."""
         output, norms = given.rows * columns, given.rows
         peak = output + norms if given.gpu else 3 * output
-        return Held(columns, output + norms, 0, peak, ahead=output + norms, back=peak, saves=output + norms)
+        return ActivationMemory(columns, output + norms, 0, peak, ahead=output + norms, back=peak, saves=output + norms)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return the part of G orthogonal to each row, divided by the row's norm."""
@@ -267,9 +267,9 @@ class BatchNorm(Module):
         self._normal, y = run.arrays.normalize(x, self._mean, self._inverse, scale, shift)
         return y
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the normalized input; the peak includes a copy for the float64 sums."""
-        return Held(columns, given.rows * columns, 0, 3 * given.rows * columns)
+        return ActivationMemory(columns, given.rows * columns, 0, 3 * given.rows * columns)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return the gradient, which needs two sums over the nodes of all PEs: the statistics depend on every row."""
@@ -313,13 +313,13 @@ class ArcBatchNorm(BatchNorm):
             del self._normal
         return x
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory per arc: the normalized values, scaled and shifted. The peak of the backward pass adds the
         gradients by these and by other kept values, and both arrays of the recomputed normalization, without the kept
         one.
         """
         of_arcs = given.arcs * self.columns
-        return Held(columns, 0, of_arcs, 4 * of_arcs)
+        return ActivationMemory(columns, 0, of_arcs, 4 * of_arcs)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Compute the gradient by the values of arcs; return the gradient by rows unchanged."""

@@ -80,7 +80,7 @@ class Given(Room):
     inputs: bool = True
 
 
-class Held(NamedTuple):
+class ActivationMemory(NamedTuple):
     """Memory of a module in training, in numbers of 4 bytes (``columns`` apart, the columns of its output).
 
     ``stays``: kept from pass to pass; ``kept``: kept from its forward to its backward pass; ``peak``: the most in use
@@ -150,12 +150,12 @@ class Module(ABC):
         Returns None if ``inputs`` is False: the gradient by the input is not needed.
         """
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Estimate the memory for an input of ``columns``; by default each weight matrix keeps its input and output."""
         shapes = [parameter.shape for parameter in self.parameters if len(parameter.shape) > 1]
         outputs = shapes[-1][-1] if shapes else columns
         stays = sum(sum(shape[-2:]) for shape in shapes) or columns
-        return Held(outputs, given.rows * stays, 0, given.rows * (2 * outputs + columns))
+        return ActivationMemory(outputs, given.rows * stays, 0, given.rows * (2 * outputs + columns))
 
     def handed_on(self, given: Given) -> Given:
         """Return the properties of the next module's input."""
@@ -231,7 +231,7 @@ class Composite(Module):
             module.forget()
 
 
-def in_order(modules: Iterable[Held], columns: int) -> Held:
+def in_order(modules: Iterable[ActivationMemory], columns: int) -> ActivationMemory:
     """Return the memory of a sequence of modules, each of which is ``forgotten`` once its backward pass is done;
     ``columns`` are those of the first module's input.
     """
@@ -239,7 +239,7 @@ def in_order(modules: Iterable[Held], columns: int) -> Held:
     for held in modules:
         saved, columns, lasting = held.stays - held.lasting, held.columns, lasting + held.lasting
         peak, kept = max(peak, kept + saved + held.peak), kept + saved + held.kept
-    return Held(columns, lasting, kept, peak, lasting)
+    return ActivationMemory(columns, lasting, kept, peak, lasting)
 
 
 class Chain(Composite):
@@ -251,11 +251,11 @@ class Chain(Composite):
         # Arrays passed on within an inner chain would stay in memory until that chain is done.
         super().__init__(*(each for one in modules for each in (one.modules if isinstance(one, Chain) else (one,))))
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the sum over its modules; the peak counts what earlier modules keep."""
         return in_order(self.each_held(columns, given), columns)
 
-    def each_held(self, columns: int, given: Given) -> Iterator[Held]:
+    def each_held(self, columns: int, given: Given) -> Iterator[ActivationMemory]:
         """Yield the memory of each module."""
         for module in self.modules:
             held = module.memory(columns, given)
@@ -289,7 +289,7 @@ class Residual(Composite):
         super().__init__(module)
         self.module = module
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the module's memory plus the sum, which is the next module's input and not counted there."""
         held, total = self.module.memory(columns, replace(given, inputs=True)), given.rows * columns
         return held._replace(kept=held.kept + total, peak=held.peak + total)
@@ -307,7 +307,7 @@ class Residual(Composite):
         return run.arrays.combined(gradient, 1, inner, 1)
 
 
-class Kept(Composite):
+class CachedOutput(Composite):
     """The output of a module without parameters whose input is the same in every pass, computed once."""
 
     def __init__(self, module: Module) -> None:
@@ -315,11 +315,11 @@ class Kept(Composite):
         self.module = module
         self._x: Any = None
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of its output, which lasts."""
         held = self.module.memory(columns, replace(given, constant=False))
         output = given.rows * held.columns
-        return Held(held.columns, output, 0, held.peak, output)
+        return ActivationMemory(held.columns, output, 0, held.peak, output)
 
     def forward(self, x: Any, run: Pass) -> Any:
         """Return the output for ``x``; recompute it if ``x`` is another object than last time."""

@@ -9,7 +9,7 @@ import numpy as np
 from mgg.backend.api import Array
 
 
-class Named(dict[str, Array]):
+class NamedViews(dict[str, Array]):
     """Views of ``flat`` by name, in order; entries are written in place, never replaced.
 
     Attributes:
@@ -24,7 +24,7 @@ class Named(dict[str, Array]):
         super().__init__({name: flat[first:last].reshape(shape) for (name, shape), first, last in places})
 
 
-def joined(arrays: Mapping[str, np.ndarray]) -> Named:
+def joined(arrays: Mapping[str, np.ndarray]) -> NamedViews:
     """Copy host ``arrays`` of one dtype into one vector."""
     shapes = {name: array.shape for name, array in arrays.items()}
-    return Named(np.concatenate([array.ravel() for array in arrays.values()]), shapes)
+    return NamedViews(np.concatenate([array.ravel() for array in arrays.values()]), shapes)

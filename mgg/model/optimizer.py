@@ -8,7 +8,7 @@ import numpy as np
 
 from mgg.model.arrays import Arrays
 from mgg.model.module import Array, Parameter
-from mgg.model.named import Named
+from mgg.model.named import NamedViews
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 #: Entries of ``Adam.rates``.
@@ -24,7 +24,7 @@ class Adam:
     """
 
     def __init__(
-        self, arrays: Arrays, parameters: Sequence[Parameter], weights: Named, *, decoupled: bool = False
+        self, arrays: Arrays, parameters: Sequence[Parameter], weights: NamedViews, *, decoupled: bool = False
     ) -> None:
         self._arrays, self._weights, self._decoupled = arrays, weights, decoupled
         dtype = weights.flat.dtype
@@ -33,7 +33,7 @@ class Adam:
         self._decay = arrays.upload(np.concatenate(decay))
         self._penalty = arrays.upload(np.zeros(len(self._decay), dtype)) if decoupled else self._decay
         self.first, self.second = (
-            Named(arrays.upload(np.zeros(len(self._decay), dtype)), weights.shapes) for _ in range(2)
+            NamedViews(arrays.upload(np.zeros(len(self._decay), dtype)), weights.shapes) for _ in range(2)
         )
 
     @staticmethod

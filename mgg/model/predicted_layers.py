@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mgg.cost.product import Machine, Split
+from mgg.cost.product import MachineModel, SplitCounts
 from mgg.model.module import Chain
 from mgg.model.program import asked_of, programs_of
 from mgg.model.program.schedules import (
@@ -45,9 +45,9 @@ class Foretold:
     chosen: bool
 
 
-def foretold(chain: Chain, forward: Split, transpose: Split, machine: Machine) -> Iterator[Foretold]:
+def foretold(chain: Chain, forward: SplitCounts, transpose: SplitCounts, machine: MachineModel) -> Iterator[Foretold]:
     """Yield the predicted costs of training ``chain`` by layer, on a graph with these splits of both directions."""
-    ways: dict[Name, Split] = {"return": forward, "turned": transpose}
+    ways: dict[Name, SplitCounts] = {"return": forward, "turned": transpose}
     turnable = can_turn(chain)
     for layer in programs_of(chain):
         (constant, inputs), plan = asked_of(chain, layer), layer.plan(training=True, gradients=True)
@@ -62,7 +62,7 @@ def foretold(chain: Chain, forward: Split, transpose: Split, machine: Machine) -
             yield Foretold(layer.name, "backward", name, here + cost, name == pick(costs))
 
 
-def _on_in_arcs(work: Work, forward: Split, transpose: Split, machine: Machine) -> Spent:
+def _on_in_arcs(work: Work, forward: SplitCounts, transpose: SplitCounts, machine: MachineModel) -> Spent:
     """Return the cost of sums over in-arcs, of the transfers that these need, and of products that a plan computes."""
     units = [step for step in work.steps if isinstance(step, Unit) and step.rows is not S]
     gathered = sum(map(gathered_by, units))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgg import vertex as V
-from mgg.model.module import Array, Composite, Given, Held, Module, Pass, copied
+from mgg.model.module import ActivationMemory, Array, Composite, Given, Module, Pass, copied
 from mgg.model.program import VertexLayer, Weight
 
 
@@ -64,9 +64,9 @@ class PowerSteps(Composite):
         super().__init__(*steps)
         self.steps, self.teleport = steps, teleport
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of H, two steps and their sum."""
-        return Held(columns, 0, 0, 3 * given.rows * columns)
+        return ActivationMemory(columns, 0, 0, 3 * given.rows * columns)
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Return Z after the last step."""

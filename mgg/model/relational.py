@@ -10,7 +10,7 @@ from scipy import sparse
 
 from mgg.graph.csr import index_dtype
 from mgg.layout import Product
-from mgg.model.module import Array, Given, Held, Module, Parameter, Pass
+from mgg.model.module import ActivationMemory, Array, Given, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 
 
@@ -52,14 +52,14 @@ class RelationalRows(Module):
         self.fetched = 1
         self._known: tuple[Neighborhood, _Matrix, _Matrix] | None = None
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the 64-bit pointers of the transposed matrix, which has a row per weight row; the output
         and the gradient by it, the gradient by all weights, and that by the parameters before it is float64.
         """
         kinds, nodes, outputs = self.shape
         numbers = kinds * nodes * outputs + (prod(self.parameters[0].shape) if self._few else 0)
         pointers = 2 * kinds * nodes
-        return Held(outputs, pointers, 0, 2 * given.rows * outputs + numbers, pointers)
+        return ActivationMemory(outputs, pointers, 0, 2 * given.rows * outputs + numbers, pointers)
 
     def forward(self, x: None, run: Pass) -> Array:
         """Return the sum, [rows, outputs]."""

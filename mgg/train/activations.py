@@ -26,9 +26,9 @@ from mgg.model import Chain
 from mgg.model.activations import Mode, Stage, stages_of
 from mgg.model.arrays import arrays_of
 from mgg.model.halo.turned import Turning
-from mgg.model.module import Held, in_order
+from mgg.model.module import ActivationMemory, in_order
 from mgg.train import memory
-from mgg.train.memory import FLOAT, Input, Need, ShortError, Working
+from mgg.train.memory import FLOAT, Input, ShortError, TrainingMemory, Working
 from mgg.train.targets import Targets
 from mgg.train.technique import widths
 
@@ -45,7 +45,7 @@ _PASSES = 4
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory of a stage on one PE, in numbers of 4 bytes, from the memory of its modules (``Held``).
+    """Memory of a stage on one PE, in numbers of 4 bytes, from the memory of its modules (``ActivationMemory``).
 
     Attributes:
         given: the stage's input; 0 for the first stage, whose input counts as features.
@@ -83,13 +83,13 @@ class Account:
         away: bytes of features, and of lists and values of arcs, that are outside the device.
     """
 
-    need: Need
-    held: Held
+    need: TrainingMemory
+    held: ActivationMemory
     stages: list[Footprint]
     working: Working
     away: int = 0
 
-    def with_modes(self, modes: Sequence[Mode]) -> Need:
+    def with_modes(self, modes: Sequence[Mode]) -> TrainingMemory:
         """Return the need for stages in ``modes``; equals ``need`` if all are kept."""
         stays = kept = peak = 0
         for place, (mode, stage) in enumerate(zip(modes, self.stages, strict=True)):
@@ -134,7 +134,7 @@ class Account:
         return stage.given + stage.kept
 
 
-def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, working: Working) -> Account:
+def account(chain: Chain, stages: Sequence[Stage], features: int, need: TrainingMemory, working: Working) -> Account:
     """Return the PE's account; ``need`` is its memory if all activations are kept, ``features`` the feature columns."""
     every, found, columns, rows = list(chain.each_held(features, working.room)), [], features, working.room.rows
     each = iter(every)
@@ -169,7 +169,7 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Need, wo
 
 
 @dataclass(frozen=True)
-class Limits:
+class MemoryLimits:
     """The memory limits of all PEs, the same on every PE.
 
     Attributes:
@@ -185,7 +185,7 @@ class Limits:
     cap: int | None
 
     @classmethod
-    def of(cls, world: World, mine: Account, cap: int | None) -> Limits:
+    def of(cls, world: World, mine: Account, cap: int | None) -> MemoryLimits:
         """Gather the limits of all PEs (collective)."""
         shared = [(pes, left) for pes, _, left in host_memory.places(world, None)]
         room = 0 if world.gpu else mapped.room()[1]
@@ -282,7 +282,7 @@ def _probe(world: World) -> tuple[float, float, float]:
     return dense, there, back
 
 
-def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> list[Mode] | None:
+def chosen(able: Sequence[Sequence[Mode]], limits: MemoryLimits, seconds: Seconds) -> list[Mode] | None:
     """Search greedily for the modes that fit at the fewest predicted seconds; return None if none fit.
 
     Each step changes the stage with the fewest extra seconds per byte saved. The end undoes changes that turned out to
@@ -318,7 +318,7 @@ def chosen(able: Sequence[Sequence[Mode]], limits: Limits, seconds: Seconds) -> 
 def decide(
     world: World, layout: PeLayout, chain: Chain, how: tuple[str, dict[str, Any], str], given: Input,
     learned: Targets, turned: Turning, copies: int, limited: tuple[Activations, int | None],
-) -> tuple[Need, list[Stage], dict[str, str]]:  # fmt: skip
+) -> tuple[TrainingMemory, list[Stage], dict[str, str]]:  # fmt: skip
     """Return a training's need, the stages of ``chain`` with their modes set, and what is not kept on the device, by
     name with its mode; rank 0 logs the choice (collective).
 
@@ -339,7 +339,7 @@ def decide(
         return account(chain, stages, layout.manifest.features, needed, working)
 
     mine, outside = accounted(False), list[str]()
-    limits = Limits.of(world, mine, cap)
+    limits = MemoryLimits.of(world, mine, cap)
     # Stale rows and the random numbers of roundings depend on the order of the products.
     ways_out: list[Mode] = ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
     able = [ways_out if stage.spared else [] for stage in stages]
@@ -348,13 +348,13 @@ def decide(
     if asked == "auto" and world.gpu and layout.manifest.features and not given.sparse and limits.least(able) > 0:
         outside.append(FEATURES)
         mine = replace(mine, need=replace(mine.need, features=0), away=mine.need.features)
-        limits = Limits.of(world, mine, cap)
+        limits = MemoryLimits.of(world, mine, cap)
     if asked == "auto" and memory.may_leave(chain, turned) and limits.least(able) > 0:
         outside.append(ARCS)
         without = accounted(True)
         need = replace(without.need, features=mine.need.features)
         mine = replace(without, need=need, away=whole - need.total)
-        limits = Limits.of(world, mine, cap)
+        limits = MemoryLimits.of(world, mine, cap)
     modes, seconds = kept, None
     if asked == "recompute" or asked == "host":  # noqa: PLR1714 - by which mypy knows them
         modes = [asked if asked in others else "keep" for others in able]
@@ -376,7 +376,7 @@ def decide(
         stage.mode, stage.early = mode, early
     if world.rank == 0 and (cap is not None or modes != kept or outside):
         allowed = "" if cap is None else f" of {cap} allowed"
-        spared = told(stages, bool(world.gpu), outside)
+        spared = modes_in_words(stages, bool(world.gpu), outside)
         at = "" if seconds is None else f", at about {seconds.of(modes):.2g} s an epoch"
         most_bytes = limits.most(modes)
         _log.warning("memory: about %d bytes a PE%s: fits%s%s", most_bytes, allowed, spared and f" with {spared}", at)
@@ -388,7 +388,7 @@ def modes_by_name(stages: Sequence[Stage]) -> dict[str, str]:
     return {stage.name or f"stage{place}": stage.mode for place, stage in enumerate(stages) if stage.mode != "keep"}
 
 
-def told(stages: Sequence[Stage], gpu: bool, outside: Sequence[str]) -> str:
+def modes_in_words(stages: Sequence[Stage], gpu: bool, outside: Sequence[str]) -> str:
     """Describe the modes for messages, and what else is ``outside`` the device; empty if everything is on it."""
     by_name, parts = modes_by_name(stages), []
     where = "page-locked host memory" if gpu else "mapped files"
@@ -400,7 +400,7 @@ def told(stages: Sequence[Stage], gpu: bool, outside: Sequence[str]) -> str:
     return " and ".join(parts)
 
 
-def _check(world: World, limits: Limits, modes: Sequence[Mode], need: Need, asked: Activations) -> None:
+def _check(world: World, limits: MemoryLimits, modes: Sequence[Mode], need: TrainingMemory, asked: Activations) -> None:
     """Raise ShortError on every PE if the training does not fit (collective)."""
     needs = [account.with_modes(modes) for account in limits.accounts]
     over = [pe for pe, each in enumerate(needs) if limits.cap is not None and each.total > limits.cap]

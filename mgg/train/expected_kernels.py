@@ -16,7 +16,7 @@ from mgg.model.neighborhood import Neighborhood
 from mgg.model.program import asked_of, programs_of
 
 
-def foreseen(
+def of_training(
     model: str | Model, technique: str, options: dict[str, Any], dtype: str, *, shmem: bool = True
 ) -> list[Build]:
     """Return the kernels to compile ahead; with ``shmem``, kernels may call NVSHMEM.
@@ -50,5 +50,5 @@ def compile_kernels(world: World, model: Model, technique: str, options: dict[st
     """Compile the kernels that the GPUs will launch, before the first epoch (collective)."""
     if not world.gpu:
         return
-    compile_ahead(world, foreseen(model, technique, options, dtype, shmem=world.shmem))
+    compile_ahead(world, of_training(model, technique, options, dtype, shmem=world.shmem))
     start_times.done("kernels")

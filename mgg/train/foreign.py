@@ -77,9 +77,9 @@ def fitted(path: Path, found: Found, maps: Iterable[str], chain: Chain) -> tuple
             raise InputError(f"{path}: both {given[ours]} and {theirs} would be {ours}: --map one of them otherwise")
         if ours:
             given[ours], arrays[ours] = theirs, _CHANGES[change](found[theirs][1], mine.get(ours, ((),))[0])
-    if told := _misfit(mine, given, arrays):
+    if misfit := _misfit(mine, given, arrays):
         raise InputError(
-            f"{path}: does not fit the model: {told}: --map THEIRS=OURS renames, OURS.T takes the transpose,"
+            f"{path}: does not fit the model: {misfit}: --map THEIRS=OURS renames, OURS.T takes the transpose,"
             " OURS.reshape the values in their order, and an empty OURS leaves one out"
         )
     for ours, (_, dtype) in mine.items():
@@ -90,8 +90,8 @@ def fitted(path: Path, found: Found, maps: Iterable[str], chain: Chain) -> tuple
         if not np.isfinite(arrays[ours]).all():
             raise InputError(f"{path}: {given[ours]} has values that are not finite as {np.dtype(dtype)}")
     converted = {found[theirs][0] for theirs in given.values()} - {"F32", "float32"}
-    told = f"{path}: arrays of type {', '.join(sorted(converted))} are converted to float32" if converted else ""
-    return arrays, told
+    note = f"{path}: arrays of type {', '.join(sorted(converted))} are converted to float32" if converted else ""
+    return arrays, note
 
 
 def _mapped(path: Path, maps: Iterable[str], found: Found, mine: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -102,7 +102,7 @@ def _weights(
     held = world.gather(content)
     if others := [pe for pe, theirs in enumerate(held) if theirs != held[0]]:
         raise InputError(f"{path}: {name_pes(others)} read another file than PE 0: give all the same").on_every_pe()
-    arrays, told = together(world, lambda: fitted(path, found, maps, chain))
-    if told and world.rank == 0:
-        _log.warning("%s", told)
+    arrays, note = together(world, lambda: fitted(path, found, maps, chain))
+    if note and world.rank == 0:
+        _log.warning("%s", note)
     return arrays, content

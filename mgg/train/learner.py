@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mgg.aggregate import parse_options
-from mgg.aggregate.workgroups import settled, tell_difference
+from mgg.aggregate.workgroups import resolved_workgroup, tell_difference
 from mgg.backend.api import World, together
 from mgg.layout import PeLayout
 from mgg.model import ModelSettings
@@ -71,7 +71,7 @@ class Learner(Protocol):
     def inference(self) -> Callable[[], None]:
         """Return a function that runs one pass without dropout and waits for it; both are collective."""
 
-    def told(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         """Return record fields that override those of the job."""
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ def fitting(
 ) -> tuple[Trainer, dict[str, Any]]:
     """Return a trainer with the first of ``candidates`` that fits in memory, and its options (collective)."""
     for technique in candidates:
-        known = settled(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
+        known = resolved_workgroup(world, together(world, lambda: parse_options(technique, options)))  # noqa: B023
         tell_difference(world, layout, [known])
         chosen = known.model_dump()
         try:

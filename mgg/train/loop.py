@@ -165,7 +165,7 @@ def train(
             technique = trainer.technique
         else:
             candidates = resolved_technique(world, layout, technique, options or {}, model, resolved, dtype, kept=kept)
-            world.at(0, "loading")
+            world.set_phase(0, "loading")
             compile_kernels(world, model, candidates[0], options or {}, dtype)
             if out:
                 check_writing(world, layout)
@@ -452,7 +452,7 @@ class _Run:
             self._write_checkpoint(late)
             return
         self._wait_for_disks()
-        self.world.at(len(self.history.epochs), "checkpoint")
+        self.world.set_phase(len(self.history.epochs), "checkpoint")
         together(self.world, lambda: self.checkpoints and self.checkpoints.wait())
         self._write_checkpoint(late)
         path = self.world.gather(together(self.world, lambda: self.checkpoints and self.checkpoints.wait()))[0]
@@ -479,7 +479,7 @@ class _Run:
 
     def predict(self) -> np.ndarray | None:
         """Time inference if requested; return the best weights' predictions, None without ``out`` (collective)."""
-        self.world.at(len(self.history.epochs), "prediction")
+        self.world.set_phase(len(self.history.epochs), "prediction")
         if self.asked.inference:
             self._infer()
         best = self.best
@@ -488,7 +488,7 @@ class _Run:
     def finish(self, layout: PeLayout, predicted: np.ndarray | None) -> Result:
         """Write the run's folder and remove its checkpoints (collective)."""
         predictions = None if predicted is None else collect(self.world, layout, predicted)
-        self.world.at(len(self.history.epochs), "writing")
+        self.world.set_phase(len(self.history.epochs), "writing")
         result = Result(self._summary(layout), self.history.epochs, self.best)
         together(self.world, lambda: self._write(result, predictions))
         return result
@@ -505,7 +505,7 @@ class _Run:
         q1, median, q3 = np.quantile([epoch.seconds for epoch in history.epochs], [0.25, 0.5, 0.75]).tolist()
         return TrainRecord(
             **identity.model_dump(exclude={"pes", "device", "epochs"}),
-            **(job_fields(self.world) | self.trainer.told()),
+            **(job_fields(self.world) | self.trainer.record_fields()),
             nodes=manifest.nodes, arcs=manifest.arcs, features=manifest.features, classes=manifest.classes,
             epochs=len(history.epochs), asked_epochs=self.asked.epochs, loss=history.epochs[-1].loss,
             parameters=sum(weight.size for weight in self.trainer.weights.values()),

@@ -27,7 +27,7 @@ from mgg.model.halo.of_product import takes_product
 from mgg.model.halo.turned import NOTHING_TURNED, Turning
 from mgg.model.halo.weighed import BACK, looped
 from mgg.model.layers import Dropout
-from mgg.model.module import Given, Held
+from mgg.model.module import ActivationMemory, Given
 from mgg.model.neighborhood import one_plan
 from mgg.model.program import programs_of
 from mgg.train.run import predictions
@@ -62,7 +62,7 @@ class ShortError(MachineError):
 
 
 @dataclass(frozen=True)
-class Need:
+class TrainingMemory:
     """Bytes that one PE needs, in its GPU's memory or, on CPUs, in its host's."""
 
     features: int
@@ -109,7 +109,7 @@ class Working:
     losses: int
     apart: int
 
-    def bytes_with(self, held: Held) -> int:
+    def bytes_with(self, held: ActivationMemory) -> int:
         """Return the peak in bytes if the modules together hold ``held``."""
         # The logits and their gradient remain after the loss.
         working = FLOAT * (held.peak + 2 * self.room.rows * held.columns) + self.beside
@@ -133,7 +133,7 @@ def working_of(
 def need(
     world: World, layout: PeLayout, chain: Chain, name: str, options: dict[str, object], dtype: str, given: Input,
     targets: int, losses: int, turned: Turning = NOTHING_TURNED, copies: int = 0, *, outside: bool = False,
-) -> Need:  # fmt: skip
+) -> TrainingMemory:  # fmt: skip
     """Return the predicted memory of a training on this PE (collective).
 
     Args:
@@ -181,7 +181,7 @@ def need(
         if getattr(parsed, "stale", 0):
             plans += stale_bytes(case, widths(chain) if direction == "forward" or returns else [])
     parameter = PARAMETER + copies + (SUMMED if gpu and layout.size > 1 else 0)
-    return Need(features, parameter * numbers, activations, plans, listed, targets)
+    return TrainingMemory(features, parameter * numbers, activations, plans, listed, targets)
 
 
 def copies(world: World, optimizer: str, *, saves: bool) -> int:
@@ -287,7 +287,7 @@ def _turned(world: World, layout: PeLayout, turned: Turning, name: str, options:
     return bytes_
 
 
-def check(world: World, mine: Need) -> None:
+def check(world: World, mine: TrainingMemory) -> None:
     """Raise ShortError on every PE if the PEs of a host, or of a GPU, need more than is free (collective)."""
     for pes, needs, left in places(world, mine):
         needed = sum(need.total for need in needs)

@@ -18,12 +18,12 @@ from mgg.config import Activations
 from mgg.errors import InputError
 from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, Pass, settings_of
-from mgg.model.activations import Staged
+from mgg.model.activations import StagedModules
 from mgg.model.arrays import LARGEST
 from mgg.model.features import on_device, prepare_features
 from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
-from mgg.model.named import Named, joined
+from mgg.model.named import NamedViews, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.train import memory
@@ -105,11 +105,11 @@ class Trainer:
             world, layout, self._chain, how, given, learned, turned, copies, asked
         )
         world.measure_memory()  # not that of measuring the machine
-        self._staged, self._allowed = Staged(world, stages), memory_per_pe
+        self._staged, self._allowed = StagedModules(world, stages), memory_per_pe
         self._targets.place(world)
         self._place_features(layout, as_sparse, row_normalize)
         start_times.done("features")
-        world.at(0, "plans")
+        world.set_phase(0, "plans")
         self._graph = Neighborhood.prepare(
             world, layout, technique, options, self._chain.width, self._chain.fetched, dtype, turned=turned,
             weighing=self._chain.weighed,
@@ -127,7 +127,7 @@ class Trainer:
         if world.gpu:
             compile_ahead(world, of_programs(self._chain, self._graph))
             start_times.done("kernels of programs")
-        world.at(0, "first pass")
+        world.set_phase(0, "first pass")
         # This pass computes the values that never change, so that no epoch differs from the others.
         check_output(self._logits(self.weights, self.state), (layout.rows, self._targets.columns), model.name)
         start_times.done("first pass")
@@ -161,10 +161,10 @@ class Trainer:
         """Place random weights, running statistics and the optimizer's moments on the device."""
         upload = self._world.upload
         initial = joined(initial_weights(self._chain.parameters, seed))
-        self.weights = Named(upload(initial.flat), initial.shapes)
+        self.weights = NamedViews(upload(initial.flat), initial.shapes)
         running = [np.zeros(0), *self._chain.state.values()]
         shapes = {name: value.shape for name, value in self._chain.state.items()}
-        self.state = Named(upload(np.concatenate(running)), shapes)
+        self.state = NamedViews(upload(np.concatenate(running)), shapes)
         decoupled = self.settings.optimizer == "adamw"
         self.adam = Adam(self._graph.arrays, self._chain.parameters, self.weights, decoupled=decoupled)
 
@@ -175,7 +175,7 @@ class Trainer:
         found = self._timeline.collect()
         return {phase: found.get(phase, 0.0) for phase in PHASES}
 
-    def told(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         """Return record fields that override or complete those of the job (collective)."""
         most = max(self._world.gather(self.need.total))
         return {"activations": self.activations, "memory_predicted": most, "memory_per_pe": self._allowed}
@@ -187,10 +187,10 @@ class Trainer:
             for group, arrays in self._groups().items()
         }
 
-    def _groups(self) -> dict[str, Named]:
+    def _groups(self) -> dict[str, NamedViews]:
         return {"weights": self.weights, "state": self.state, "first": self.adam.first, "second": self.adam.second}
 
-    def load(self, mine: Named, given: Mapping[str, Array]) -> None:
+    def load(self, mine: NamedViews, given: Mapping[str, Array]) -> None:
         """Replace the values of ``mine``, arrays on the device, by those of host arrays of the same names."""
         for name, value in mine.items():
             value[...] = self._world.upload(given[name].astype(value.dtype))
@@ -203,7 +203,7 @@ class Trainer:
     def late(self) -> dict[str, np.ndarray]:
         """Return all PEs' stale rows by name; with ``save``, they are the state of the next step (collective)."""
         kept = self._graph.stale.items()
-        mine = {f"{name}.{key}": array for name, stale in kept for key, array in stale.held().items()}
+        mine = {f"{name}.{key}": array for name, stale in kept for key, array in stale.state().items()}
         return {name: array for held in self._world.gather(mine) for name, array in held.items()}
 
     @property
@@ -212,13 +212,13 @@ class Trainer:
         chain = self._chain
         return [width for width in (chain.width, chain.fetched, chain.weighed.columns) if width]
 
-    def knobs(self) -> dict[str, Setting]:
+    def kernel_settings(self) -> dict[str, Setting]:
         """Return the settings of MGG's kernel by plan: ``forward``, ``transpose``, ``halo``."""
         every = {name: plans[0].options for name, plans in self._graph.plans.items()}
         return {name: Setting(*(getattr(options, knob) for knob in NAMES)) for name, options in every.items()}
 
     def take(self, settings: Mapping[str, Setting]) -> None:
-        """Apply ``settings``, in the form of ``knobs()``, from the next epoch on (collective)."""
+        """Apply ``settings``, in the form of ``kernel_settings()``, from the next epoch on (collective)."""
         self._release()
         self._submission = None
         for name, setting in settings.items():
@@ -227,15 +227,15 @@ class Trainer:
 
     def keep(self) -> None:
         """Store a copy of weights and running statistics on the device for ``kept``, replacing the last one."""
-        self._kept = [Named(each.flat.copy(), each.shapes) for each in (self.weights, self.state)]
+        self._kept = [NamedViews(each.flat.copy(), each.shapes) for each in (self.weights, self.state)]
 
     def kept(self) -> dict[str, np.ndarray]:
         """Return the arrays of the last ``keep`` by name, in host memory, as ``predict`` takes them."""
         return {name: array for each in self._kept for name, array in self._downloaded(each).items()}
 
-    def _downloaded(self, arrays: Named) -> Named:
+    def _downloaded(self, arrays: NamedViews) -> NamedViews:
         """Return ``arrays`` in host memory, with one transfer; on CPUs, not a copy."""
-        return Named(self._world.download(arrays.flat), arrays.shapes)
+        return NamedViews(self._world.download(arrays.flat), arrays.shapes)
 
     def restore(self, groups: dict[str, dict[str, np.ndarray]]) -> None:
         """Restore a copy of the state that ``save`` returned."""
@@ -243,7 +243,7 @@ class Trainer:
             self.load(arrays, groups[group])
         for name, stale in self._graph.stale.items():
             held = groups.get("late", {})
-            stale.hold({key.removeprefix(f"{name}."): held[key] for key in held if key.startswith(f"{name}.")})
+            stale.restore({key.removeprefix(f"{name}."): held[key] for key in held if key.startswith(f"{name}.")})
 
     def start_from(self, arrays: dict[str, np.ndarray]) -> None:
         """Load weights and running statistics by name from host memory; the optimizer starts anew.
@@ -269,8 +269,8 @@ class Trainer:
         self._move_on(self._always)
         return loss, self._named(gradients)
 
-    def _named(self, gradients: np.ndarray) -> Named:
-        return Named(gradients, {name: weight.shape for name, weight in self.weights.items()})
+    def _named(self, gradients: np.ndarray) -> NamedViews:
+        return NamedViews(gradients, {name: weight.shape for name, weight in self.weights.items()})
 
     def _loss_and_gradients(self, epoch: int) -> tuple[float, np.ndarray]:
         """Return the loss and the gradients as one vector, in the order of the weights (collective).
@@ -279,7 +279,7 @@ class Trainer:
         a step waits for the device.
         """
         mine = self._differentiate(epoch, self._world.upload(np.array([float(epoch)])))
-        self._world.at(epoch, "all-reduce")
+        self._world.set_phase(epoch, "all-reduce")
         total = self._world.download(self._world.all_reduce(mine))
         return float(total[0]), total[1:]
 
@@ -290,12 +290,12 @@ class Trainer:
         """
         run = self._pass(self.weights, dict(self.state), draws)
         # If the model diverges and overflows, the caller reports it once, with the epoch; NumPy would warn repeatedly.
-        at = self._world.at
+        set_phase = self._world.set_phase
         with np.errstate(over="ignore", invalid="ignore"), self._model.blamed(passing=True):
-            at(epoch, "forward")
+            set_phase(epoch, "forward")
             logits = self._staged.forward(self._x, run)
             loss, gradient = self._targets.loss_and_gradient(run.arrays, logits)
-            at(epoch, "backward")
+            set_phase(epoch, "backward")
             self._staged.backward(gradient, run)
             self._moved = run.state
             check_gradients(run.gradients, self.weights)
@@ -334,7 +334,7 @@ class Trainer:
         """
         loss, gradients = self._loss_and_gradients(epoch)
         self._check(loss, gradients, epoch)
-        self._world.at(epoch, "update")
+        self._world.set_phase(epoch, "update")
         upload = self._world.upload
         self._update(upload(gradients), upload(self._rates(epoch)), self._always)
         return loss
@@ -360,7 +360,7 @@ class Trainer:
 
     def _measure(self, epoch: int) -> tuple[Array, Array]:
         """Return this PE's sums for an evaluation, and the logits, on the device, without waiting for it."""
-        self._world.at(epoch, "evaluation")
+        self._world.set_phase(epoch, "evaluation")
         logits = self._logits(self.weights, self.state)
         with np.errstate(over="ignore", invalid="ignore"):
             return self._targets.sums(self._graph.arrays, logits), logits
@@ -386,7 +386,7 @@ class Trainer:
         if self._submission is None:
             return self.step(epoch), self.evaluate(epoch)
         self._now = epoch
-        self._world.at(epoch, "forward")
+        self._world.set_phase(epoch, "forward")
         total, logits = self._submission.submit(np.concatenate([[float(epoch)], self._rates(epoch)]))
         found = self._submission.result()
         loss, finite = found[:2].tolist()
@@ -401,7 +401,7 @@ class Trainer:
         """
         arrays, total = self._graph.arrays, self._summed(self._differentiate(self._now, given[:1]), "all-reduce")
         allowed = arrays.finite(total)
-        self._world.at(self._now, "update")
+        self._world.set_phase(self._now, "update")
         self._update(total[1:], given[1:], allowed)
         sums, logits = self._measure(self._now)
         return arrays.joined([total[:1], allowed, self._summed(sums, "evaluation")]), (total, logits)
@@ -410,7 +410,7 @@ class Trainer:
         """Return the sum over all PEs on the device (collective)."""
         if self._world.size == 1:
             return mine
-        self._world.at(self._now, phase)
+        self._world.set_phase(self._now, phase)
         return self._world.all_reduce(mine)
 
     def _release(self) -> None:

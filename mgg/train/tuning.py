@@ -13,7 +13,7 @@ from mgg.errors import InputError
 from mgg.train.trainer import Trainer
 from mgg.tune.epochs import Tuning
 from mgg.tune.search import Search
-from mgg.tune.setting import NAMES, START, Knobs, Setting
+from mgg.tune.setting import NAMES, START, Setting, SettingRecord
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Tuner:
         last = Setting(*(getattr(usual, name) for name in NAMES))
         self._search = Search(able_on(limits_of(world), trainer.columns or [1]), last=last)
         self.state = Tuning(tune=options["tune"])
-        if not trainer.knobs():
+        if not trainer.kernel_settings():
             raise InputError(
                 f"technique {TECHNIQUE}: option tune: this model does not use the technique on these PEs: leave it out"
             ).on_every_pe()
@@ -58,7 +58,8 @@ class Tuner:
         self.state = kept or self.state
         if self.state.tune == "cached":
             if kept is None:
-                found = {name: Knobs(**setting.options()) for name, setting in self._trainer.knobs().items()}
+                now = self._trainer.kernel_settings()
+                found = {name: SettingRecord(**setting.options()) for name, setting in now.items()}
                 self.state = self.state.model_copy(
                     update={"forward": found.get("forward"), "transpose": found.get("transpose"), "done": True}
                 )
@@ -74,7 +75,7 @@ class Tuner:
         """Apply the setting that ``epoch`` tries (collective)."""
         if self.state.done:
             return
-        self._world.at(epoch, "tuning")
+        self._world.set_phase(epoch, "tuning")
         setting = self.state.following(self._search)
         assert setting is not None
         self._take_everywhere(setting)
@@ -90,7 +91,7 @@ class Tuner:
         best = self.state.chosen()
         self._take_everywhere(best)
         self._trainer.searching = False
-        self.state = self.state.ended(self._trainer.knobs())
+        self.state = self.state.ended(self._trainer.kernel_settings())
 
     def end(self) -> None:
         """Warn if the training ended before the search."""
@@ -104,6 +105,6 @@ class Tuner:
         if setting == self._now:
             return
         started = time.perf_counter()
-        self._trainer.take(dict.fromkeys(self._trainer.knobs(), setting))
+        self._trainer.take(dict.fromkeys(self._trainer.kernel_settings(), setting))
         self._now = setting
         self.state = self.state.prepared(max(self._world.gather(time.perf_counter() - started)))

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mgg.schema import Fixed
 from mgg.tune.search import Search, best_of
-from mgg.tune.setting import START, Knobs, Setting, Tried, times_of
+from mgg.tune.setting import START, Setting, SettingRecord, Tried, times_of
 
 #: Counted epochs with the search's start, which show how much epochs of one setting differ; another one before them
 #: does not count.
@@ -21,8 +21,10 @@ class Tuning(Fixed):
     """The settings of MGG's kernel in a training, and how they were chosen."""
 
     tune: Literal["cached", "epochs"] = Field(description="the technique's option: who chose")
-    forward: Knobs | None = Field(None, description="setting of products with A; None: there are none, or not yet")
-    transpose: Knobs | None = Field(None, description="the same of products with its transpose")
+    forward: SettingRecord | None = Field(
+        None, description="setting of products with A; None: there are none, or not yet"
+    )
+    transpose: SettingRecord | None = Field(None, description="the same of products with its transpose")
     tried: tuple[Tried, ...] = Field((), description="settings in their order, with the seconds of epochs")
     epochs: int = Field(0, ge=0, description="that the search took, the first of which does not count")
     seconds: float = Field(0.0, ge=0, description="of these epochs")
@@ -59,7 +61,7 @@ class Tuning(Fixed):
     def ended(self, plans: Iterable[str]) -> Tuning:
         """Return a copy of the ended search, with the chosen setting of ``plans`` and the cost of the search."""
         best = self.chosen()
-        knobs = Knobs(**best.options())
+        knobs = SettingRecord(**best.options())
         cost = self.preparing + self.seconds - self.epochs * median(times_of(self.tried)[best])
         chosen = {name: knobs for name in ("forward", "transpose") if name in plans}
         return self.model_copy(update={"done": True, "cost": cost, **chosen})

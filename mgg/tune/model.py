@@ -21,7 +21,7 @@ REGISTERS = 80
 
 
 @dataclass(frozen=True)
-class Limits:
+class BlockLimits:
     """The resources of a GPU for one block.
 
     Attributes:
@@ -72,7 +72,7 @@ def load(setting: Setting, dim: int, local: int, remote: int, processors: int) -
     )
 
 
-def refusal(setting: Setting, shared: int, limits: Limits) -> str:
+def refusal(setting: Setting, shared: int, limits: BlockLimits) -> str:
     """Return why a GPU cannot run ``setting``; empty if it can.
 
     Args:

@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 START = Setting(1, 1, 1)
 
 
-class Knobs(Fixed):
+class SettingRecord(Fixed):
     """A setting as stored in records."""
 
     ps: int = Field(ge=1, le=32, description="arcs of a neighbor partition")
@@ -44,7 +44,7 @@ class Knobs(Fixed):
         return Setting(self.ps, self.dist, self.wpb)
 
 
-class Tried(Knobs):
+class Tried(SettingRecord):
     """A setting that was measured."""
 
     seconds: tuple[float, ...] = Field(min_length=1, description="of products or epochs, each the slowest PE's")

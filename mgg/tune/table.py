@@ -18,7 +18,7 @@ from mgg.errors import InputError
 from mgg.files import cache_folder, write_text
 from mgg.hashed import sealed, unsealed
 from mgg.schema import Fixed, explain
-from mgg.tune.setting import Knobs, Tried
+from mgg.tune.setting import SettingRecord, Tried
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Entry(Fixed):
 
     schema_version: Literal[1] = 1
     key: Key
-    chosen: Knobs = Field(description="the fastest of those tried")
+    chosen: SettingRecord = Field(description="the fastest of those tried")
     tried: tuple[Tried, ...] = Field(min_length=1, description="all that were measured, in their order")
 
 

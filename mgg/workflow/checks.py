@@ -22,7 +22,7 @@ from mgg.naming import is_own_model, model_name
 from mgg.workflow.options import takes_tuned
 
 if TYPE_CHECKING:
-    from mgg.workflow.plan import Plan
+    from mgg.workflow.plan import WorkflowPlan
 
 #: Options that only generated graphs have.
 OF_GENERATORS = {"scale", "seed", "shuffle", "features", "classes"}
@@ -177,7 +177,7 @@ def field(name: str) -> Iterator[None]:
         raise InputError(f"{name}: {error}") from None
 
 
-def warn_of_untrained(plan: Plan) -> None:
+def warn_of_untrained(plan: WorkflowPlan) -> None:
     """Report the data sets without training if the config does not name those to train on."""
     train = plan.settings.train
     untrained = [name for name in plan.datasets if name not in plan.trained]

@@ -178,8 +178,8 @@ def exit_code(record: Any) -> int | None:
     """Return the exit code of a failed Slurm job's command from its inner Snakemake's log; None if absent."""
     if not record.aux.get("external_jobid") or not record.log:
         return None
-    told = re.findall(rb"returned non-zero exit status (\d+)", tail_of(record.log[-1]))
-    return int(told[-1]) if told else None
+    codes = re.findall(rb"returned non-zero exit status (\d+)", tail_of(record.log[-1]))
+    return int(codes[-1]) if codes else None
 
 
 def short_of_memory(record: Any) -> bool:
@@ -219,11 +219,11 @@ def advice(record: Any) -> str:
 def slurm_state(record: Any) -> tuple[str, str]:
     """Return a Slurm job's state and id as the executor reports them, '' if there is none."""
     message = record.rule_msg or ""
-    told = re.search(r"SLURM status is:\s*'(\w+)", message)
+    status = re.search(r"SLURM status is:\s*'(\w+)", message)
     refused = "sbatch failed" in message or "submission failed" in message
     state = ""
-    if told:
-        state = "PREEMPTED" if told[1] == PREEMPTED else told[1]
+    if status:
+        state = "PREEMPTED" if status[1] == PREEMPTED else status[1]
     elif refused:
         state = REFUSED[bool(UNANSWERED.search(refusal(record)))]
     return state, record.aux.get("external_jobid", "")

@@ -37,7 +37,7 @@ class Interruption:
     def __init__(self, workflow: Any):
         self.workflow = workflow
         self.at: float | None = None
-        self.told = False
+        self.reported = False
 
     def listen(self) -> None:
         """Make Ctrl-C end this process like an exit; for a KeyboardInterrupt Snakemake prints a traceback."""
@@ -74,8 +74,8 @@ class Interruption:
 
     def tell(self, say: Callable[[str], object]) -> None:
         """Print the next step once, after the jobs of this host have ended."""
-        if self.at is not None and not self.told:
-            self.told = True
+        if self.at is not None and not self.reported:
+            self.reported = True
             if here := internals.local_executor(self.workflow):
                 here.cancel()
             say("Interrupted: run the same command again, it goes on where it stopped.")

@@ -38,9 +38,9 @@ class Jobs(logging.Handler):
 
     def emit(self, record: Any) -> None:
         """Note a submission."""
-        told = re.match(r"Job (\d+) has been submitted with SLURM jobid (\S+) ", record.getMessage())
-        if told:
-            self.submitted[int(told[1])] = (told[2], record.created)
+        submission = re.match(r"Job (\d+) has been submitted with SLURM jobid (\S+) ", record.getMessage())
+        if submission:
+            self.submitted[int(submission[1])] = (submission[2], record.created)
         starts = getattr(record, "event", None) == LogEvent.JOB_INFO and record.rule_name == "report"
         if starts and self.workflow.is_main_process and not self.workflow.dryrun:
             self.write()
@@ -85,8 +85,8 @@ class Jobs(logging.Handler):
         ):
             return record
         # Only the run that submitted a job knows this, and touching outputs changes their times.
-        told = ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked", *Origin.model_fields)
-        kept = {name: getattr(old, name) for name in told}
+        once = ("slurm_job", "submitted", "ended", "runtime_asked", "memory_asked", *Origin.model_fields)
+        kept = {name: getattr(old, name) for name in once}
         kept = {name: value for name, value in kept.items() if value is not None}
         return record.model_copy(update=kept | {"attempts": max(old.attempts, record.attempts)})
 
@@ -111,7 +111,7 @@ class Jobs(logging.Handler):
         seconds = amount(bench, "s")
         # If Slurm starts the ranks, even a single one, Snakemake may not see them on other hosts.
         if job.rule.name in self.with_ranks and scheduled(bench):
-            return {"seconds": seconds} | told_by_ranks(job, seconds)
+            return {"seconds": seconds} | used_by_ranks(job, seconds)
         memory, cpu = amount(bench, "max_pss") or amount(bench, "max_rss"), amount(bench, "cpu_time")
         if seconds is None or memory is None:
             return {"seconds": seconds}
@@ -127,7 +127,7 @@ def benchmark_of(job: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def told_by_ranks(job: Any, seconds: float | None) -> dict[str, Any]:
+def used_by_ranks(job: Any, seconds: float | None) -> dict[str, Any]:
     """Return the use in the ranks' records, {} if these are missing, older, or from another execution of the job."""
     try:
         used = read_used(job.output)

@@ -84,7 +84,7 @@ def refuse_broken_names(workflow: Any, results: str) -> None:
             refuse(f"{what}: {str(name)!r}: on a cluster this cannot have single quotes, backslashes or line breaks")
 
 
-class Launch:
+class JobLaunch:
     """How and where the jobs of rules with PEs start."""
 
     def __init__(self, workflow: Any):
@@ -108,8 +108,8 @@ class Launch:
         """Return how many GPUs of this host jobs can use; asked once, in a subprocess, if there is a driver."""
         if not self.workflow.is_main_process or shutil.which("nvidia-smi") is None:
             return 0
-        told = subprocess.run(["mgg", "doctor", "--json"], capture_output=True, text=True, check=False)
-        facts = json.loads(told.stdout) if told.returncode == 0 else {}
+        doctor = subprocess.run(["mgg", "doctor", "--json"], capture_output=True, text=True, check=False)
+        facts = json.loads(doctor.stdout) if doctor.returncode == 0 else {}
         usable = str(facts.get("backend nvshmem", "")).startswith("works")
         return sum(bool(re.fullmatch(r"GPU \d+", name)) for name in facts) if usable else 0
 

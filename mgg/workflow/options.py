@@ -155,8 +155,8 @@ def predict_options(section: PredictConfig) -> list[str]:
 def what_is_predicted(section: PredictConfig) -> dict[str, Any]:
     """Return everything that predictions depend on besides partitions; for a machine's file, its contents."""
     file = Path(section.machine)
-    told: dict[str, Any] = {"options": predict_options(section), "pes": section.pes}
-    return told | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
+    found: dict[str, Any] = {"options": predict_options(section), "pes": section.pes}
+    return found | ({"machine": file.read_text(encoding="utf-8")} if file.is_file() else {})
 
 
 def samples_options(section: LookupConfig) -> list[str]:

@@ -28,9 +28,9 @@ from mgg.graph import user_files
 from mgg.naming import short_hash
 from mgg.results import Note, keep
 from mgg.workflow import options
-from mgg.workflow.launch import Launch
-from mgg.workflow.plan import GRAPH, LINKED, Plan
-from mgg.workflow.resources import Requests
+from mgg.workflow.launch import JobLaunch
+from mgg.workflow.plan import GRAPH, LINKED, WorkflowPlan
+from mgg.workflow.resources import ResourceRequests
 
 #: Bytes of outputs on disk per arc, per node and per feature of a node. Shards and layouts were measured
 #: (docs/scaling.md).
@@ -51,7 +51,7 @@ Measured = tuple[str, list[str]]
 class Outputs:
     """The outputs of each stage; those that are measured only once all rules are settled, and for the main process."""
 
-    def __init__(self, plan: Plan, launch: Launch, main: bool):
+    def __init__(self, plan: WorkflowPlan, launch: JobLaunch, main: bool):
         self.plan, self.launch, self.main = plan, launch, main
 
     def split_at(self, stage: str, dataset: str, pes: int) -> str:
@@ -63,12 +63,12 @@ class Outputs:
         """Return a job's output, whose name depends on its options ``words``, and the outputs in other places."""
         wildcards = Wildcards(fromdict={name: str(value) for name, value in values.items()})
         run, nodes = short_hash({"options": words}), self.launch.nodes[rule](wildcards)
-        told = {**values, "recipe": self.plan.recipes[values["dataset"]]} if "dataset" in values else values
+        named = {**values, "recipe": self.plan.recipes[values["dataset"]]} if "dataset" in values else values
         pattern = f"{self.plan.records}/{rule}/{output}"
         place = self.launch.places[rule](wildcards)
-        here = pattern.format(**told, place=place, run=run if nodes == 1 else f"{run}-n{nodes}")
+        here = pattern.format(**named, place=place, run=run if nodes == 1 else f"{run}-n{nodes}")
         # A training's checkpoints are next to it.
-        before, between, after = pattern.format(**told, place="\0", run="\0").split("\0")
+        before, between, after = pattern.format(**named, place="\0", run="\0").split("\0")
         name = rf"{re.escape(before)}[^/]+{re.escape(between)}{run}(-n\d+)?{re.escape(after)}"
         anywhere = glob.glob(f"{glob.escape(before)}*{glob.escape(between)}{run}*{glob.escape(after)}")  # noqa: PTH207
         return here, sorted(path for path in anywhere if path != here and re.fullmatch(name, path))
@@ -165,7 +165,7 @@ class Foretelling(logging.Handler):
     They are about jobs that run although results from another place exist, and about the disk space needed.
     """
 
-    def __init__(self, workflow: Any, outputs: Outputs, requests: Requests):
+    def __init__(self, workflow: Any, outputs: Outputs, requests: ResourceRequests):
         super().__init__()
         self.workflow, self.outputs, self.requests = workflow, outputs, requests
         self.lines: list[str] | None = None

@@ -74,7 +74,7 @@ def read_settings(workflow: Any, values: dict[str, Any]) -> Config:
     return settings
 
 
-class Plan:
+class WorkflowPlan:
     """What a config asks for.
 
     ``trust``: a job's own Snakemake uses the names of the run it belongs to, and does not read the user's files again.
@@ -190,17 +190,17 @@ class Plan:
         metric = [] if section.metric == "auto" else ["--metric", section.metric]
         # A job that starts after the user's next change to the file refuses it.
         metric += ["--model-hash", self.contents.of_file(self.own_models[model])] if model in self.own_models else []
-        told = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
+        arguments = ["--backend", section.backend, "--epochs", str(section.epochs), "--dtype", section.dtype]
         settings = section.settings.get(model, {}) | section.dataset_settings.get(dataset, {}).get(model, {})
         technique = words[1] if words[0] == "--technique" else ""
         chosen = {f"{technique}.{key}": value for key, value in section.options.get(technique, {}).items()}
         # Libraries manage their own activations.
         if "--side" not in words or "unfused" in words:
-            told += ["--memory-per-pe", section.memory_per_pe] if section.memory_per_pe else []
-            told += ["--activations", section.activations] if section.activations != "auto" else []
-            told += ["--threads", str(section.threads)] if section.threads > 1 else []
+            arguments += ["--memory-per-pe", section.memory_per_pe] if section.memory_per_pe else []
+            arguments += ["--activations", section.activations] if section.activations != "auto" else []
+            arguments += ["--threads", str(section.threads)] if section.threads > 1 else []
         switches = options.flags(phases=section.phases, inference=section.inference)
-        return told + options.assignments(settings | chosen) + metric + switches
+        return arguments + options.assignments(settings | chosen) + metric + switches
 
     def model_path(self, model: str) -> str:
         """Return what mgg train takes as --model."""

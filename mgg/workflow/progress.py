@@ -23,7 +23,7 @@ except ImportError:  # an environment that was made without it
     RichLogHandler = logging.NullHandler
 
 
-class Bars(RichLogHandler):
+class ProgressBars(RichLogHandler):
     """The plugin's display, except for failed jobs.
 
     Whole logs of failed jobs are left out: the final summary has what matters. Only a finished run ends in green.
@@ -62,7 +62,7 @@ def show_progress(workflow: Any, failures: Failures, interruption: Interruption)
     plain = [handler for handler in logger.handlers if handler.name == "DefaultStreamHandler"]
     if RichLogHandler is not logging.NullHandler and plain and on_a_terminal(workflow):
         logger.removeHandler(plain[0])
-        logger.addHandler(Bars(workflow.output_settings, failures, interruption))
+        logger.addHandler(ProgressBars(workflow.output_settings, failures, interruption))
     for handler in logger.handlers:
         if isinstance(handler, RichLogHandler) or handler.name == "DefaultStreamHandler":
             handler.addFilter(interruption.shown)

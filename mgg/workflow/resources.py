@@ -21,8 +21,8 @@ from mgg.errors import MachineError
 from mgg.graph.budget import parse_size
 from mgg.graph.size import expected_size
 from mgg.workflow.failures import Failures
-from mgg.workflow.launch import Launch
-from mgg.workflow.plan import Plan
+from mgg.workflow.launch import JobLaunch
+from mgg.workflow.plan import WorkflowPlan
 
 #: Memory of the two Snakemakes around a cluster job plus an interpreter with MGG's libraries; and of an MPI rank,
 #: possibly with CUDA's libraries.
@@ -32,10 +32,10 @@ RANK_MB = 2000
 LONGEST = 24 * 60
 
 
-class Requests:
+class ResourceRequests:
     """Resource functions of the rules."""
 
-    def __init__(self, workflow: Any, plan: Plan, launch: Launch, failures: Failures):
+    def __init__(self, workflow: Any, plan: WorkflowPlan, launch: JobLaunch, failures: Failures):
         self.workflow, self.plan, self.launch, self.failures = workflow, plan, launch, failures
         settings = plan.settings
         #: Memory request of a job of stage graph: its budget plus overhead that the budget does not count.

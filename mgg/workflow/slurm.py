@@ -50,8 +50,8 @@ class Slurm(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note the run's name."""
-        if told := re.fullmatch(r"SLURM run ID: (\S+)", record.getMessage()):
-            self.run = told[1]
+        if run := re.fullmatch(r"SLURM run ID: (\S+)", record.getMessage()):
+            self.run = run[1]
 
     @property
     def used(self) -> bool:
@@ -154,8 +154,10 @@ def end_jobs_of(run: str, folder: str) -> None:
             3,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        told = " ".join((getattr(error, "stderr", "") or str(error)).split())
-        refuse(f"the run before was killed, and Slurm does not say whether its jobs ({run}) are still there: {told}", 3)
+        reason = " ".join((getattr(error, "stderr", "") or str(error)).split())
+        refuse(
+            f"the run before was killed, and Slurm does not say whether its jobs ({run}) are still there: {reason}", 3
+        )
     if left:
         refuse(
             f"the run before was killed, and its Slurm jobs do not end: {', '.join(left)}; `scontrol show job`"
@@ -197,7 +199,7 @@ class Understood:
         self.query, self.requeue, self.run = query, requeue, run
         self.silent = 0
         self.looked = -math.inf
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     async def __call__(self, *arguments: Any) -> tuple[dict[str, str], float]:
         """Return the states by job, and the seconds of the query."""
@@ -228,8 +230,8 @@ class Understood:
         except (OSError, subprocess.SubprocessError):
             return
         for job, _, reason in (line.partition("|") for line in asked.splitlines()):
-            if job not in self.told and NEVER.fullmatch(reason):
-                self.told.add(job)
+            if job not in self.reported and NEVER.fullmatch(reason):
+                self.reported.add(job)
                 logger.warning(
                     f"Slurm job {job} waits, perhaps for ever: {reason}; `scontrol show job {job}` says what it asks"
                     " for. If that is more than a limit grants, `scancel` it and give its rule less in the profile"

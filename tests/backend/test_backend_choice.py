@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support.ranks import mpiexec
-from support.ready import ready
+from support.ranks.ready import ready
 
 from mgg import backend
 from mgg.backend import choice

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.programs.spmm_program import products
+from support.programs.world_program import program as promises
 from support.ranks import mpiexec
-from support.ready import FAKE, ready
-from support.spmm_program import products
-from support.world_program import program as promises
+from support.ranks.ready import FAKE, ready
 
 from mgg import layout
 from mgg.aggregate import prepare
@@ -37,7 +37,7 @@ class SetTime(HostTime):
 
 
 @pytest.mark.parametrize(
-    ("text", "bandwidth", "latency", "told"),
+    ("text", "bandwidth", "latency", "written"),
     [
         ("20GB/s,5us", 20e9, 5e-6, "emulated 20 GB/s, 5 us"),
         (" 1.5 GB/s , 1ms ", 1.5e9, 1e-3, "emulated 1.5 GB/s, 1000 us"),
@@ -45,9 +45,9 @@ class SetTime(HostTime):
         ("1GiB/s,0s", 2**30, 0.0, "emulated 1.07374 GB/s, 0 us"),
     ],
 )
-def test_networks_as_they_are_written(text, bandwidth, latency, told):
+def test_networks_as_they_are_written(text, bandwidth, latency, written):
     found = Network.parse(text)
-    assert (found.bandwidth, found.latency) == (bandwidth, pytest.approx(latency)) and str(found) == told
+    assert (found.bandwidth, found.latency) == (bandwidth, pytest.approx(latency)) and str(found) == written
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_messages_share_a_port():
     clock.time = 110.0
     port.take(0.25, 0.0)
     port.take(1.0, 0.5, aside=True)
-    port.settle()  # not for what goes aside
+    port.wait_for_arrivals()  # not for what goes aside
     assert clock.time == 110.25
-    port.settle(aside=True)
+    port.wait_for_arrivals(aside=True)
     assert clock.time == 111.75
 
 
@@ -125,7 +125,7 @@ def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
             world.get_rows(rows, pe, wanted, out)
 
     def aside(world, rows):
-        with world.aside() as work:
+        with world.side_stream() as work:
             fetch(world, rows)
         assert world._clock.time == 100.0
         world._clock.time += 0.75  # of other work, which hides as much
@@ -181,9 +181,9 @@ def test_a_product_takes_its_bytes_between_workgroups(tmp_path, split, members):
         options = {"workgroup": members, "split": split}
         plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 8, options)
         plan.input(8)[:] = 1
-        begun, before = clock.time, world.counters.between()
+        begun, before = clock.time, world.counters.intergroup_bytes()
         plan(8)
-        return clock.time - begun, world.counters.between() - before
+        return clock.time - begun, world.counters.intergroup_bytes() - before
 
     found = simulated.run(4, program)
     assert sum(moved for _, moved in found) > 0
@@ -201,10 +201,10 @@ def test_what_is_forwarded_is_held_up_stage_by_stage(tmp_path):
         options = {"workgroup": 2, "batch": 1}
         plan = prepare("dgcl", held, layout.load(folder, world.rank), "forward", 8, options)
         plan.input(8)[:] = 1
-        begun, before = clock.time, world.counters.between()
+        begun, before = clock.time, world.counters.intergroup_bytes()
         plan(8)
         sends = sum(each.outbox is not None for each in plan._transfers)
-        return clock.time - begun, world.counters.between() - before, sends, sum(plan._met)
+        return clock.time - begun, world.counters.intergroup_bytes() - before, sends, sum(plan._met)
 
     found = simulated.run(4, program)
     assert sum(moved for _, moved, _, _ in found) > 0 and found[0][3] > 1
@@ -220,7 +220,7 @@ def test_late_rows_cross_beside_an_epoch(tmp_path):
         held, clock = slowed(world, 1)
         plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 8, {"workgroup": 1, "stale": 1})
         plan.input(8)[:] = 1
-        times, before = [], world.counters.between()
+        times, before = [], world.counters.intergroup_bytes()
         for work in (0.0, 0.5, 100.0):
             plan.stale.begin(training=True)
             begun = clock.time
@@ -230,7 +230,7 @@ def test_late_rows_cross_beside_an_epoch(tmp_path):
         begun = clock.time
         plan.stale.begin(training=True)
         times.append(clock.time - begun)
-        moved = (world.counters.between() - before) // 3
+        moved = (world.counters.intergroup_bytes() - before) // 3
         plan.close()
         return times, moved / SLOW.bandwidth + SLOW.latency
 
@@ -272,9 +272,9 @@ def test_workgroups_are_the_hosts():
 
     assert simulated.run(4, program) == [([0, 1], 2, True)] * 2 + [([2, 3], 2, True)] * 2
     for members in (4, 8):
-        with pytest.raises(InputError, match=r"--emulate-network: the 4 PEs .* are one workgroup") as told:
+        with pytest.raises(InputError, match=r"--emulate-network: the 4 PEs .* are one workgroup") as refused:
             simulated.run(4, lambda world, members=members: emulating(world, network, members))
-        assert told.value.everywhere
+        assert refused.value.everywhere
     with pytest.raises(InputError, match=r"--emulate-network: this layout has 1 PE, so that nothing crosses"):
         simulated.run(1, lambda world: emulating(world, network, 1))
 
@@ -287,7 +287,7 @@ from mgg.backend import nvshmem
 from mgg.backend.emulated import emulating
 from mgg.errors import InputError
 from mgg.network import Network
-from support.spmm_program import products
+from support.programs.spmm_program import products
 
 def program(world):
     held = emulating(world, Network(1e9, 1e-6), 2)

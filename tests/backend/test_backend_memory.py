@@ -2,7 +2,7 @@
 
 import pytest
 from support.ranks import mpiexec
-from support.ready import FAKE, ready
+from support.ranks.ready import FAKE, ready
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ from textwrap import indent
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.programs.spmm_program import products
 from support.ranks import mpiexec
-from support.ready import FAKE, ready
-from support.spmm_program import products
+from support.ranks.ready import FAKE, ready
 
 from mgg.backend import simulated
 
@@ -60,7 +60,7 @@ SHARED = {"MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
 @pytest.mark.parametrize(("pes", "shared"), [(1, {}), (3, {}), (4, SHARED | {"FAKE_GPUS": "2"})])
 def test_the_world_keeps_its_promises(pes, shared):
     """As many promises as with a GPU each, NCCL's among them, where PEs share GPUs."""
-    done = on_gpus(pes, [str(SUPPORT / "world_program.py"), "nvshmem"], **shared)
+    done = on_gpus(pes, [str(SUPPORT / "programs" / "world_program.py"), "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
     assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == bool(shared)
@@ -105,7 +105,7 @@ import time
 import numpy as np
 from mgg.backend import nvshmem
 from mgg.backend.gpu.graphs import NotRecordedError
-from support import device
+from support.devices import device
 
 summed = nvshmem.in_rank_order
 
@@ -166,7 +166,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from mgg.backend import job_size, nvshmem
-from support.spmm_program import products
+from support.programs.spmm_program import products
 
 out, cases = Path(sys.argv[-2]), json.loads(sys.argv[-1])
 
@@ -239,7 +239,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 from mgg.backend import job_size, nvshmem
-from support.spmm_program import products
+from support.programs.spmm_program import products
 
 def program(world):
     counts = {}
@@ -264,7 +264,7 @@ def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes,
 
 
 BETWEEN_HOSTS = """
-from support import world_program as w
+from support.programs import world_program as w
 w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)
 for promise in (w._shift, w._team, w._exchange, w._reduce):
     promise(world)

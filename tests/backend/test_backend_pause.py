@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from support.ranks import _command, changed_environment, mpiexec
-from support.ready import ready
+from support.ranks.ready import ready
 
 from mgg.backend import watchdog as waits
 from mgg.cli import group
@@ -74,7 +74,7 @@ def test_jobs_that_are_paused_as_a_whole_go_on(tmp_path):
 def test_a_wait_counts_the_time_awake(monkeypatch):
     """Looks a hundredth of a second apart, and a pause of an hour before the third."""
     times = iter([0.0, 0.0, 0.01, 0.02, 3600.0, 3600.01, 3600.02])
-    monkeypatch.setattr(waits, "awake", waits.Awake(lambda: next(times)))
+    monkeypatch.setattr(waits, "awake", waits.AwakeClock(lambda: next(times)))
     looks, seen = iter([False] * 5 + [True]), []
     waits.poll(lambda: next(looks), seen.append)
     assert seen == pytest.approx([0.01, 0.02, 0.52, 0.53, 0.54])
@@ -83,7 +83,7 @@ def test_a_wait_counts_the_time_awake(monkeypatch):
 def test_readings_of_all_threads_make_one_clock():
     """One that looks seldom gets the time of those that look often."""
     times = iter([0.0] + [0.25 * step for step in range(9)])
-    clock = waits.Awake(lambda: next(times))
+    clock = waits.AwakeClock(lambda: next(times))
     readings = [clock() for _ in range(9)]
     assert readings[-1] - readings[0] == pytest.approx(2.0)
 
@@ -113,7 +113,7 @@ def test_a_wait_yields_only_at_first_and_sleeps_longer_after_seconds(monkeypatch
         record.append(clock[0])
         clock[0] += seconds
 
-    monkeypatch.setattr(waits, "awake", waits.Awake(lambda: clock[0]))
+    monkeypatch.setattr(waits, "awake", waits.AwakeClock(lambda: clock[0]))
     monkeypatch.setattr(waits.os, "sched_yield", lambda: passes(1e-4, yields))
     monkeypatch.setattr(waits.time, "sleep", lambda seconds: passes(seconds, naps))
     waits.poll(lambda: clock[0] > 20, lambda waited: None)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.ranks import mpiexec
-from support.ready import FAKE, ready
+from support.ranks.ready import FAKE, ready
 
 from mgg.backend.machine import probe
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.ranks import mpiexec
-from support.ready import ready
+from support.ranks.ready import ready
 
 from mgg.backend.segments import unlink_mapped
 

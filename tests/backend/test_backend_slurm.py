@@ -62,7 +62,7 @@ def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
 
 
 @pytest.mark.parametrize(
-    ("told", "script", "nodes", "works", "phrase"),
+    ("output", "script", "nodes", "works", "phrase"),
     [
         (ranks("a", "b"), "echo 'Lmod: loaded'; printf '%s' '{}'", 2, True, "work on a, b"),
         (ranks("b", "a", gpus=("", "2,3")), "printf '%s' '{}'", 2, True, "work on a (GPU 2,3), b (no GPU)"),
@@ -75,8 +75,8 @@ def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
          "fail: srun: no PMI"),
     ],
 )  # fmt: skip
-def test_what_a_trial_of_two_ranks_comes_to(told: str, script: str, nodes: int, works: bool, phrase: str):
-    found = trial(script.replace("{}", told), nodes, gpus="gpus" in told)
+def test_what_a_trial_of_two_ranks_comes_to(output: str, script: str, nodes: int, works: bool, phrase: str):
+    found = trial(script.replace("{}", output), nodes, gpus="gpus" in output)
     assert found.works == works and phrase in found.said
     assert not works or found.nodes == ({"a": True, "b": True} if nodes == 2 else {"a": True})
 
@@ -115,10 +115,10 @@ def test_a_refused_trial_is_one_fact_of_many(tmp_path, monkeypatch):
     assert isinstance(run.exception, MachineError) and "cannot run the workflow yet" in str(run.exception)
     facts = json.loads(run.stdout)
     assert "gpu:8" in facts["partition gpu"] and facts["mpi in the profile"] == "nothing that was tried works"
-    told = facts["two ranks by any launcher, partition gpu"]
-    assert " ".join(REFUSAL.split()) in told and "name the --account or --qos that your site wants" in told
+    lack = facts["two ranks by any launcher, partition gpu"]
+    assert " ".join(REFUSAL.split()) in lack and "name the --account or --qos that your site wants" in lack
     given = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
-    assert given in told and given in (tmp_path / "asked").read_text()
+    assert given in lack and given in (tmp_path / "asked").read_text()
 
 
 def test_a_busy_controller_has_refused_nothing(tmp_path, monkeypatch):

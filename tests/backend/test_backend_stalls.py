@@ -15,7 +15,7 @@ def looks(monkeypatch):
 
     def make(*seen):
         clock[0] = 0.0
-        made = watchdog.Stalls()
+        made = watchdog.StandStills()
         for clock[0], signs in seen:
             made.look(signs, 1.0)
         return made

@@ -8,7 +8,7 @@ from support.ranks import changed_environment
 PROGRAM = """
 import time
 from mgg.backend import simulated
-from support.turns import Turns
+from support.ranks.turns import Turns
 
 working, most, idle = [], [], []
 turns = Turns(lambda: idle.append(len(working)))

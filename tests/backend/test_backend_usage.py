@@ -50,6 +50,6 @@ def test_a_process_tells_of_itself_and_not_of_what_started_it():
     assert mine.memory > held.nbytes and mine.cpu_seconds > 0 and mine.seconds > 0
     # Started by fork and exec, as from a launcher: they pass on what getrusage calls the peak (an idle function keeps
     # subprocess from vfork).
-    told = subprocess.run([sys.executable, "-c", TOLD], capture_output=True, text=True, check=True, preexec_fn=int)
-    memory, cpu, seconds = map(float, told.stdout.split())
+    used = subprocess.run([sys.executable, "-c", TOLD], capture_output=True, text=True, check=True, preexec_fn=int)
+    memory, cpu, seconds = map(float, used.stdout.split())
     assert 10 * MIB < memory < 250 * MIB and cpu > 0 and 0 < seconds < mine.seconds

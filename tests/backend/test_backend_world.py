@@ -11,14 +11,14 @@ from textwrap import indent
 
 import numpy as np
 import pytest
+from support.programs.world_program import program
 from support.ranks import mpiexec
-from support.ready import ready
-from support.world_program import program
+from support.ranks.ready import ready
 
 from mgg.backend import simulated, together
 from mgg.errors import InputError, PeError
 
-SCRIPT = Path(__file__).parents[1] / "support" / "world_program.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
 
 
 @pytest.mark.parametrize("pes", [1, 5])

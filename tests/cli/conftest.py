@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.commands import mgg
+from support.ranks.commands import mgg
 
 
 @pytest.fixture(scope="session")

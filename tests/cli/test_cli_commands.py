@@ -6,8 +6,8 @@ import shutil
 
 import click
 import pytest
-from support.commands import ended, files, mgg
 from support.ranks import mpiexec
+from support.ranks.commands import ended, files, mgg
 from support.records import alter
 from support.workflow import ROOT
 
@@ -86,7 +86,7 @@ def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatc
 
 def test_a_rank_without_records_ends_well(made, tmp_path, monkeypatch):
     """Techniques that run on threads of rank 0 leave the other ranks none."""
-    monkeypatch.setattr(job.Job, "run", lambda *_: ([], []))
+    monkeypatch.setattr(job.AggregateJob, "run", lambda *_: ([], []))
     words = ("aggregate", made / "layout2", "--technique", "mgg_uvm", "--dim", 4, "--faults", "--out", "a.jsonl")
     for more in ((), ("--json",)):
         done = mgg(*words, *more, cwd=tmp_path, PMI_SIZE="2", PMI_RANK="1")
@@ -110,8 +110,8 @@ def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
 def test_a_model_predicts_and_is_scored(made, trained, tmp_path):
     words = ("infer", made / "layout1", "--model", "gcn", "--set", "hidden=8", "--backend", "simulated")
     weights = made / "run/weights.safetensors"
-    told = json.loads(mgg(*words, "--weights", weights, "--out", "p", "--json", cwd=tmp_path).stdout)
-    assert (told["model"], told["pes"], told["out"]) == ("gcn", 1, "p")
+    facts = json.loads(mgg(*words, "--weights", weights, "--out", "p", "--json", cwd=tmp_path).stdout)
+    assert (facts["model"], facts["pes"], facts["out"]) == ("gcn", 1, "p")
     theirs, ours = (json.loads(mgg("evaluate", each, "--json", cwd=tmp_path).stdout) for each in ("p", made / "run"))
     assert theirs["test"] == ours["test"]
 
@@ -119,8 +119,8 @@ def test_a_model_predicts_and_is_scored(made, trained, tmp_path):
 @pytest.mark.slow
 def test_the_report_has_timings_and_trainings(made, timed, trained, tmp_path):
     words = ("report", made / "records.jsonl", made / "run", "--out", "report", "--title", "Mine")
-    told = json.loads(mgg(*words, "--json", cwd=tmp_path).stdout)
-    assert "Mine" in (tmp_path / told["page"]).read_text()
+    facts = json.loads(mgg(*words, "--json", cwd=tmp_path).stdout)
+    assert "Mine" in (tmp_path / facts["page"]).read_text()
     assert str(SEED) in (tmp_path / "report/training.csv").read_text()
     shutil.copytree(made / "run", tmp_path / "run")
     alter(tmp_path / "run/run.json", seed=SEED + 1)
@@ -254,11 +254,11 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
     said, values = mgg(*words, cwd=tmp_path, XDG_CACHE_HOME=".").stdout.split("\n", 1)
     assert values == text and said.startswith("kept: measured before, in mgg/links/")
     assert said.endswith(".json; --refresh measures anew")
-    told = mgg(
+    done = mgg(
         "predict", made / "layout2", made / "part2", "--machine", "here.json", "--technique", "halo,mgg_uvm",
         "--dim", "4,16", "--link", "shared_memory.bandwidth=1e9", "--out", "p.jsonl", "--json", cwd=tmp_path,
     )  # fmt: skip
-    found = json.loads(told.stdout)["records"]
+    found = json.loads(done.stdout)["records"]
     assert [(each["technique"], each["dim"]) for each in found[:4]] == [
         ("halo", 4), ("mgg_uvm", 4), ("halo", 16), ("mgg_uvm", 16),
     ]  # fmt: skip
@@ -304,25 +304,25 @@ def test_latency_goes_to_records(tmp_path):
 def test_predictions_are_a_line_each_and_mark_what_auto_would_pick(made, tmp_path):
     """That is the fastest of all techniques, where it is among those named."""
     asked = ("predict", made / "graph", "--pes", "2,64")
-    told = json.loads(mgg(*asked, "--json", cwd=tmp_path).stdout)["records"]
+    records = json.loads(mgg(*asked, "--json", cwd=tmp_path).stdout)["records"]
     lines = mgg(*asked, cwd=tmp_path).stdout.splitlines()
-    assert len(told) == 8
-    for each, line in zip(told, lines, strict=True):
+    assert len(records) == 8
+    for each, line in zip(records, lines, strict=True):
         start, seconds, rest = re.fullmatch(r"(.*)  ([\d.]+) ms predicted on h200(.*)", line).groups()
         assert start == f"planted {each['technique']}: D=64 P={each['pes']}"
         assert float(seconds) == pytest.approx(each["seconds"] * 1e3, abs=1e-3)
         assert rest == ", the pick of auto" * each["chosen"]
     for pes in (2, 64):
-        ours = [each for each in told if each["pes"] == pes]
+        ours = [each for each in records if each["pes"] == pes]
         assert [each for each in ours if each["chosen"]] == [min(ours, key=lambda each: each["seconds"])]
 
 
 def test_variants_are_predicted(made, tmp_path):
-    told = mgg(
+    lines = mgg(
         "predict", made / "graph", "--pes", "16", "--technique", "halo,cola", "--variant", "cola",
         "--variant", "cola:fusion=false:pipelined=true,false", "--out", "p.jsonl", cwd=tmp_path,
     ).stdout.splitlines()  # fmt: skip
-    assert [line.split(": ")[0] for line in told] == [
+    assert [line.split(": ")[0] for line in lines] == [
         "planted halo", "planted cola", "planted cola (fusion=False)", "planted cola (fusion=False, pipelined=False)",
     ]  # fmt: skip
     assert [each.options for each in record.read_lines(tmp_path / "p.jsonl", record.PredictionRecord)] == [

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 import yaml
-from support.commands import mgg
+from support.ranks.commands import mgg
 from support.workflow import ROOT
 
 from mgg import config
@@ -38,16 +38,16 @@ def read(path):
 
 
 def test_a_folder_of_tables(init, tmp_path):
-    told = init("my data", "--loader", "table", "--labels", "--symmetrize", "--name", "mine", "--pes", "2,4")
+    facts = init("my data", "--loader", "table", "--labels", "--symmetrize", "--name", "mine", "--pes", "2,4")
     made = read(tmp_path / "mine.yaml")
     [(name, dataset)] = made.graph.datasets.items()
     assert (name, dataset.source, dataset.loader, dataset.labels) == ("mine", "my data", "table", True)
     assert dataset.symmetrize and (made.train.models, made.train.pes, made.partition.pes) == (["gcn"], [2], [2, 4])
-    words = shlex.split(told["run"])
-    assert words[0] == "snakemake" and words[-2:] == ["--configfile", "mine.yaml"] and told["profile"] == "None"
+    words = shlex.split(facts["run"])
+    assert words[0] == "snakemake" and words[-2:] == ["--configfile", "mine.yaml"] and facts["profile"] == "None"
     assert all((ROOT / words[place]).exists() for place in (2, 4))
     text = (tmp_path / "mine.yaml").read_text()
-    assert text.splitlines()[0] == f"# {told['run']}" and text.count("#") > 10
+    assert text.splitlines()[0] == f"# {facts['run']}" and text.count("#") > 10
 
 
 @pytest.mark.parametrize(("source", "words", "name"), [
@@ -90,8 +90,8 @@ def test_nothing_is_replaced_without_force(init, tmp_path):
 )  # fmt: skip
 def test_a_cluster_gets_a_profile(init, tmp_path, cluster, words, kind, partition, gpus):
     """That of MGG that fits, with the partition, its GPUs per node and its MPI."""
-    told = init("cora", *words, cluster=cluster)
-    assert told["profile"] == "profiles/cluster" and "--profile profiles/cluster " in told["run"]
+    facts = init("cora", *words, cluster=cluster)
+    assert facts["profile"] == "profiles/cluster" and "--profile profiles/cluster " in facts["run"]
     made = yaml.safe_load((tmp_path / "profiles/cluster/config.yaml").read_text())
     usual = yaml.safe_load((ROOT / "profiles" / kind / "config.yaml").read_text())
     usual["default-resources"]["slurm_partition"] = partition

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import mgg
 from support.ranks import changed_environment, mpiexec
+from support.ranks.commands import mgg
 
 LINE = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 #: ``mgg`` that gets Ctrl-C twice when it begins to import MODULE; ERROR is what a library makes of it, if anything.

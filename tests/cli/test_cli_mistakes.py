@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from support.commands import files, mgg
+from support.ranks.commands import files, mgg
 from support.workflow import ROOT
 
 #: Words that come again later in a command line replace the earlier ones.

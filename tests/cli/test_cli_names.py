@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import yaml
-from support.commands import mgg
+from support.ranks.commands import mgg
 from support.workflow import ROOT
 
 from mgg.aggregate import TECHNIQUES

@@ -34,14 +34,14 @@ def driver(init: int | None, count: int):
 
 
 @pytest.mark.parametrize(
-    ("init", "count", "told"),
+    ("init", "count", "message"),
     [(0, 2, ""), (0, 0, "the NVIDIA driver finds none"), (100, 2, "the NVIDIA"), (None, 0, "no NVIDIA driver")],
 )
-def test_the_driver_is_asked(tool, monkeypatch, capsys, init, count, told):
+def test_the_driver_is_asked(tool, monkeypatch, capsys, init, count, message):
     monkeypatch.setattr(ctypes, "CDLL", driver(init, count))
-    assert tool.main() == (3 if told else 0)
+    assert tool.main() == (3 if message else 0)
     said = capsys.readouterr().err
-    assert said.count("\n") == bool(told) and said.startswith(f"error: no GPU here: {told}" if told else "")
+    assert said.count("\n") == bool(message) and said.startswith(f"error: no GPU here: {message}" if message else "")
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -9,7 +9,7 @@ from support.workflow import ROOT
 from mgg import job_record, record
 from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.cost.links import Links
-from mgg.cost.product import Machine
+from mgg.cost.product import MachineModel
 from mgg.errors import InputError, MachineError
 from mgg.job_record import JobRecord
 from mgg.lookup_record import LookupRecord
@@ -31,7 +31,7 @@ AGGREGATE = {
         ("Origin", [record.Origin]),
         ("Predictions", [record.PredictionRecord]),
         ("Lookups", [LookupRecord]),
-        ("Machines", [Machine, Links]),
+        ("Machines", [MachineModel, Links]),
         ("Jobs", [JobRecord]),
     ],
 )

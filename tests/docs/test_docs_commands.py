@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from support import forked
+from support.ranks import forked
 from support.workflow import ROOT
 
 from mgg.cli.group import cli

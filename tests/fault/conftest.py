@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.faults import FaultFolder
-from support.shared import made_once
+from support.ranks.shared import made_once
 from support.workflow import Folder
+from support.workflow.faults import FaultFolder
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from support import fault_program
-from support.attempts import newest_checkpoint, work_lost
-from support.faults import FULL, RUN, FaultFolder, injected, trained
 from support.graphs import make_layout, planted
-from support.left import half_written, wait_until_quiet
+from support.programs import fault_program
 from support.ranks import mpiexec
-from support.ready import ready
+from support.ranks.ready import ready
 from support.workflow import Folder, made
+from support.workflow.attempts import newest_checkpoint, work_lost
+from support.workflow.faults import FULL, RUN, FaultFolder, injected, trained
+from support.workflow.left import half_written, wait_until_quiet
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 EPOCHS, INTERVAL = 80, 0.05

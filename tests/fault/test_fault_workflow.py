@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.faults import FULL, OUTPUTS, RUN, STAGES, FaultFolder, full_disk, injected
-from support.left import wait_until_quiet
 from support.workflow import Folder, made
+from support.workflow.faults import FULL, OUTPUTS, RUN, STAGES, FaultFolder, full_disk, injected
+from support.workflow.left import wait_until_quiet
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 #: Inputs of stages as their jobs open them.
@@ -95,9 +95,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library that returns a file wrongly once."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler for tests/support/once.c")
+        pytest.skip("no C compiler for tests/support/workflow/once.c")
     made = tmp_path_factory.mktemp("shim") / "once.so"
-    source = Path(__file__).parents[1] / "support/once.c"
+    source = Path(__file__).parents[1] / "support/workflow/once.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(source), "-ldl"], check=True)
     return made
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from support.gpus import GPUS, architecture, taken
+from support.devices.gpus import GPUS, architecture, taken
 
 from mgg.kernel import compile as build
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
+from support.graphs.train_graphs import directed
+from support.programs.train_program import run
 from support.ranks import succeeded
-from support.train_graphs import directed
-from support.train_program import run
 
 pytestmark = pytest.mark.gpu(2)
 

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from support.graphs.train_graphs import layouts_below
+from support.programs.train_program import SMALL, graphs_for
 from support.ranks import succeeded
-from support.train_graphs import layouts_below
-from support.train_program import SMALL, graphs_for
 
 from mgg.aggregate import all_techniques
 
 pytestmark = pytest.mark.gpu
 
-PROGRAM = str(Path(__file__).parents[1] / "support" / "epochs_program.py")
+PROGRAM = str(Path(__file__).parents[1] / "support" / "programs" / "epochs_program.py")
 #: What every comparison finds where the techniques' sums have one order.
 SAME = {"losses": 0, "scores": 0, "arrays": [], "distinct": 5, "bytes": False, "pes": 1}
 #: Techniques whose transfers, by NCCL, are submitted one by one.

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.gpus import GPUS, memory
+from support.devices.gpus import GPUS, memory
 from support.graphs import make_layout, random_csr
+from support.graphs.train_graphs import layouts_below
 from support.ranks import Ended, mpiexec, watched
-from support.train_graphs import layouts_below
 
 from mgg.config import MAX_DIM
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.gpus import PES
+from support.devices.gpus import PES
 from support.graphs import make_layout
 from support.ranks import succeeded
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
-from support.interop_program import assert_right, on_ranks
-from support.pyg import torch
+from support.models.pyg import torch
+from support.programs.interop_program import assert_right, on_ranks
 
 pytestmark = [
     pytest.mark.gpu,

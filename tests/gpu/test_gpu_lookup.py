@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from support import lookup_program
-from support.lookup_checks import check
+from support.programs import lookup_program
 from support.ranks import succeeded
+from support.records.lookup_checks import check
 
 pytestmark = pytest.mark.gpu
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import gpus
+from support.devices import gpus
 from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
 from mgg.errors import InputError

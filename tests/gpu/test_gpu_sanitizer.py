@@ -13,7 +13,7 @@ from support.ranks import mpiexec
 
 from mgg.graph.csr import from_arcs
 
-PROGRAM = str(Path(__file__).parents[1] / "support" / "sanitized_program.py")
+PROGRAM = str(Path(__file__).parents[1] / "support" / "programs" / "sanitized_program.py")
 PLACES = [os.environ.get("PATH", ""), f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin", "/usr/local/cuda/bin"]
 SANITIZER = shutil.which("compute-sanitizer", path=os.pathsep.join(PLACES))
 FOUND = 9

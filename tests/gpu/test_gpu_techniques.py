@@ -5,17 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.gpus import taken
+from support.devices.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.products import check, check_same_bits
+from support.graphs.products import check, check_same_bits
+from support.programs.spmm_program import VARIANTS, divides, variant
 from support.ranks import succeeded
-from support.spmm_program import VARIANTS, divides, variant
 
 from mgg.aggregate import all_techniques, technique
 from mgg.graph.csr import Csr, from_arcs
 from mgg.record import AggregateRecord, read_lines
 
-PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "spmm_program.py"
 
 pytestmark = pytest.mark.gpu
 

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from support.gpus import taken
+from support.devices.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.products import check, check_same_bits
+from support.graphs.products import check, check_same_bits
 from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques
 from mgg.record import AggregateRecord, read_lines
 
-PROGRAM = Path(__file__).parents[1] / "support" / "spmm_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "spmm_program.py"
 GRAPHS = awkward_graphs()
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +32,7 @@ def on_one_gpu(heaps: int, code: str) -> str:
 
 @pytest.mark.parametrize("heaps", [1, 3])
 def test_the_world_keeps_its_promises(heaps):
-    code = "from support.world_program import program as all_of_it; return all_of_it(world)"
+    code = "from support.programs.world_program import program as all_of_it; return all_of_it(world)"
     assert on_one_gpu(heaps, code) == str(["ok"] * heaps)
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.benchmarks import script
-from support.gpus import taken
+from support.devices.gpus import taken
+from support.graphs.train_graphs import layouts_below
 from support.models import programmed
-from support.ranks import succeeded
-from support.train_graphs import layouts_below
-from support.train_program import (
+from support.programs.train_program import (
     FETCHING,
     SMALL,
     assert_close,
@@ -21,6 +20,7 @@ from support.train_program import (
     result_arrays,
     run,
 )
+from support.ranks import succeeded
 
 from mgg import layout
 from mgg.aggregate import all_techniques
@@ -44,7 +44,7 @@ def trainable(pes):
 
 
 def test_every_operation_of_the_table():
-    done = succeeded(1, [str(Path(__file__).parents[1] / "support" / "arrays_program.py")])
+    done = succeeded(1, [str(Path(__file__).parents[1] / "support" / "programs" / "arrays_program.py")])
     assert done.stdout == "ok\n"
 
 

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from support.gpu_workflow import assert_takes_gpus
-from support.gpus import taken
+from support.devices.gpus import taken
 from support.workflow import Folder
+from support.workflow.gpu_workflow import assert_takes_gpus
 
 pytestmark = [
     pytest.mark.gpu,

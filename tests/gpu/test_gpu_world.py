@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.ranks import succeeded
 
-SCRIPT = Path(__file__).parents[1] / "support" / "world_program.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
 
 pytestmark = pytest.mark.gpu
 

@@ -83,11 +83,11 @@ def test_a_record_of_a_graph(cliques, tmp_path):
     """What the command prints, with the graph's hash; one graph after the other, or in the place of others."""
     graph, out = Graph.open(cliques[0]), tmp_path / "graphs.jsonl"
     run, arguments = CliRunner().invoke, ["describe", str(cliques[0]), "--json", "--out", str(out)]
-    told = json.loads(run(cli, arguments).stdout)
-    assert told.pop("out") == str(out)
+    facts = json.loads(run(cli, arguments).stdout)
+    assert facts.pop("out") == str(out)
     (record,) = read_lines(out, GraphRecord)
     assert (record.dataset, record.graph_hash) == ("cliques", graph.hash)
-    assert {name: getattr(record, name) for name in told} == told
+    assert {name: getattr(record, name) for name in facts} == facts
     run(cli, [*arguments, "--no-communities"])
     assert [each.communities for each in read_lines(out, GraphRecord)] == [6, None]
     run(cli, [*arguments, "--replace"])
@@ -101,8 +101,8 @@ def test_the_command(cliques):
     run = CliRunner().invoke
 
     arguments = ["describe", folder, "--model", "gcn", "--columns", "20", "--classes", "3", "--set", "hidden=8"]
-    told = json.loads(run(cli, [*arguments, "--no-communities", "--json"]).stdout)
-    assert [each["aggregated"] for each in told["layers"]] == [[8], [3]] and told["nodes"] == 58
+    facts = json.loads(run(cli, [*arguments, "--no-communities", "--json"]).stdout)
+    assert [each["aggregated"] for each in facts["layers"]] == [[8], [3]] and facts["nodes"] == 58
     text = run(cli, arguments).stdout
     assert "layer0: 20 -> 8, aggregates 8: type I\n" in text and "communities: 6\n" in text
     for given, said in (

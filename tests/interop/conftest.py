@@ -1,7 +1,7 @@
 """Graphs and PEs on which programs of PyTorch's run."""
 
 import pytest
-from support import plain
+from support.devices import plain
 from support.graphs import make_layout
 
 from mgg.vertex.cpu import host

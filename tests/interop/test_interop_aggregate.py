@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout, matrix, relative_error
-from support.interop_program import assert_right, derivatives, on_ranks, whole
-from support.pyg import torch
+from support.models.pyg import torch
+from support.programs.interop_program import assert_right, derivatives, on_ranks, whole
 from torch_geometric.nn import GCNConv
 
 from mgg import interop

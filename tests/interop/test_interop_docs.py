@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from support.pyg import torch
+from support.graphs.train_graphs import layouts_below
+from support.models.pyg import torch
 from support.ranks import changed_environment, mpiexec
-from support.train_graphs import layouts_below
-from support.vertex_docs import written
+from support.vertex.docs import written
 from support.workflow import ROOT
 
 TEXT = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 from support.graphs import random_csr
-from support.pyg import CALLED, Arcs, torch
+from support.models.pyg import CALLED, Arcs, torch
 from torch.nn import Linear, ReLU, Sequential, Tanh
 from torch_geometric.nn import (
     FastRGCNConv,

@@ -7,10 +7,10 @@ import click
 import numpy as np
 import pytest
 from click.core import ParameterSource
-from support import pyg
-from support.stopped import ALWAYS
-from support.train_graphs import layouts_below
-from support.train_program import Stop, result_arrays
+from support.graphs.train_graphs import layouts_below
+from support.models import pyg
+from support.programs.train_program import Stop, result_arrays
+from support.ranks.stopped import ALWAYS
 
 from mgg import layout
 from mgg.backend import launch

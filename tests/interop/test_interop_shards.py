@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import sparse
-from support.pyg import torch
+from support.models.pyg import torch
 from torch_geometric.data import Data, HeteroData
 
 from mgg import interop, layout, partition

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from support.pyg import CALLED, torch
+from support.models.pyg import CALLED, torch
 
 from mgg import interop
 from mgg import vertex as V

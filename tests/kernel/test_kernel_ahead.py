@@ -177,9 +177,9 @@ def test_who_waits_says_so_and_its_seconds_are_counted(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(kernels.time, "perf_counter", lambda: now[0])
     before = kernels.waited()
-    with kernels.waits():
+    with kernels.compiler_wait():
         now[0] += 3.0
-        with kernels.waits():  # of what is waited for, one kernel
+        with kernels.compiler_wait():  # of what is waited for, one kernel
             now[0] += 2.0
         assert threading.get_native_id() in kernels.waiting
     assert threading.get_native_id() not in kernels.waiting

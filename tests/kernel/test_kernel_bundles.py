@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.devices.on_host import build, launch
 from support.graphs import awkward_graphs, expected_product, scaled_error
-from support.on_host import build, launch
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr

@@ -5,11 +5,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.devices.on_host import build, launch
 from support.graphs import expected_product, random_csr, scaled_error
-from support.on_host import build, launch
 
 from mgg.graph.csr import Csr
-from mgg.kernel.groups import SHARED, Counts, Setting, count, groups_of, shared_bytes, tiling
+from mgg.kernel.groups import SHARED, GroupCounts, GroupSetting, count, groups_of, shared_bytes, tiling
 
 #: Counts additions by atomics.
 COUNTING = """
@@ -71,7 +71,7 @@ def product(kernel, csr, setting, dim, widest):
 def test_every_option(kernel, aligned, leader, ordered):
     """float64 products to 1e-6, and as many atomics as were counted: floats, a group or a row and block each."""
     for number, (shape, dim) in enumerate(itertools.product(SHAPES, DIMS)):
-        setting, csr = Setting(*shape, aligned, leader, ordered), odd_csr(number % 2)
+        setting, csr = GroupSetting(*shape, aligned, leader, ordered), odd_csr(number % 2)
         b, c, atomics, counts = product(kernel, csr, setting, dim, (4, 2, 1)[number % 3])
         expected, scale = expected_product(csr.to_scipy(np.float64), b)
         assert scaled_error(c, expected, scale) <= 1e-6, (setting, dim)
@@ -81,14 +81,14 @@ def test_every_option(kernel, aligned, leader, ordered):
 @pytest.mark.parametrize("ordered", [False, True])
 def test_tiles_of_columns(kernel, ordered):
     """A block of many groups has its columns in several launches' worth of shared memory."""
-    setting = Setting(2, 1, 1024, aligned=False, ordered=ordered)
+    setting = GroupSetting(2, 1, 1024, aligned=False, ordered=ordered)
     assert tiling(100, 4, setting) == (4, 12, 9)
     b, c, _, _ = product(kernel, odd_csr(True), setting, 100, 4)
     expected, scale = expected_product(odd_csr(True).to_scipy(np.float64), b)
     assert scaled_error(c, expected, scale) <= 1e-6
 
 
-@pytest.mark.parametrize("setting", [Setting(*shape, *switches) for shape in SHAPES for switches in SWITCHES])
+@pytest.mark.parametrize("setting", [GroupSetting(*shape, *switches) for shape in SHAPES for switches in SWITCHES])
 def test_counts_are_those_of_the_groups(setting):
     """Walked arc by arc: a group ends with its row or after ngs arcs, a sum is written once a row and block."""
     csr = random_csr(200, 3_000)
@@ -104,5 +104,5 @@ def test_counts_are_those_of_the_groups(setting):
     assert list(zip(groups.targets.tolist(), groups.starts.tolist(), strict=False)) == walked
     several = {row: times for row, times in Counter(row for row, _ in writes).items() if times > 1}
     counts = count(np.diff(csr.indptr), setting)
-    assert counts == groups.counts == Counts(len(walked), len(writes), sum(several.values()), len(several))
+    assert counts == groups.counts == GroupCounts(len(walked), len(writes), sum(several.values()), len(several))
     assert dict(zip(groups.split_rows.tolist(), np.diff(groups.split_first).tolist(), strict=True)) == several

@@ -16,7 +16,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 @pytest.fixture(scope="module")
 def done():
-    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "launches_program.py")]
+    command = [sys.executable, str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "programs" / "launches_program.py")]
     environment = changed_environment({})
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from support.on_host import build, launch
+from support.devices.on_host import build, launch
 
 pytestmark = pytest.mark.slow  # a compiler works for most of it
 

@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 import pytest
+from support.devices.on_host import build, launch
 from support.graphs import expected_product, random_csr, relative_error, scaled_error
-from support.on_host import build, launch
 
 from mgg.graph.csr import Csr
 from mgg.kernel.requests import bounds, merged

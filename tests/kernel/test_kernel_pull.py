@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from support.on_host import build, launch
+from support.devices.on_host import build, launch
 
 THREADS = 64
 TYPES = {"fp32": np.float32, "bf16": np.uint16}
@@ -73,17 +73,19 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
         job = Job(dtype, stride, halo)
         mine = job.matrices[job.rank]
         before, warps = mine.copy(), blocks * THREADS // 32
-        told = np.zeros(len(job.arrived), int)
+        raises_by_counter = np.zeros(len(job.arrived), int)
 
-        def raised(counter, value, job=job, mine=mine, columns=columns, warps=warps, told=told):
+        def raised(
+            counter, value, job=job, mine=mine, columns=columns, warps=warps, raises_by_counter=raises_by_counter
+        ):
             number = (counter - job.arrived.ctypes.data) // 4
-            told[number] += 1
+            raises_by_counter[number] += 1
             rows = range(number * job.chunk, min((number + 1) * job.chunk, job.halo))
             if value == (warps if number < len(job.arrived) - 1 else blocks) * (int(job.numbers[0]) + 1):
                 assert number >= len(job.arrived) - 2 or all(
                     np.array_equal(mine[job.first + row, :columns], job.expected[row][:columns]) for row in rows
                 )
-                told[number] += 1000
+                raises_by_counter[number] += 1000
 
         hook = ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_int)(raised)
         library.host_tell(hook)
@@ -97,9 +99,9 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
             assert library.host_copied() == halo * -(-columns // vector) * vector * mine.itemsize
             for pe in (0, 2):
                 assert job.flags[pe][job.rank] == job.flags[pe][job.size + job.rank] == turn
-            raises = [warps] * (len(told) - 1) + [blocks]
+            raises = [warps] * (len(raises_by_counter) - 1) + [blocks]
             assert job.arrived.tolist() == [turn * count for count in raises]
-            assert told.tolist() == [turn * (1000 + count) for count in raises]
+            assert raises_by_counter.tolist() == [turn * (1000 + count) for count in raises]
             job.flags[job.rank][:] = 0
             for row, expected in enumerate(job.expected):
                 assert np.array_equal(mine[job.first + row, :columns], expected[:columns])
@@ -109,12 +111,12 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_sums_may_start_when_every_block_has_and_know_the_number_of_the_product_by_then(built, blocks):
     dtype, library = built
-    job, told = Job(dtype, 64, 100), []
-    hook = ctypes.CFUNCTYPE(None)(lambda: told.append((int(job.numbers[1]), int(job.arrived[-1]))))
+    job, arrivals = Job(dtype, 64, 100), []
+    hook = ctypes.CFUNCTYPE(None)(lambda: arrivals.append((int(job.numbers[1]), int(job.arrived[-1]))))
     library.host_tell_start(hook)
     for turn in (1, 2):
         job.flags[job.rank][:] = turn
-        told.clear()
+        arrivals.clear()
         job.pull(library, "halo_pull_16_4", blocks, 64)
         # By every thread, after its block was counted; one block comes after the other here.
-        assert told == [(turn, (turn - 1) * blocks + block + 1) for block in range(blocks) for _ in range(THREADS)]
+        assert arrivals == [(turn, (turn - 1) * blocks + block + 1) for block in range(blocks) for _ in range(THREADS)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.on_host import build, launch
+from support.devices.on_host import build, launch
 
 from mgg.kernel import cpu, wire
 from mgg.kernel.bf16 import from_bf16, to_bf16

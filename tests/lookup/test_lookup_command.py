@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.lookup_program import owners
+from support.programs.lookup_program import owners
 
 from mgg import config
 from mgg.cli.group import cli

@@ -50,7 +50,7 @@ def test_rows_by_hash(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         (line(["0" * 8] * 25), "39 columns, expected 40: a label, 13 integers and 26 categories, separated by tabs"),
         ("", "1 columns, expected 40: a label, 13 integers and 26 categories, separated by tabs"),
@@ -60,24 +60,24 @@ def test_rows_by_hash(tmp_path):
         (line([*[""] * 25, "0000000"]), "column 40 is no category of 8 hexadecimal digits"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path, bad, told):
+def test_a_line_that_is_wrong_is_named(tmp_path, bad, message):
     file = tmp_path / "train.txt"
     file.write_text(text_of([["00000007"]] * 40) + f"\n{bad}\n" + text_of([[""]]))
     with pytest.raises(InputError) as error:
         criteo.load(file, tmp_path / "out", ids="first", chunk=500)
-    assert str(error.value) == f"{file}: line 41: {told}"
+    assert str(error.value) == f"{file}: line 41: {message}"
     assert not (tmp_path / "out").exists()
 
 
 def test_options_that_do_not_fit(tmp_path):
     file = tmp_path / "train.txt"
     file.write_bytes(b"")
-    for options, told in (
+    for options, message in (
         ({"ids": "hash"}, "--ids hash needs --rows, the rows of every table"),
         ({"ids": "first", "rows": 9}, "--rows belongs to --ids hash alone"),
         ({"ids": "first"}, f"{file}: is empty"),
     ):
-        with pytest.raises(InputError, match=told.replace("(", r"\(")):
+        with pytest.raises(InputError, match=message.replace("(", r"\(")):
             criteo.load(file, tmp_path / "out", **options)
 
 

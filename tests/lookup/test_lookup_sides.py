@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import lookup_program
-from support.lookup_checks import check
-from support.lookup_program import SIZES, owners
+from support.programs import lookup_program
+from support.programs.lookup_program import SIZES, owners
 from support.ranks import succeeded
+from support.records.lookup_checks import check
 
 from mgg.backend import launch
 from mgg.lookup import SIDES

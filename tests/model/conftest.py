@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from scipy import sparse
-from support import plain
+from support.devices import plain
 from support.graphs import products, typed_csr
 
 from mgg.graph.csr import Csr
@@ -107,6 +107,6 @@ def split_at():
 @pytest.fixture(scope="session")
 def oracle_layouts(tmp_path_factory):
     """Layouts of the graphs on which models are compared with PyTorch Geometric's."""
-    from support import pyg
+    from support.models import pyg
 
     return pyg.layouts_below(tmp_path_factory.mktemp)

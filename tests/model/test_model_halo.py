@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from support.devices.late import LateWorld
+from support.devices.strict import StrictArrays, StrictWorld
 from support.graphs import awkward_graphs, make_layout
-from support.late import LateWorld
-from support.strict import StrictArrays, StrictWorld
 
 from mgg import layout
 from mgg.backend import launch

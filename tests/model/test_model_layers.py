@@ -9,7 +9,7 @@ from scipy import sparse
 from mgg import vertex as V
 from mgg.model import Pass
 from mgg.model.layers import BatchNorm, Dropout
-from mgg.model.module import Chain, Kept
+from mgg.model.module import CachedOutput, Chain
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program import VertexLayer, Weight
 from mgg.model.propagate import PowerSteps, convolution, mean, normalized
@@ -161,7 +161,7 @@ def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood)
 
 def test_what_never_changes_is_worked_out_once(neighborhood, directed):
     run = Pass(neighborhood(directed), {}, {})
-    x, kept = np.ones((12, 2)), Kept(VertexLayer("a", normalized, 2, {}))
+    x, kept = np.ones((12, 2)), CachedOutput(VertexLayer("a", normalized, 2, {}))
     first = kept.forward(x, run)
     run.graph.plan = object()  # no product
     assert kept.forward(x, run) is first

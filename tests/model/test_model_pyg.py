@@ -3,8 +3,8 @@
 from functools import partial
 
 import pytest
-from support import pyg, references
-from support.pyg import torch
+from support.models import pyg, references
+from support.models.pyg import torch
 from torch.nn.functional import leaky_relu
 from torch_geometric.nn import RGATConv
 from torch_geometric.utils import softmax

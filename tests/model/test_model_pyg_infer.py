@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support.pyg import Arcs, torch
+from support.graphs.train_graphs import layouts_below
+from support.models.pyg import Arcs, torch
 from support.ranks import mpiexec
-from support.train_graphs import layouts_below
 from torch.nn.functional import elu, relu
 from torch_geometric.nn import GATConv, GCNConv
 

@@ -101,9 +101,9 @@ def test_a_proxy_with_a_password_that_fails(
     caplog.set_level("DEBUG")
     with pytest.raises(error, match=f"^{said.format(scheme=scheme)}") as failed:
         fetch(f"{scheme}://example.invalid/a", tmp_path / "a")
-    told = "".join(capsys.readouterr())
-    assert ("a: " in told and "urllib3" in caplog.text) == (error is MachineError)
-    assert "secret" not in str(failed.value) + told + caplog.text
+    output = "".join(capsys.readouterr())
+    assert ("a: " in output and "urllib3" in caplog.text) == (error is MachineError)
+    assert "secret" not in str(failed.value) + output + caplog.text
 
 
 def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import ROOT, TINY, Folder
+from support.workflow.slurm import StandIns
 
 from mgg import config
 from mgg.aggregate import all_techniques, parse_options
@@ -287,16 +287,16 @@ def test_names_that_would_break_a_clusters_script_are_refused(odd: str, place: s
     names = {name: odd if name in (place, None) else "a $b; c" for name in (
         "the working folder", "the workflow's folder", "results", "--configfile", "--config",
     )}  # fmt: skip
-    told: list[str] = []
+    refusals: list[str] = []
     workflow = SimpleNamespace(
         basedir=names["the workflow's folder"], overwrite_configfiles=[names["--configfile"]],
         config_settings=SimpleNamespace(config_args=[names["--config"]]), non_local_exec=place is not None,
     )  # fmt: skip
     monkeypatch.setattr(os, "getcwd", lambda: names["the working folder"])
-    monkeypatch.setattr(launch, "refuse", told.append)
+    monkeypatch.setattr(launch, "refuse", refusals.append)
     launch.refuse_broken_names(workflow, names["results"])
     said = f"{place}: {odd!r}: on a cluster this cannot have single quotes, backslashes or line breaks"
-    assert told == ([said] if place else [])
+    assert refusals == ([said] if place else [])
 
 
 @pytest.mark.slow

@@ -71,9 +71,9 @@ def supervisor() -> Iterator[tuple[subprocess.Popen, Path]]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    told = started.stdout.readline()
-    if not told.startswith(daemons.READY):
-        pytest.fail(f"no cluster: {told}{started.communicate()[1]}")
-    yield started, Path(told.rpartition(" ")[2].strip())
+    line = started.stdout.readline()
+    if not line.startswith(daemons.READY):
+        pytest.fail(f"no cluster: {line}{started.communicate()[1]}")
+    yield started, Path(line.rpartition(" ")[2].strip())
     started.communicate()
     assert started.returncode == 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from support import fault_program
+from support.programs import fault_program
 from support.workflow import Folder
 
 _NOTING = """\

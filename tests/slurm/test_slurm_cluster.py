@@ -18,9 +18,9 @@ def started() -> tuple[subprocess.Popen, Path]:
     test = subprocess.Popen(
         [sys.executable, "-c", program, daemons.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    told = test.stdout.readline()
-    assert daemons.READY in told, told
-    return test, Path(told.split()[-1])
+    line = test.stdout.readline()
+    assert daemons.READY in line, line
+    return test, Path(line.split()[-1])
 
 
 def of_cluster(folder: Path) -> list[str]:

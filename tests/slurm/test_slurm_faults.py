@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from slurm_folder import SlurmFolder
-from support.attempts import newest_checkpoint, read_attempts, work_lost
-from support.faults import FULL, RUN, injected, outcome, trained, training
-from support.left import half_written, wait_until_quiet
 from support.workflow import ROOT, Folder, made
+from support.workflow.attempts import newest_checkpoint, read_attempts, work_lost
+from support.workflow.faults import FULL, RUN, injected, outcome, trained, training
+from support.workflow.left import half_written, wait_until_quiet
 
 #: One PE, of which the Slurm plugin makes no MPI job.
 ALONE = "train/digits/gcn-halo-p1-s0"
@@ -99,10 +99,10 @@ class TrainingFolder(SlurmFolder):
     def stopped(self, within: float = 60) -> int:
         """The epoch after which a job that was told to stop has stopped, as its log says; its checkpoint is there."""
         (log,), deadline = made(self.results, f"logs/{self.name}.log"), time.monotonic() + within
-        while not (told := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
+        while not (stopped := re.search(r"stopped after epoch (\d+) of \d+: (\S+) is written", log.read_text())):
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        assert Path(told[2]).is_file() and int(told[1]) == self.newest
+        assert Path(stopped[2]).is_file() and int(stopped[1]) == self.newest
         return self.newest
 
     def died(self) -> int:
@@ -211,8 +211,8 @@ def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path,
     folder.finish(run)
     seconds = time.monotonic() - started
     assert folder.states() == ["FAILED", "COMPLETED"]
-    told = (tmp_path / "run.log").read_text()
-    assert "task 1: Killed" in told and f"srun: First task exited {WAIT}s ago" in told
+    log = (tmp_path / "run.log").read_text()
+    assert "task 1: Killed" in log and f"srun: First task exited {WAIT}s ago" in log
     assert trained(folder.training) == trained(training(undisturbed.results, RUN))
     recovered(seconds, "nothing")
 

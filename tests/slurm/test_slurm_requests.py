@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.slurm import ALIKE, RANKS
+from support.workflow.slurm import ALIKE, RANKS
 
 #: Those that two nodes can grant, each once.
 REQUESTS = {

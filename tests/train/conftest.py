@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 from support.graphs import make_layout
-from support.simulated_gcn import GRAPHS
-from support.stopped import Runs
-from support.train_graphs import layouts_below
+from support.graphs.train_graphs import layouts_below
+from support.models.simulated_gcn import GRAPHS
+from support.ranks.stopped import Runs
 
 
 @pytest.fixture(scope="session")

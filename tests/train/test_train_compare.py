@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support.benchmarks import FOLDER, script
-from support.train_graphs import layouts_below
+from support.graphs.train_graphs import layouts_below
 
 
 def test_ratios_are_those_of_the_same_round():

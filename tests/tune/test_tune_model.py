@@ -3,10 +3,10 @@
 import pytest
 
 from mgg.kernel.tiles import mgg_shared
-from mgg.tune.model import Limits, load, refusal
+from mgg.tune.model import BlockLimits, load, refusal
 from mgg.tune.setting import Setting
 
-A100 = Limits(shared_memory=163 * 1024, threads=1024, registers=65536)
+A100 = BlockLimits(shared_memory=163 * 1024, threads=1024, registers=65536)
 
 
 def test_the_equations_by_hand():
@@ -29,8 +29,8 @@ def test_equation_1_lets_everything_pass_and_our_kernel_does_not():
     [
         (16, 163 * 1024, A100, ""),
         (1, 163 * 1024 + 1, A100, "166913 bytes of shared memory a block, this GPU has 166912"),
-        (16, 0, Limits(1, 256, 65536), "512 threads a block, this GPU has 256"),
-        (16, 0, Limits(1, 1024, 40959), "40960 registers a block, this GPU has 40959"),
+        (16, 0, BlockLimits(1, 256, 65536), "512 threads a block, this GPU has 256"),
+        (16, 0, BlockLimits(1, 1024, 40959), "40960 registers a block, this GPU has 40959"),
     ],
 )
 def test_what_a_gpu_cannot_run(wpb, shared, limits, said):

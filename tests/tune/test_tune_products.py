@@ -9,7 +9,7 @@ from support.graphs import make_layout, random_csr
 
 from mgg import layout
 from mgg.aggregate import prepare, tuning
-from mgg.aggregate.measure import Protocol
+from mgg.aggregate.measure import TimingProtocol
 from mgg.aggregate.neighbor_partitions.plan import Partitioned
 from mgg.aggregate.neighbor_partitions.settings import able_on, limits_of
 from mgg.backend import simulated
@@ -18,7 +18,7 @@ from mgg.errors import InputError, MachineError
 from mgg.files import cache_folder
 from mgg.layout import PeLayout
 from mgg.network import Network
-from mgg.tune.model import Limits
+from mgg.tune.model import BlockLimits
 from mgg.tune.setting import Setting
 
 BEST = Setting(4, 2, 2)
@@ -58,7 +58,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def tuned(folder, **asked):
-    protocol = Protocol("forward", 0, 3, check=False)
+    protocol = TimingProtocol("forward", 0, 3, check=False)
 
     def program(world):
         return tuning.tune(world, layout.load(folder, world.rank), "forward", 8, protocol=protocol, **asked)
@@ -207,7 +207,7 @@ def test_the_table_is_of_no_emulated_network(folder):
 
 
 def test_a_gpu_that_cannot_run_a_setting_is_not_asked(folder):
-    limits = Limits(shared_memory=48 * 1024, threads=256, registers=65536)
+    limits = BlockLimits(shared_memory=48 * 1024, threads=256, registers=65536)
     able = able_on(limits, [16, 602])
     assert able(Setting(32, 16, 1)) and able(Setting(32, 1, 8)) and not able(Setting(1, 1, 16))
     assert not able_on(limits, [602])(Setting(32, 1, 16)) and able_on(None, [602])(Setting(32, 16, 16))

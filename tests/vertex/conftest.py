@@ -1,6 +1,6 @@
 import pytest
-from support import plain
-from support.vertex_work import KernelsOnHost
+from support.devices import plain
+from support.vertex.work import KernelsOnHost
 
 from mgg.vertex.cpu import host
 from mgg.vertex.cuda import device

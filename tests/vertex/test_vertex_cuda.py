@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from support import vertex_models
-from support.arc_graphs import awkward, drawn
-from support.vertex_work import drawn_work, worked_off
+from support.graphs.arc_graphs import awkward, drawn
+from support.vertex import models as vertex_models
+from support.vertex.work import drawn_work, worked_off
 
 from mgg.vertex import ir, products
 from mgg.vertex.cuda import device

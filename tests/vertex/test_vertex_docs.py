@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
+from support.graphs.train_graphs import layouts_below
 from support.ranks import mpiexec
-from support.train_graphs import layouts_below
-from support.vertex_docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
+from support.vertex.docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
 
 from mgg import record
 from mgg import vertex as V
@@ -41,8 +41,8 @@ def test_blocks_are_models_or_parts_of_one():
 
 
 def test_the_table_has_every_function():
-    told = set(re.findall(r"[`@]V\.(\w+)", DOCS))
-    assert told == set(V.__all__)
+    documented = set(re.findall(r"[`@]V\.(\w+)", DOCS))
+    assert documented == set(V.__all__)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "my_arcs"])
@@ -50,8 +50,8 @@ def test_explain(name, tmp_path):
     """Each value with its line, the gradients by name, and columns as the formulas have them."""
     relations = ["--relations", 3] if name == "my_relational" else []
     path = written(tmp_path, name)
-    told = mgg("vertex", "explain", path, "--columns", 6, "--classes", 3, *relations, *settings(name))
-    first, second = told.split("\n\n")
+    text = mgg("vertex", "explain", path, "--columns", 6, "--classes", 3, *relations, *settings(name))
+    first, second = text.split("\n\n")
     assert first.startswith("layer layer0, program ") and second.startswith("layer layer1, program ")
     fetched = {
         "my_gcn": ("8 columns", "6 columns"),  # products: the gradient's columns cross, too
@@ -85,10 +85,10 @@ def test_explain_tells_what_is_kept_of_arcs(tmp_path):
 
 def test_explain_as_json(tmp_path):
     path = written(tmp_path, "my_gcn")
-    told = json.loads(mgg("vertex", "explain", path, "--classes", 3, "--json"))
-    assert (told["model"], told["columns"], told["classes"], told["relations"]) == ("my_gcn", 16, 3, 0)
-    assert [(each["layer"], each["program"]) for each in told["layers"]] == [("layer0", "gcn"), ("layer1", "gcn")]
-    assert all(each["text"] in mgg("vertex", "explain", path, "--classes", 3) for each in told["layers"])
+    facts = json.loads(mgg("vertex", "explain", path, "--classes", 3, "--json"))
+    assert (facts["model"], facts["columns"], facts["classes"], facts["relations"]) == ("my_gcn", 16, 3, 0)
+    assert [(each["layer"], each["program"]) for each in facts["layers"]] == [("layer0", "gcn"), ("layer1", "gcn")]
+    assert all(each["text"] in mgg("vertex", "explain", path, "--classes", 3) for each in facts["layers"])
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import vertex_models
-from support.arc_graphs import drawn
-from support.vertex_work import tables_of, worked_off
+from support.graphs.arc_graphs import drawn
+from support.vertex import models as vertex_models
+from support.vertex.work import tables_of, worked_off
 from test_vertex_cuda import MODELS, compare, crowded
 
 from mgg.vertex import cuda, ir

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.arc_graphs import TYPES, awkward, drawn
+from support.graphs.arc_graphs import TYPES, awkward, drawn
 
 from mgg.vertex import autodiff, ir
 from mgg.vertex.autodiff import gradients

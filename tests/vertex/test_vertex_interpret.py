@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from support.arc_graphs import ARCS, IDS, TYPES, VERTICES, awkward
+from support.graphs.arc_graphs import ARCS, IDS, TYPES, VERTICES, awkward
 
 from mgg.kernel.random import STREAMS, Draws, uniform
 from mgg.model.arrays.host import HostArrays

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.arc_graphs import awkward, drawn
-from support.random_programs import programs, random_graph, values
-from support.random_sums import program
-from support.schedules import follow
-from support.vertex_models import MODELS, NORM, differentiated, gat, gcn, of_source, rgcn, sgc, softmax, times
+from support.graphs.arc_graphs import awkward, drawn
+from support.vertex.models import MODELS, NORM, differentiated, gat, gcn, of_source, rgcn, sgc, softmax, times
+from support.vertex.random_programs import programs, random_graph, values
+from support.vertex.random_sums import program
+from support.vertex.schedules import follow
 
 from mgg.vertex import ir
 from mgg.vertex.autodiff import gradients

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from support.arc_graphs import drawn
-from support.vertex_work import worked_off
+from support.graphs.arc_graphs import drawn
+from support.vertex.work import worked_off
 
 from mgg.model import build, settings_of
 from mgg.model.program import programs_of

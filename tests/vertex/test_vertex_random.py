@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.arc_graphs import drawn
-from support.pyg import torch
-from support.random_programs import programs, random_graph, values
+from support.graphs.arc_graphs import drawn
+from support.models.pyg import torch
+from support.vertex.random_programs import programs, random_graph, values
 
 from mgg.vertex import ir
 from mgg.vertex.autodiff import gradients

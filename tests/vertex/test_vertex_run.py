@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.arc_graphs import TYPES, drawn
-from support.vertex_models import MODELS, differentiated
-from support.vertex_work import drawn_work, worked_off
+from support.graphs.arc_graphs import TYPES, drawn
+from support.vertex.models import MODELS, differentiated
+from support.vertex.work import drawn_work, worked_off
 
 from mgg import files
 from mgg.kernel.threads import deal, threads_per_pe

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from support.random_sums import program
-from support.schedules import follow
-from support.vertex_models import MODELS, differentiated, gat, gcn, of_source, rgcn, softmax, times
+from support.vertex.models import MODELS, differentiated, gat, gcn, of_source, rgcn, softmax, times
+from support.vertex.random_sums import program
+from support.vertex.schedules import follow
 
 from mgg import vertex as V
 from mgg.vertex import ir, products

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.shared import made_once
+from support.ranks.shared import made_once
 from support.workflow import Folder
 
 

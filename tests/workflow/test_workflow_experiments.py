@@ -20,7 +20,7 @@ from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_parti
 from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN, stand_in
 from mgg.report.tables.numbers import quantity
 from mgg.workflow import options
-from mgg.workflow.plan import Plan
+from mgg.workflow.plan import WorkflowPlan
 
 NAMES = sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 #: What the page shows without being asked for a figure.
@@ -76,7 +76,7 @@ def test_an_experiment_is_planned(name: str):
     assert values["experiment"] == name and values["report"].get("figures", []) == figures
     alone = name.startswith(("seastar_", "gnna_", "mgg_table3"))
     settings = settings_of(*overlays(name), *([ONE_PE] if alone else []))
-    plan, graphs = Plan(settings), list(values["graph"]["datasets"])
+    plan, graphs = WorkflowPlan(settings), list(values["graph"]["datasets"])
     words = options.report_options(settings.report)
     assert [after for before, after in pairwise(words) if before == "--figure"] == figures
     assert settings.partition.pes == [1 if alone else 2] and plan.records == f"results-laptop/experiments/{name}"

@@ -14,9 +14,9 @@ from support.workflow import TINY, settings_of
 from mgg.errors import memory_error
 from mgg.workflow.failures import Failures, advice
 from mgg.workflow.interrupted import Interruption
-from mgg.workflow.launch import Launch, mpiexec
-from mgg.workflow.plan import Plan
-from mgg.workflow.resources import PROCESS_MB, RANK_MB, Requests
+from mgg.workflow.launch import JobLaunch, mpiexec
+from mgg.workflow.plan import WorkflowPlan
+from mgg.workflow.resources import PROCESS_MB, RANK_MB, ResourceRequests
 
 WILDCARDS = Wildcards(fromdict={"made": "graph", "dataset": "planted"})
 JOB = SimpleNamespace(jobid=1, rule=SimpleNamespace(restart_times=2))
@@ -198,8 +198,8 @@ class Cluster:
             get_rule=lambda name: rule, rules=[rule], async_run=None, is_main_process=True, non_local_exec=True,
             resource_settings=SimpleNamespace(overwrite_resources={"generate": given}),
         )  # fmt: skip
-        plan = Plan(settings_of(TINY))
-        self.requests = Requests(workflow, plan, Launch(workflow), failures)
+        plan = WorkflowPlan(settings_of(TINY))
+        self.requests = ResourceRequests(workflow, plan, JobLaunch(workflow), failures)
         self.requests.__dict__["granted"] = granted
         self.rule = rule
 
@@ -250,6 +250,6 @@ def test_all_nodes_get_the_memory_of_the_fullest(attempts: Attempts):
 
 
 def test_partitions_for_the_report_alone_are_judged():
-    plan = Plan(settings_of(TINY | {"predict": {"pes": [16], "techniques": ["halo"]}}))
+    plan = WorkflowPlan(settings_of(TINY | {"predict": {"pes": [16], "techniques": ["halo"]}}))
     assert (plan.judged, plan.partitioned) == ([1, 2, 4], [1, 2, 4, 16])
     assert re.fullmatch(plan.made_by("generate"), "planted") and not re.fullmatch(plan.made_by("graph"), "planted")

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import STAND_IN, StandIns
 from support.workflow import ROOT, TINY, Folder, job_counts
+from support.workflow.slurm import STAND_IN, StandIns
 
 OWN = {"mine": {"source": "data/mine", "loader": "table", "symmetrize": True, "labels": True}}
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,0\n"

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.gpu_workflow import assert_takes_gpus
 from support.ranks import changed_environment
 from support.workflow import Folder
+from support.workflow.gpu_workflow import assert_takes_gpus
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_gpu" / "run.py"
 

@@ -15,7 +15,7 @@ from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.model.zoo import gcn
 from mgg.record import read_run
-from mgg.workflow.plan import Plan
+from mgg.workflow.plan import WorkflowPlan
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}
 OVERLAY = {
@@ -81,10 +81,10 @@ def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(fol
     own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
     model = folder.path / "my models/own_gcn.py"
     model.parent.mkdir()
-    told = "import sys\nprint('read by', sys.argv, file=sys.stderr)\n"
+    reader = "import sys\nprint('read by', sys.argv, file=sys.stderr)\n"
     shutil.copyfile(gcn.__file__, model)
     with model.open("a") as file:
-        file.write(told)
+        file.write(reader)
     overlay = yaml.safe_load((folder.path / "own.yaml").read_text())
     overlay["train"] |= {"models": ["gcn", "my models/own_gcn.py"], "settings": {"own_gcn": {"hidden": 4}}}
     folder.overlay(overlay, "own.yaml")
@@ -168,4 +168,4 @@ def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder
 
 
 def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder, monkeypatch):
-    assert Plan(own_graph(folder, "digits", monkeypatch)).trained == ["mine"]
+    assert WorkflowPlan(own_graph(folder, "digits", monkeypatch)).trained == ["mine"]

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import TINY, Folder, job_counts
+from support.workflow.slurm import StandIns
 from test_workflow_progress import seen
 
 SAID = "Interrupted: run the same command again, it goes on where it stopped."
@@ -86,10 +86,10 @@ def interrupted(folder: Folder, words: str) -> str:
 @pytest.mark.slow
 def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
     for words in ("rule partition", "rule train"):
-        *_, said, log = interrupted(folder, words).splitlines()
-        assert said == SAID and log.startswith("Complete log(s): ")
-        told = (folder.path / "run.log").read_text()
-        assert not any(wrong in told for wrong in ("What failed", "Error in rule", "Traceback", "RuleException"))
+        *_, said, last = interrupted(folder, words).splitlines()
+        assert said == SAID and last.startswith("Complete log(s): ")
+        log = (folder.path / "run.log").read_text()
+        assert not any(wrong in log for wrong in ("What failed", "Error in rule", "Traceback", "RuleException"))
         assert (folder.results / ".lock").read_text() == ""
     again = folder.run()
     assert again.returncode == 0, again.stdout
@@ -151,15 +151,15 @@ def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
 def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; exit 130\n")
-    told = seen(folder, code=130, PATH=folder.environment()["PATH"])
-    said, end = told.rfind("Interrupted: "), told.rfind("Workflow interrupted")
-    assert -1 < said < end and "Workflow Finished" not in told and "What failed" not in told, told
+    output = seen(folder, code=130, PATH=folder.environment()["PATH"])
+    said, end = output.rfind("Interrupted: "), output.rfind("Workflow interrupted")
+    assert -1 < said < end and "Workflow Finished" not in output and "What failed" not in output, output
 
 
 @pytest.mark.slow
 def test_a_log_of_blank_lines_is_called_empty(folder: Folder):
     folder.program("mgg", "#!/bin/sh\necho; exit 1\n")
     run = folder.run("--until", "generate")
-    told = run.stdout[run.stdout.index("What failed:") :].splitlines()
-    assert run.returncode == 1 and told[2] == "    results/logs/graph/planted.log: empty", told
+    failures = run.stdout[run.stdout.index("What failed:") :].splitlines()
+    assert run.returncode == 1 and failures[2] == "    results/logs/graph/planted.log: empty", failures
     assert folder.made("logs/graph/planted.log").read_text() == "\n"

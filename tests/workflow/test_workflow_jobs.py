@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from support.records import altered, file_of
-from support.slurm import StandIns
 from support.workflow import ROOT, Folder, job_counts
+from support.workflow.slurm import StandIns
 
 from mgg.job_record import JobRecord
 from mgg.record import read_lines
@@ -152,8 +152,8 @@ def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path:
     run = copy.made("train/planted/gcn-halo-p2-s0/run.json")
 
     def used(file: Path, memory: int, cpu: float, seconds: float, **changes: int) -> str:
-        told = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
-        return altered(file.read_text(), **told, **changes)
+        use = {"used": {"memory": memory, "cpu_seconds": cpu, "seconds": seconds}}
+        return altered(file.read_text(), **use, **changes)
 
     one.write_text(file_of(used(one, 300, 50.0, 41.0)))
     two.write_text(file_of(used(two, 300, 30.0, 20.0), used(two, 400, 60.0, 39.0, dim=8)))

@@ -8,10 +8,10 @@ from snakemake.iocontainers import Wildcards
 from snakemake.resources import Resources
 from support.workflow import ROOT, TINY, settings_of
 
-from mgg.workflow.launch import Launch
+from mgg.workflow.launch import JobLaunch
 
 
-def settled(profile: str, backend: str, pes: int, needrun: bool = True) -> tuple[Launch, SimpleNamespace, Wildcards]:
+def settled(profile: str, backend: str, pes: int, needrun: bool = True) -> tuple[JobLaunch, SimpleNamespace, Wildcards]:
     """The launch of rule aggregate through a profile, the rule, and the wildcards of a job that is to run."""
     given = yaml.safe_load((ROOT / f"profiles/{profile}/config.yaml").read_text())
     words = [f"{name}={value}" for name, value in given.get("set-resources", {}).get("aggregate", {}).items()]
@@ -24,7 +24,7 @@ def settled(profile: str, backend: str, pes: int, needrun: bool = True) -> tuple
         resource_settings=SimpleNamespace(overwrite_resources={"aggregate": given}),
         dag=SimpleNamespace(needrun_jobs=lambda: [SimpleNamespace(rule=rule, wildcards=wildcards)] * needrun),
     )  # fmt: skip
-    launch = Launch(workflow)
+    launch = JobLaunch(workflow)
     launch.__dict__["gpus_here"] = 2
     launch.settle("aggregate", backend)
     return launch, rule, wildcards

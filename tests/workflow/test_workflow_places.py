@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import StandIns
 from support.workflow import Folder, job_counts, made
+from support.workflow.slurm import StandIns
 
 from mgg.hashed import SEAL, sealed
 
@@ -53,8 +53,8 @@ def test_what_was_measured_here_does_not_pass_for_a_cluster(finished: Folder, pr
     assert job_counts(run.stdout) == {"aggregate": 2, "train": 1, "report": 1, "default": 1, "total": 5}
     place = "slurm-cpus-srun_mpi_pmi2" if profile == "slurm-cpu" else "slurm-gpus-srun"
     for stage, jobs in (("aggregate", 2), ("train", 1)):
-        told = "1 job runs" if jobs == 1 else f"{jobs} jobs run"
-        why = rf"^{stage}: {told} on {place}: the results so far are of local-cpus-mpiexec-[0-9a-f]{{6}}; both are kept"
+        runs = "1 job runs" if jobs == 1 else f"{jobs} jobs run"
+        why = rf"^{stage}: {runs} on {place}: the results so far are of local-cpus-mpiexec-[0-9a-f]{{6}}; both are kept"
         assert len(re.findall(why, run.stdout, re.MULTILINE)) == 1
     assert "Nothing to be done" in finished.run("--dry-run").stdout
 
@@ -66,11 +66,11 @@ def test_results_of_two_places_stand_apart_in_one_report(whole: Path, tmp_path: 
     (here,) = made(folder.results, "aggregate/planted/p1.jsonl")
     there = Path(str(here).replace("/local-", "/slurm-"))
     there.parent.mkdir(parents=True)
-    told = [json.loads(line) for line in here.read_text().splitlines()]
-    for record in told:
+    records = [json.loads(line) for line in here.read_text().splitlines()]
+    for record in records:
         record.pop(SEAL)
         record["machine"]["place"] = "slurm-cpus-srun"
-    there.write_text("".join(json.dumps(sealed(record)) + "\n" for record in told))
+    there.write_text("".join(json.dumps(sealed(record)) + "\n" for record in records))
     run = folder.run()
     assert run.returncode == 0, run.stdout
     assert job_counts(run.stdout) == {"report": 1, "default": 1, "total": 2}
@@ -129,9 +129,9 @@ def test_a_working_folder_is_not_cleaned(copy: Folder):
 def test_disk_is_told_of_before_the_start(folder: Folder):
     folder.overlay({"graph": {"datasets": {"products-like": {}}}, "train": {"models": []}}, "large.yaml")
     said = folder.run("--dry-run", overlay="large.yaml").stdout
-    (told,) = re.findall(r"^results: this run will write about ([\d.]+) GB; [\d.]+ GB are free$", said, re.MULTILINE)
+    (size,) = re.findall(r"^results: this run will write about ([\d.]+) GB; [\d.]+ GB are free$", said, re.MULTILINE)
     # 123.7 million arcs: a graph of 4 bytes each at most, and three layouts of some 22 (docs/scaling.md).
-    assert 3 * 22 * 0.1237 < float(told) < 1.3 * (4 + 3 * 24) * 0.1237
+    assert 3 * 22 * 0.1237 < float(size) < 1.3 * (4 + 3 * 24) * 0.1237
     assert "will write about" not in folder.run("--dry-run").stdout
 
 

@@ -11,7 +11,7 @@ from support.workflow import ROOT, TINY, Folder, job_counts, settings_of
 from mgg.errors import InputError
 from mgg.report.figures.files import FOLDERS
 from mgg.workflow.checks import warn_of_untrained
-from mgg.workflow.plan import Plan
+from mgg.workflow.plan import WorkflowPlan
 
 
 @pytest.mark.sentinel
@@ -110,9 +110,9 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
 )
 def test_trainings_are_asked_for_their_phases_and_a_metric(asked: dict, words: str):
     """Nothing is said of defaults, so that the runs made before stay up to date."""
-    plan = Plan(settings_of(TINY, {"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}))
-    told = " ".join(plan.train_options("gcn", "planted", "halo"))
-    assert told == f"--backend auto --epochs 3 --dtype fp32 --set hidden=4{words}"
+    plan = WorkflowPlan(settings_of(TINY, {"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}))
+    options = " ".join(plan.train_options("gcn", "planted", "halo"))
+    assert options == f"--backend auto --epochs 3 --dtype fp32 --set hidden=4{words}"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_models_without_labels_to_train_them_with_are_said(
 ):
     monkeypatch.setattr(logger, "propagate", True)
     values = {"graph": {"datasets": {"web-like": dataset}}, "train": {"datasets": None, "models": models}}
-    plan = Plan(settings_of(values))
+    plan = WorkflowPlan(settings_of(values))
     warn_of_untrained(plan)
     said = "train.models: nothing is trained: no data set of graph.datasets is known to have labels"
     assert caplog.text.count(said) == warned
@@ -230,9 +230,9 @@ def test_a_mistake_in_the_config_is_named(folder: Folder, field: str, value: obj
     monkeypatch.chdir(folder.path)
     for name in reversed(field.split(".")):
         value = {name: value}
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         settings_of(value)
-    assert message in str(told.value) and "\n" not in str(told.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_mistake_in_the_config_is_one_line(folder: Folder):

@@ -24,7 +24,7 @@ def seen(folder: Folder, *arguments: str, code: int = 0, **environment: str) -> 
         [*command, *arguments], cwd=folder.path, env=env, stdin=terminal, stdout=terminal, stderr=terminal
     ) as run:
         os.close(terminal)
-        told = b""
+        output = b""
         while True:
             try:
                 data = os.read(master, 65536)
@@ -32,19 +32,19 @@ def seen(folder: Folder, *arguments: str, code: int = 0, **environment: str) -> 
                 break
             if not data:
                 break
-            told += data
-        assert run.wait() == code, told.decode()
+            output += data
+        assert run.wait() == code, output.decode()
     os.close(master)
-    return told.decode()
+    return output.decode()
 
 
 @pytest.mark.slow
 def test_a_terminal_shows_bars(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
-    told = seen(folder)
-    assert BARS in told and PLAIN not in told
+    output = seen(folder)
+    assert BARS in output and PLAIN not in output
     # The cursor is back, and the plain lines are in Snakemake's own log.
-    assert told.rfind("\x1b[?25h") > told.rfind("\x1b[?25l")
+    assert output.rfind("\x1b[?25h") > output.rfind("\x1b[?25l")
     [log] = (folder.path / ".snakemake/log").glob("*.log")
     assert PLAIN in log.read_text(encoding="utf-8")
 
@@ -54,23 +54,23 @@ def test_a_failed_run_does_not_end_in_green(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     (folder.path / "mgg").write_text("#!/bin/sh\necho no >&2; exit 4\n", encoding="utf-8")
     (folder.path / "mgg").chmod(0o755)
-    told = seen(folder, code=1, PATH=f"{folder.path}:{os.environ['PATH']}")
-    assert "Workflow Finished" not in told
-    failed, end, log = (told.rfind(words) for words in ("What failed:", "Workflow failed", "Complete log"))
-    assert -1 < failed < end < log, told
+    output = seen(folder, code=1, PATH=f"{folder.path}:{os.environ['PATH']}")
+    assert "Workflow Finished" not in output
+    failed, end, log = (output.rfind(words) for words in ("What failed:", "Workflow failed", "Complete log"))
+    assert -1 < failed < end < log, output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}])
 def test_what_no_one_watches_gets_plain_lines(folder: Folder, environment: dict[str, str]):
-    told = seen(folder, **environment)
-    assert PLAIN in told and BARS not in told
+    output = seen(folder, **environment)
+    assert PLAIN in output and BARS not in output
 
 
 @pytest.mark.slow
 def test_a_file_gets_plain_lines(finished: Folder):
-    told = finished.run("--forcerun", "generate", "--until", "generate").stdout
-    assert PLAIN in told and BARS not in told and "\x1b[" not in told
+    output = finished.run("--forcerun", "generate", "--until", "generate").stdout
+    assert PLAIN in output and BARS not in output and "\x1b[" not in output
 
 
 @pytest.mark.slow
@@ -80,5 +80,5 @@ def test_snakemakes_own_lines_are_a_flag_away(folder: Folder):
 
 @pytest.mark.slow
 def test_a_plan_is_printed_as_it_is(folder: Folder):
-    told = seen(folder, "--dry-run")
-    assert PLAIN in told and "mgg generate planted" in told and not Path(folder.results).exists()
+    output = seen(folder, "--dry-run")
+    assert PLAIN in output and "mgg generate planted" in output and not Path(folder.results).exists()

@@ -62,8 +62,8 @@ def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folde
         read_partition(made(results, "partition/planted/p2")[0]),
         *read_lines(results / "jobs.jsonl", JobRecord),
     ]
-    told = {(record.run_id, record.config_hash, record.machine_id) for record in records}
-    assert len(told) == 1 and None not in told.pop()
+    origins = {(record.run_id, record.config_hash, record.machine_id) for record in records}
+    assert len(origins) == 1 and None not in origins.pop()
 
 
 @pytest.mark.sentinel

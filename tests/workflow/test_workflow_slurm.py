@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 from support.workflow import ROOT, TINY, Folder
+from support.workflow.slurm import ALIKE, LARGE, OUTPUTS, RANKS, StandIns, asked
 
 from mgg.errors import memory_error
 
@@ -167,8 +167,8 @@ def test_ranks_with_gpus_that_no_node_fits_are_refused_at_once(tmp_path: Path):
     run = stand_ins.run("--until", "aggregate", profile="dgx-multi")
     assert run.returncode == 2 and not stand_ins.memory(), run.stdout
     # Of jobs that are ready together Snakemake takes either first.
-    told = re.findall(r"error: (?:aggregate|tune): 9 PEs do not divide evenly over the 2 nodes that", run.stdout)
-    assert len(told) == 1
+    refusals = re.findall(r"error: (?:aggregate|tune): 9 PEs do not divide evenly over the 2 nodes that", run.stdout)
+    assert len(refusals) == 1
 
 
 #: Lines of a profile to change at a site (docs/slurm.md), most of them commented out.
@@ -246,10 +246,10 @@ class SideBySide:
         assert run.returncode == 1, run.stdout
         self.said = run.stdout
         summary = run.stdout[run.stdout.index("What failed:") :]
-        told = re.findall(r"(?m)^  generate \(made=graph, dataset=(\w+)\), (.*\n(?:    .*\n)*)", summary)
+        summaries = re.findall(r"(?m)^  generate \(made=graph, dataset=(\w+)\), (.*\n(?:    .*\n)*)", summary)
         #: What the summary says of each.
-        self.told = dict(told)
-        assert self.told.keys() == cases.keys() and len(told) == len(cases), summary
+        self.summaries = dict(summaries)
+        assert self.summaries.keys() == cases.keys() and len(summaries) == len(cases), summary
 
 
 #: Variables of a job's stand-ins, the MB and minutes that its attempts ask for, and the beginning of what to try next.
@@ -279,7 +279,7 @@ def test_each_failure_decides_on_the_next_attempt(tmp_path: Path):
     for name, (_, memory, minutes, advice) in CASES.items():
         assert run.stand_ins.memory(name) == memory, run.said
         assert run.stand_ins.amounts("-t", name) == minutes, run.said
-        assert f"    Next: {advice}" in run.told[name]
+        assert f"    Next: {advice}" in run.summaries[name]
 
 
 def test_what_the_profile_gives_grows_until_it_is_refused(tmp_path: Path):

@@ -15,8 +15,8 @@ import pytest
 from snakemake.jobs import Job
 from snakemake.logging import logger
 from snakemake.scheduling.job_scheduler import JobScheduler
-from support.slurm import StandIns
 from support.workflow import Folder
+from support.workflow.slurm import StandIns
 
 from mgg.backend.machine.slurm_job import ALLOCATION
 from mgg.workflow import internals
@@ -62,8 +62,8 @@ def understood(*answers: dict[str, str] | None, requeue: bool = False) -> list[d
 
 def test_states_are_told_in_words_that_the_plugin_knows():
     """It waits for anything else, and leaves preempted jobs to Slurm, which is told not to start them again."""
-    told = {"1": "CANCELLED by 1000", "2": "CANCELLED+", "3": "PREEMPTED", "4": "RUNNING"}
-    assert understood(told) == [{"1": "CANCELLED", "2": "CANCELLED", "3": "ERROR", "4": "RUNNING"}]
+    states = {"1": "CANCELLED by 1000", "2": "CANCELLED+", "3": "PREEMPTED", "4": "RUNNING"}
+    assert understood(states) == [{"1": "CANCELLED", "2": "CANCELLED", "3": "ERROR", "4": "RUNNING"}]
     assert understood({"3": "PREEMPTED"}, requeue=True) == [{"3": "PREEMPTED"}]
 
 

@@ -12,11 +12,11 @@ from mgg.workflow import checks, internals, launch, lock, options
 from mgg.workflow.failures import Failures
 from mgg.workflow.interrupted import INTERRUPTED
 from mgg.workflow.jobs import Jobs
-from mgg.workflow.launch import Launch
+from mgg.workflow.launch import JobLaunch
 from mgg.workflow.outputs import Foretelling, Notes, Outputs
-from mgg.workflow.plan import GRAPH, LINKED, Plan, any_of, read_settings, untracked
+from mgg.workflow.plan import GRAPH, LINKED, WorkflowPlan, any_of, read_settings, untracked
 from mgg.workflow.progress import show_progress
-from mgg.workflow.resources import PROCESS_MB, RANK_MB, Requests, reordered
+from mgg.workflow.resources import PROCESS_MB, RANK_MB, ResourceRequests, reordered
 from mgg.workflow.slurm import Slurm
 
 keep_others_out()
@@ -25,9 +25,9 @@ SETTINGS = read_settings(workflow, config)
 # Read back, because --config passes numbers as text.
 validate(SETTINGS.model_dump(mode="json"), "../schemas/config.schema.yaml", set_default=False)
 origin.share(SETTINGS.model_dump(mode="json"))
-PLAN = Plan(SETTINGS, trust=not workflow.is_main_process)
+PLAN = WorkflowPlan(SETTINGS, trust=not workflow.is_main_process)
 RESULTS, RECORDS, DATASETS = PLAN.results, PLAN.records, PLAN.datasets
-LAUNCH = Launch(workflow)
+LAUNCH = JobLaunch(workflow)
 if workflow.is_main_process:
     LAUNCH.warn_of_mixed_devices(SETTINGS)
     checks.warn_of_untrained(PLAN)
@@ -35,7 +35,7 @@ if workflow.is_main_process:
 SLURM = Slurm(workflow)
 FAILURES = Failures(INTERRUPTION, SLURM)
 JOBS = Jobs(workflow, f"{RECORDS}/jobs.jsonl", LAUNCH.said)
-REQUESTS = Requests(workflow, PLAN, LAUNCH, FAILURES)
+REQUESTS = ResourceRequests(workflow, PLAN, LAUNCH, FAILURES)
 OUTPUTS = Outputs(PLAN, LAUNCH, workflow.is_main_process)
 for handler in (SLURM, FAILURES, JOBS):
     logger.addHandler(handler)

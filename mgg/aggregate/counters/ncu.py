@@ -33,7 +33,7 @@ _UNITS = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msec
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 
 
-class Kernel(NamedTuple):
+class ProfiledKernel(NamedTuple):
     """A profiled launch.
 
     Attributes:
@@ -66,10 +66,10 @@ def version(ncu: str) -> str:
         done = subprocess.run([ncu, "--version"], capture_output=True, text=True, timeout=60, check=False)  # nosec B603
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MachineError(f"{ncu} does not run: {error}") from None
-    told = re.search(r"^Version (\S+)", done.stdout, re.MULTILINE)
-    if done.returncode or told is None:
+    matched = re.search(r"^Version (\S+)", done.stdout, re.MULTILINE)
+    if done.returncode or matched is None:
         raise MachineError(f"{ncu} --version ends with exit code {done.returncode}: {_last(done.stdout + done.stderr)}")
-    return told[1]
+    return matched[1]
 
 
 def command(ncu: str, log: Path, program: Sequence[str]) -> list[str]:
@@ -82,7 +82,7 @@ def command(ncu: str, log: Path, program: Sequence[str]) -> list[str]:
     return [ncu, *options, *program]
 
 
-def profile(ncu: str, program: Sequence[str], timeout: float) -> list[Kernel]:
+def profile(ncu: str, program: Sequence[str], timeout: float) -> list[ProfiledKernel]:
     """Run ``program`` under ncu and return its kernels.
 
     Args:
@@ -138,7 +138,7 @@ def check_permission(text: str) -> None:
         )
 
 
-def parse(text: str) -> list[Kernel]:
+def parse(text: str) -> list[ProfiledKernel]:
     """Parse ncu's CSV of page ``raw``: a line of names, a line of units, then a line per launch, among other output.
 
     Raises:
@@ -158,7 +158,7 @@ def parse(text: str) -> list[Kernel]:
         if units[name] not in known:
             raise MachineError(f"ncu's CSV has {name} in {units[name] or 'no unit'}, not in {known[0]}")
     return [
-        Kernel(
+        ProfiledKernel(
             row["Kernel Name"],
             row["Device"],
             _number(row, _TIME) * _UNITS[units[_TIME]],
@@ -169,7 +169,7 @@ def parse(text: str) -> list[Kernel]:
     ]
 
 
-def means(kernels: Sequence[Kernel]) -> dict[str, float]:
+def means(kernels: Sequence[ProfiledKernel]) -> dict[str, float]:
     """Return record fields: means over all launches and GPUs, weighted by time."""
     whole = sum(each.nanoseconds for each in kernels)
     return {field: sum(each.nanoseconds * each.shares[field] for each in kernels) / whole for field in METRICS}

@@ -50,12 +50,12 @@ def counted(world: World, plan: Plan, dim: int, iterations: int) -> dict[str, An
         world.gather(None)
     finally:
         if counter is not None:
-            found = _told(counter, iterations)
+            found = _faults_by_device(counter, iterations)
     everywhere: dict[str, Any] = world.gather(found)[0]
     return everywhere
 
 
-def _told(counter: Any, iterations: int) -> dict[str, Any]:
+def _faults_by_device(counter: Any, iterations: int) -> dict[str, Any]:
     try:
         faults, seconds, migrated = counter.stop()
     except MachineError as error:

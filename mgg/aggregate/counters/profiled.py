@@ -20,7 +20,7 @@ from mgg.errors import MggError
 from mgg.layout import load
 
 
-class Case(BaseModel):
+class ProfiledCase(BaseModel):
     """The product to profile: a technique, its options, a direction, a width and a dtype, on a layout."""
 
     layout: Path
@@ -32,7 +32,7 @@ class Case(BaseModel):
     dtype: str
 
 
-def product(world: World, case: Case) -> None:
+def product(world: World, case: ProfiledCase) -> None:
     """Prepare the product and compute it twice, the second time under the profiler (collective)."""
     from mgg.backend import gpu
 
@@ -58,7 +58,7 @@ def product(world: World, case: Case) -> None:
 
 def main(text: str) -> int:
     """Run the case in JSON ``text``; print an error as one line, like ``mgg``."""
-    case = Case.model_validate_json(text)
+    case = ProfiledCase.model_validate_json(text)
     try:
         launch_threads(lambda: case.pes, lambda world: product(world, case))
     except MggError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mgg.aggregate.counters import ncu
-from mgg.aggregate.counters.profiled import Case
+from mgg.aggregate.counters.profiled import ProfiledCase
 from mgg.errors import InputError, MachineError
 from mgg.record import AggregateRecord, add_lines, read_lines
 
@@ -40,12 +40,12 @@ def add(layout: Path, path: Path, records: Sequence[AggregateRecord]) -> list[Ag
         version = ncu.version(program)
         if any(record.emulated for record in records):
             _log.warning("--profile: profiles the same kernels without the emulated network")
-    told = [
+    profiled = [
         record.model_copy(update=_fields(program, version, layout.resolve(), record, TIMEOUT)) for record in records
     ]
     before = read_lines(path, AggregateRecord)[: -len(records)]
-    add_lines(path, [*before, *told], replace=True)
-    return told
+    add_lines(path, [*before, *profiled], replace=True)
+    return profiled
 
 
 def _fields(program: str, version: str, layout: Path, record: AggregateRecord, timeout: float) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _fields(program: str, version: str, layout: Path, record: AggregateRecord, t
         return {"profile_untold": ON_CPUS}
     if record.machine.hosts > 1:
         return {"profile_untold": _ON_HOSTS}
-    case = Case(
+    case = ProfiledCase(
         layout=layout,
         pes=record.pes,
         technique=record.technique,

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Cost, Machine, Split, Workload, fetched_arcs, finished, meetings, slowest
+from mgg.cost.product import Cost, MachineModel, SplitCounts, Workload, fetched_arcs, finished, meetings, slowest
 from mgg.graph.csr import Csr
 from mgg.layout import Product
 from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
@@ -24,7 +24,7 @@ class Get:
 
 
 @dataclass(frozen=True)
-class Block:
+class ThreadBlock:
     """What one thread block owns.
 
     Attributes:
@@ -71,7 +71,7 @@ class Blocks:
         widest = max((block.rows for block in self._blocks), default=0)
         self._fetched = world.xp.empty(widest * max_dim, np.float32)
 
-    def _block(self, local: NeighborPartitions, remote: NeighborPartitions) -> Block:
+    def _block(self, local: NeighborPartitions, remote: NeighborPartitions) -> ThreadBlock:
         """Group a block's remote arcs by owner; unless requests are merged no arc shares what another has fetched."""
         product, csr = self._product, self._product.remote
         first, last = (int(remote.starts[0]), int(remote.stops[-1])) if len(remote) else (0, 0)
@@ -85,7 +85,7 @@ class Blocks:
         ends = np.searchsorted(needed, product.halo_ptr)  # the halo is sorted by owner
         rows = product.halo_rows[needed]
         spans = [(pe, slice(int(ends[pe]), int(ends[pe + 1]))) for pe in range(self._world.size)]
-        return Block(
+        return ThreadBlock(
             local=local,
             remote=NeighborPartitions(remote.rows, remote.starts - first, remote.stops - first),
             gets=[Get(pe, rows[span], span) for pe, span in spans if span.stop > span.start],
@@ -114,7 +114,7 @@ class Blocks:
         operators.finish(acc, out)
 
 
-def pieces(arcs: np.ndarray, split: Split, ps: int | None) -> np.ndarray:
+def pieces(arcs: np.ndarray, split: SplitCounts, ps: int | None) -> np.ndarray:
     """About how many neighbor partitions the arcs of each PE make: whole rows, or one for every ps arcs and half a one
     for the rest of each row, float64 [P].
     """
@@ -123,7 +123,7 @@ def pieces(arcs: np.ndarray, split: Split, ps: int | None) -> np.ndarray:
 
 
 def blocks_cost(
-    work: Workload, machine: Machine, *, ps: int | None, remote: int | None, share: int, interleave: bool
+    work: Workload, machine: MachineModel, *, ps: int | None, remote: int | None, share: int, interleave: bool
 ) -> Cost:
     """Seconds of ``Blocks``: a call for the arcs of either kind of a block, and a fetch from each owner."""
     split = work.split

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.schedule import KernelSchedule
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.kernel.pitch import row_pitch
-from mgg.kernel.requests import Requests, bounds, merged
+from mgg.kernel.requests import FetchRequests, bounds, merged
 from mgg.kernel.schedule import remote_sources
 from mgg.layout import Product
 from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
@@ -28,17 +28,17 @@ class Fused:
         weights: of local and of remote arcs, in the order of ``host``; each product reads them. None: all are 1.
     """
 
-    def __init__(self, world: World, host: Product, schedule: Schedule, max_dim: int) -> None:
+    def __init__(self, world: World, host: Product, schedule: KernelSchedule, max_dim: int) -> None:
         self._world, self._schedule = world, schedule
         self._kernel: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._host, self._max_dim = host, max_dim
         self._indices = world.upload(host.local.indices)
         self.weights = [None if csr.weights is None else world.upload(csr.weights) for csr in (host.local, host.remote)]
-        self._requests: Requests | None = None
+        self._requests: FetchRequests | None = None
         self._cut()
         self._ask()
 
-    def take(self, schedule: Schedule) -> None:
+    def take(self, schedule: KernelSchedule) -> None:
         """Use another schedule from the next product on."""
         before, self._schedule = self._schedule, schedule
         if (schedule.ps, schedule.remote) != (before.ps, before.remote):
@@ -61,7 +61,7 @@ class Fused:
         if self._schedule.merge:
             wanted, first, place = merged(sources, block_arcs(host, self._schedule))
             rows = world.xp.empty((len(wanted), row_pitch(self._max_dim, FLOAT)), np.float32)
-            self._asked, self._requests = len(wanted), Requests(world.upload(wanted), world.upload(first), rows)
+            self._asked, self._requests = len(wanted), FetchRequests(world.upload(wanted), world.upload(first), rows)
             # Arcs read their rows from the fetched ones, as if these were the copy of one more PE.
             sources = np.uint64(world.size << 48) | place.astype(np.uint64)
         self._sources = world.upload(sources)
@@ -88,7 +88,7 @@ class Fused:
         self._world.counters.add("get", FLOAT * self._asked * out.shape[1])
 
 
-def block_arcs(host: Product, schedule: Schedule) -> np.ndarray:
+def block_arcs(host: Product, schedule: KernelSchedule) -> np.ndarray:
     """Return where the remote arcs of each block of the kernel begin, int64 [blocks + 1]."""
     local = len(neighbor_partitions(host.local.indptr, schedule.ps))
     remote = neighbor_partitions(host.remote.indptr, schedule.remote)

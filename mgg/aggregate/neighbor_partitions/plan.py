@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.memory_model import PARTITION, POINTER, Case, Need
+from mgg.aggregate.memory_model import PARTITION, POINTER, MemoryCase, PlanMemory
 from mgg.aggregate.neighbor_partitions.on_cpus import Blocks, blocks_cost, pieces
 from mgg.aggregate.neighbor_partitions.on_gpus import Fused, block_arcs
-from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.schedule import KernelSchedule
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray, told_of_gpu_memory
+from mgg.backend.api import Array, SymmetricArray, gpu_memory_errors
 from mgg.config import Assigned
-from mgg.cost.product import Cost, Machine, Workload, fetched_arcs, meetings, slowest
+from mgg.cost.product import Cost, MachineModel, Workload, fetched_arcs, meetings, slowest
 from mgg.errors import InputError
 from mgg.kernel.compile import Build, build_of
 from mgg.kernel.requests import merged
@@ -68,7 +68,7 @@ class Partitioned(Plan):
     def take(self, setting: Setting) -> None:
         """Use another setting from the next product on; all PEs must switch between the same products."""
         self.options = self.options.model_copy(update=setting.options())
-        with told_of_gpu_memory(self.world):
+        with gpu_memory_errors(self.world):
             self._build()
 
     @classmethod
@@ -79,7 +79,7 @@ class Partitioned(Plan):
         return [*super().builds(options, dtype, shmem), made]
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of MGG's kernel: neighbor partitions and the source of each remote arc's row."""
         schedule, ps = cls.schedule(case.options, shmem=False), cls.finest(case.options)
         remote = schedule.ps_remote or ps
@@ -96,10 +96,10 @@ class Partitioned(Plan):
             requests, first, _ = merged(sources, block_arcs(product, finest))
             fetched = case.embeddings(len(requests))
             made += requests.nbytes + first.nbytes
-        return Need(arcs, case.base().columns + fetched, made)
+        return PlanMemory(arcs, case.base().columns + fetched, made)
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of sums overlapped with a fetch per arc (MGG 5); without overlap on CPU ranks."""
         schedule, split = cls.schedule(work.options, shmem=machine.gpu), work.split
         if schedule.merge:  # a split does not say how many requests are equal
@@ -125,7 +125,7 @@ class Partitioned(Plan):
 
     @classmethod
     @abstractmethod
-    def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
+    def schedule(cls, options: Assigned, shmem: bool) -> KernelSchedule:
         """Return the schedule for ``options``; ``shmem``: kernels may call NVSHMEM."""
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

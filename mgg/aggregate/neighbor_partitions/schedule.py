@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Schedule:
+class KernelSchedule:
     """Parameters of the kernel.
 
     Attributes:

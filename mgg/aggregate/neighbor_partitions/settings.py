@@ -18,7 +18,7 @@ from mgg.kernel.tiles import mgg_shared
 from mgg.layout import PeLayout
 from mgg.origin import cpu_model
 from mgg.tune import table
-from mgg.tune.model import Limits, refusal
+from mgg.tune.model import BlockLimits, refusal
 from mgg.tune.setting import NAMES, Setting
 from mgg.tune.table import Entry, Key
 
@@ -60,16 +60,16 @@ def entry_of(world: World, key: Key) -> Entry | None:
     return world.gather(together(world, lambda: table.read(key) if world.rank == 0 else None))[0]
 
 
-def limits_of(world: World) -> Limits | None:
+def limits_of(world: World) -> BlockLimits | None:
     """Return the lowest per-block limits of the job's GPUs (collective); None on CPUs, which run every setting."""
     if not world.gpu:
         return None
     operators: Any = world.operators
     every = world.gather((operators.shared_memory, operators.threads, operators.registers))
-    return Limits(*(min(each) for each in zip(*every, strict=True)))
+    return BlockLimits(*(min(each) for each in zip(*every, strict=True)))
 
 
-def able_on(limits: Limits | None, dims: Sequence[int]) -> Callable[[Setting], bool]:
+def able_on(limits: BlockLimits | None, dims: Sequence[int]) -> Callable[[Setting], bool]:
     """Return a predicate: can a setting run products of ``dims`` columns within ``limits``?"""
 
     def able(setting: Setting) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.memory_model import PIECE, TASK, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
@@ -75,7 +75,7 @@ class Stages:
         self._operators.finish(sums, out)
 
 
-class Staged(Plan):
+class StagedPlan(Plan):
     """Base of techniques in stages, with ``buffers`` blocks of other PEs' rows in memory at a time."""
 
     buffers: ClassVar[int] = 2
@@ -83,7 +83,7 @@ class Staged(Plan):
     pitched = False
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of ``Stages``."""
         return staged_need(case, cls.buffers)
 
@@ -100,7 +100,7 @@ class Staged(Plan):
         self._stages = Stages(self, self.buffers)
 
 
-def staged_need(case: Case, buffers: int) -> Need:
+def staged_need(case: MemoryCase, buffers: int) -> PlanMemory:
     """Return the GPU memory of a plan with ``Stages``, including its product."""
     base = case.base()
     others = np.delete(case.heights, case.rank).max(initial=0)
@@ -108,4 +108,4 @@ def staged_need(case: Case, buffers: int) -> Need:
     # The remote CSR split by owner: every part has all rows, of which those without arcs have no piece there.
     parts = case.size * case.pointers(case.rows) + case.arc * case.product.remote.arcs
     cuts = sum(PIECE * min(case.rows, n) + TASK * n // PIECES_PER_TASK for n in case.remote_by_owner().tolist())
-    return Need(base.layout, columns, parts, case.local_cut() + cuts)
+    return PlanMemory(base.layout, columns, parts, case.local_cut() + cuts)

@@ -16,24 +16,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgg.aggregate.memory_model import FLOAT, PIECE, TASK, Case, Need
+from mgg.aggregate.memory_model import FLOAT, PIECE, TASK, MemoryCase, PlanMemory
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.stages.replicas import side_by_side, stacked
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import INDEX, Cost, Machine, Workload, meetings, slowest
+from mgg.cost.product import INDEX, Cost, MachineModel, Workload, meetings, slowest
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 
 
-class Told(NamedTuple):
+class GridSizes(NamedTuple):
     """What other PEs must know for their memory: rows of this PE's product, and its arcs by range of their column."""
 
     rows: int
     arcs: tuple[int, ...]
 
 
-class Grid:
+class PeGrid:
     """One PE's part in the algorithm (collective)."""
 
     def __init__(self, plan: Plan):
@@ -138,21 +138,21 @@ def slices(dim: int, side: int) -> list[int]:
     return [dim * part // side for part in range(side + 1)]
 
 
-def told(case: Case) -> Told:
+def grid_sizes(case: MemoryCase) -> GridSizes:
     """Return what the other PEs must know about this PE."""
     side, arcs = isqrt(case.size), _by_owner(case)
-    return Told(case.rows, tuple(int(part) for part in arcs.reshape(side, side).sum(axis=1)))
+    return GridSizes(case.rows, tuple(int(part) for part in arcs.reshape(side, side).sum(axis=1)))
 
 
-def need(case: Case) -> Need:
+def need(case: MemoryCase) -> PlanMemory:
     """Return the GPU memory of slices and traded rows, this PE's and the largest other block, and all pointers."""
     side, base = isqrt(case.size), case.base()
     i, j = divmod(case.rank, side)
     heights = case.heights.reshape(side, side).sum(axis=1)
-    mates = None if case.told is None else case.told[i * side : (i + 1) * side]
+    mates = None if case.exchanged_sizes is None else case.exchanged_sizes[i * side : (i + 1) * side]
     results = side * case.rows if mates is None else sum(mate.rows for mate in mates)
     if mates is None:  # assume that the mates' columns are distributed as this PE's are
-        shares = np.array(told(case).arcs) / max(1, int(_by_owner(case).sum()))
+        shares = np.array(grid_sizes(case).arcs) / max(1, int(_by_owner(case).sum()))
         blocks = shares * sum(case.counts.arcs[i * side : (i + 1) * side])
     else:
         blocks = np.sum([mate.arcs for mate in mates], axis=0)
@@ -162,10 +162,10 @@ def need(case: Case) -> Need:
     arcs = int(blocks[j] + np.delete(blocks, j).max(initial=0))
     pieces = side * results + int(sum(blocks)) // LARGEST_TASK
     made = side * case.pointers(results) + case.arc * arcs
-    return Need(0, base.columns + columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+    return PlanMemory(0, base.columns + columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
 
-def cost(work: Workload, machine: Machine) -> Cost | None:
+def cost(work: Workload, machine: MachineModel) -> Cost | None:
     """Return the time of trades, stages and broadcasts, without overlap; None for several workgroups or no grid.
 
     Weights of arcs are not counted, because a split does not say whether there are any.
@@ -195,7 +195,7 @@ def fits(world: World) -> str:
     return f"the number of PEs must be a square, found {world.size}: take {side * side} or {(side + 1) ** 2}"
 
 
-def _by_owner(case: Case) -> np.ndarray:
+def _by_owner(case: MemoryCase) -> np.ndarray:
     """Return the arcs of this PE's rows by the PE that owns their column."""
     arcs = case.remote_by_owner()
     arcs[case.rank] = case.product.local.arcs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.memory_model import PIECE, TASK, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.stages import Stages, grid, staged_need
 from mgg.aggregate.stages.replicas import Replicas
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
+from mgg.cost.product import Cost, MachineModel, Workload, all_blocks, meetings, slowest, stages
 from mgg.errors import InputError
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 from mgg.layout import PeLayout
@@ -47,7 +47,7 @@ class Broadcast(Plan):
     Options = BroadcastOptions
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of ``Stages``; with replication, that of the group's matrices and arcs."""
         copies = case.options.replication
         if case.options.grid:
@@ -60,7 +60,9 @@ class Broadcast(Plan):
         first, place = divmod(case.rank, copies)
         first, blocks = first * copies, groups // copies
         # Padded rows of the product, whose number may differ from the input's.
-        results = max(mine, case.rows) if case.told is None else max(case.told[first : first + copies])
+        results = (
+            max(mine, case.rows) if case.exchanged_sizes is None else max(case.exchanged_sizes[first : first + copies])
+        )
         columns = base.columns + case.matrix(copies * (mine + results + height.max()) + results)
         # Of its group's rows, a PE takes the arcs of every copies-th super-block: estimated by that share of its own.
         by_owner = case.remote_by_owner()
@@ -69,15 +71,15 @@ class Broadcast(Plan):
         arcs = int(sum(case.counts.arcs[first : first + copies]) * own[place::copies].sum() / max(own.sum(), 1))
         made = blocks * case.pointers(copies * results) + case.arc * arcs
         pieces = blocks * copies * results + arcs // LARGEST_TASK
-        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+        return PlanMemory(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
     @classmethod
-    def told(cls, case: Case) -> object:
+    def exchanged_sizes(cls, case: MemoryCase) -> object:
         """Return the rows of this PE's product; on a grid also its arcs."""
-        return grid.told(case) if case.options.grid else case.rows
+        return grid.grid_sizes(case) if case.options.grid else case.rows
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of the stages plus that of V_CG, without overlap; None with replication."""
         if work.options.replication > 1:
             return None
@@ -111,7 +113,7 @@ class Broadcast(Plan):
     def _build(self) -> None:
         copies = self.options.replication
         self._replicas = Replicas(self, copies) if copies > 1 else None
-        self._grid = grid.Grid(self) if self.options.grid else None
+        self._grid = grid.PeGrid(self) if self.options.grid else None
         self._stages = Stages(self, buffers=1) if copies == 1 and self._grid is None else None
 
     def _aggregate(self, source: SymmetricArray, out: Array) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mgg.aggregate.stages import Staged
-from mgg.backend.api import Array, SymmetricArray, Work
-from mgg.cost.product import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
+from mgg.aggregate.stages import StagedPlan
+from mgg.backend.api import Array, SideWork, SymmetricArray
+from mgg.cost.product import Cost, MachineModel, Workload, all_blocks, meetings, slowest, stages
 
 
-class BroadcastPipelined(Staged):
+class BroadcastPipelined(StagedPlan):
     """The stages of ``broadcast`` with two buffers: the rows of the next stage arrive during the current product."""
 
     name = "broadcast_pipelined"
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of the stages, overlapped with V_CG."""
         moves = all_blocks(work, machine)
         return slowest(stages(work, machine), moves, meetings(work.split, machine, 1), machine.staged)
@@ -32,9 +32,9 @@ class BroadcastPipelined(Staged):
         arriving[-1].wait()  # all earlier ones are done, too, so the caller may overwrite the rows that this PE sent
         stages.finish(sums, out)
 
-    def _start(self, root: int, source: SymmetricArray, dim: int) -> Work:
+    def _start(self, root: int, source: SymmetricArray, dim: int) -> SideWork:
         mine = root == self.world.rank
         rows = self._stages.mine(source) if mine else self._stages.room(root % 2, root, dim)
-        with self.world.aside() as work:
+        with self.world.side_stream() as work:
             self.world.broadcast(rows, root)
         return work

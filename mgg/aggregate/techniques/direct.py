@@ -7,7 +7,7 @@ waits for each remote row before it requests the next. It is MGG's kernel with a
 from __future__ import annotations
 
 from mgg.aggregate.neighbor_partitions.plan import Partitioned
-from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.schedule import KernelSchedule
 from mgg.config import Assigned
 
 
@@ -18,7 +18,7 @@ class Direct(Partitioned):
     rough = True  # a long row keeps one warp busy after all others are done
 
     @classmethod
-    def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
+    def schedule(cls, options: Assigned, shmem: bool) -> KernelSchedule:
         """Return whole rows with one remote row in flight; without NVSHMEM, warps load from the peer's memory."""
         primitive = "warp" if shmem else "direct"
-        return Schedule(None, 1, 4, asynchronous=False, primitive=primitive, batch=1)
+        return KernelSchedule(None, 1, 4, asynchronous=False, primitive=primitive, batch=1)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgg.aggregate.memory_model import PIECE, TASK, Case, Need
+from mgg.aggregate.memory_model import PIECE, TASK, MemoryCase, PlanMemory
 from mgg.aggregate.owners import global_columns
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import FLOAT, Cost, Machine, Workload, meetings, network_blocks, slowest
+from mgg.cost.product import FLOAT, Cost, MachineModel, Workload, meetings, network_blocks, slowest
 from mgg.graph.csr import Csr
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
 
@@ -28,25 +28,25 @@ class Features(Plan):
     rough = True  # not measured on GPUs: rows of D / P columns may be narrower than the fitted rates cover
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of all arcs and of three times D / P columns: received, multiplied, and in transit."""
         base, width = case.base(), -(-case.dim // case.size)
         nodes, arcs = int(case.heights.sum()), int(sum(case.counts.arcs))
-        heights = case.heights if case.told is None else np.array(case.told)
+        heights = case.heights if case.exchanged_sizes is None else np.array(case.exchanged_sizes)
         results = int(heights.sum())
         packed = case.size * int(max(case.heights.max(), heights.max())) * width + width
         columns = base.columns + FLOAT * ((nodes + results) * width + packed)
         pieces = results + arcs // LARGEST_TASK
         made = case.pointers(results) + case.arc * arcs
-        return Need(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
+        return PlanMemory(0, columns, made, PIECE * pieces + TASK * pieces // PIECES_PER_TASK)
 
     @classmethod
-    def told(cls, case: Case) -> int:
+    def exchanged_sizes(cls, case: MemoryCase) -> int:
         """Return the rows of this PE's product, whose number may differ from the input's."""
         return case.rows
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of the product of all arcs with D / P columns, and of the two all-to-alls around it."""
         split, links = work.split, machine.links
         if split.pes == 1:
@@ -67,7 +67,7 @@ class Features(Plan):
 
     def _build(self) -> None:
         world, size = self.world, self.world.size
-        self.meets = True
+        self.self_synchronizing = True
         mine = global_columns(self.host, self.layout)
         parts: list[Csr] = world.exchange([mine] * size)
         self._results = np.cumsum([0, *(part.rows for part in parts)]).tolist()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Cost, Machine, Workload, slowest
+from mgg.cost.product import Cost, MachineModel, Workload, slowest
 from mgg.layout import PeLayout
 
 
@@ -20,7 +20,7 @@ class Local(Plan):
     reads_inputs = False  # there is only one PE
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the seconds of one row-wise product."""
         split = work.split
         return slowest(machine.rates["rows"].seconds(split.arcs, split.rows, work.moved, work.summed), 0, 0)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from mgg.aggregate.neighbor_partitions.plan import Partitioned
-from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.schedule import KernelSchedule
 from mgg.aggregate.neighbor_partitions.settings import entry_of, key_of
 from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
@@ -41,10 +41,10 @@ class PipelineOptions(TechniqueOptions):
         " primitive direct alone, and CPU ranks fetch first",
     )
 
-    def schedule(self, primitive: str = "direct") -> Schedule:
+    def schedule(self, primitive: str = "direct") -> KernelSchedule:
         """Return the schedule for these options."""
         ps = self.ps if self.neighbor_partition else None
-        return Schedule(ps, self.dist, self.wpb, self.interleave, self.asynchronous, primitive)
+        return KernelSchedule(ps, self.dist, self.wpb, self.interleave, self.asynchronous, primitive)
 
 
 class MggOptions(PipelineOptions):
@@ -85,10 +85,10 @@ class MggOptions(PipelineOptions):
     @model_validator(mode="after")
     def _one_chooses(self) -> MggOptions:
         if self.tune != "none":
-            fields, told = type(self).model_fields, self.model_fields_set
+            fields, chosen = type(self).model_fields, self.model_fields_set
             # A job passes all options on, including parameters at their defaults.
-            whole = told == set(fields)
-            given = [n for n in NAMES if getattr(self, n) != fields[n].default or (n in told and not whole)]
+            whole = chosen == set(fields)
+            given = [n for n in NAMES if getattr(self, n) != fields[n].default or (n in chosen and not whole)]
             if given:
                 raise ValueError(f"tune: {self.tune} chooses {', '.join(NAMES)}: leave {', '.join(given)} out")
             if not self.neighbor_partition:
@@ -97,7 +97,7 @@ class MggOptions(PipelineOptions):
 
 
 #: Keys with a logged warning that the table lacks them; each is logged once per process.
-_told: set[Path] = set()
+_reported: set[Path] = set()
 
 
 class Mgg(Partitioned):
@@ -107,7 +107,7 @@ class Mgg(Partitioned):
     Options = MggOptions
 
     @classmethod
-    def settled(
+    def resolved(
         cls, world: World, layout: PeLayout, direction: str, dim: int, options: TechniqueOptions, dtype: str
     ) -> TechniqueOptions:
         """Return the options with the tuning table's setting if ``tune`` is ``cached``.
@@ -133,8 +133,8 @@ class Mgg(Partitioned):
         entry = entry_of(world, key)
         if entry is not None:
             return options.model_copy(update=entry.chosen.setting.options())
-        if world.rank == 0 and key.path not in _told:
-            _told.add(key.path)
+        if world.rank == 0 and key.path not in _reported:
+            _reported.add(key.path)
             _log.warning(
                 "technique %s: option tune: cached: nothing was tuned for %s, D = %d, %s on these PEs, so the defaults"
                 " are taken: run mgg tune --dim %d on this layout", cls.name, direction, dim, dtype, dim,
@@ -154,7 +154,7 @@ class Mgg(Partitioned):
         return START.ps if options.tune != "none" else super().finest(options)
 
     @classmethod
-    def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
+    def schedule(cls, options: Assigned, shmem: bool) -> KernelSchedule:
         """Return the schedule for these options."""
         assert isinstance(options, MggOptions)
         return replace(options.schedule(options.primitive), ps_remote=options.ps_remote, merge=options.merge)

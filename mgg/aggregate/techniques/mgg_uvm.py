@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.neighbor_partitions.plan import Partitioned
-from mgg.aggregate.neighbor_partitions.schedule import Schedule
+from mgg.aggregate.neighbor_partitions.schedule import KernelSchedule
 from mgg.aggregate.techniques.mgg import PipelineOptions
 from mgg.backend.api import SymmetricArray
 from mgg.config import Assigned
-from mgg.cost.product import Cost, Machine, Workload
+from mgg.cost.product import Cost, MachineModel, Workload
 
 #: Each PE's rows begin at a multiple of 256 bytes, as the kernel's 16-byte loads need; in floats.
 _ALIGN = 64
@@ -30,18 +30,18 @@ class MggUvm(Partitioned):
     Options = PipelineOptions
 
     @classmethod
-    def schedule(cls, options: Assigned, shmem: bool) -> Schedule:
+    def schedule(cls, options: Assigned, shmem: bool) -> KernelSchedule:
         """Return the schedule for these options."""
         assert isinstance(options, PipelineOptions)
         return options.schedule()
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory, including the other PEs' rows, because all their pages may migrate to this GPU."""
         return replace(super().need(case), guests=(case.size - 1) * case.embeddings(case.heights.max()))
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return None on GPUs, where the driver decides where pages settle (docs/results/mgg.md)."""
         return None if machine.gpu else super().cost(work, machine)
 

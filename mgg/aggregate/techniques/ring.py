@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mgg.aggregate.stages import Staged
+from mgg.aggregate.stages import StagedPlan
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Cost, Machine, Workload, all_blocks, meetings, slowest, stages
+from mgg.cost.product import Cost, MachineModel, Workload, all_blocks, meetings, slowest, stages
 
 
-class Ring(Staged):
+class Ring(StagedPlan):
     """Each PE aggregates from its current block and forwards it, until every PE has seen all blocks.
 
     One block leaves while the next one arrives.
@@ -16,7 +16,7 @@ class Ring(Staged):
     name = "ring"
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of the stages plus that of V_CG, without overlap."""
         moves = all_blocks(work, machine, "shift")
         return slowest(stages(work, machine), moves, meetings(work.split, machine, 1))

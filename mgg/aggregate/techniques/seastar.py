@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from mgg.aggregate.memory_model import FLOAT, POINTER, Case, Need
+from mgg.aggregate.memory_model import FLOAT, POINTER, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.backend.api import Array, SymmetricArray
@@ -86,7 +86,7 @@ class Seastar(Plan):
     Options = SeastarOptions
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of arcs without row pointers, of pieces, and of the partial sums of cut rows."""
         how, product = Execution(**case.options.model_dump()), case.product.local
         pieces = np.maximum(-(-np.diff(product.indptr) // how.longest(product.indptr)), 1)
@@ -95,7 +95,7 @@ class Seastar(Plan):
         ids = POINTER * (count + 1) + _ID * count * (1 + (how.rows == "sorted"))
         ids += _ID * (slots + 2 * len(several) + 1)
         partial = FLOAT * slots * pitch(case.dim)
-        return Need(case.arc * product.arcs, case.base().columns, ids + partial)
+        return PlanMemory(case.arc * product.arcs, case.base().columns, ids + partial)
 
     @classmethod
     def generated(cls, layout: PeLayout, direction: str, dims: Iterable[int], options: TechniqueOptions) -> list[Build]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.neighbor_partitions.on_cpus import Blocks, blocks_cost
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.reordered import Reordered, numbered
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Cost, Machine, Workload, meetings, slowest
+from mgg.cost.product import Cost, MachineModel, Workload, meetings, slowest
 from mgg.layout import PeLayout, Product
 
 #: Where PEs do not share memory, remote rows arrive in chunks of about this many rows.
@@ -33,17 +33,17 @@ class ZeroCopy(Plan):
     sums_apart = False  # threads see all rows as one matrix
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory without the input, which is in host memory; each width keeps its own column array."""
         product = case.product
         arcs = product.local.arcs + product.remote.arcs
         columns = product.local.indices.dtype.itemsize * (case.widths - 1)
         made = case.pointers(case.rows) + (case.arc + columns) * arcs
         lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
-        return Need(0, case.matrix(case.rows), made, case.row_wise(lengths))
+        return PlanMemory(0, case.matrix(case.rows), made, case.row_wise(lengths))
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of fetching a row per arc over the bus, or from the shared memory of CPU PEs in one process.
 
         None for GPUs in several workgroups, because no bus reaches another host's memory.

@@ -29,7 +29,7 @@ class WorkgroupOptions(TechniqueOptions):
     )
 
 
-def settled(world: World, options: TechniqueOptions) -> TechniqueOptions:
+def resolved_workgroup(world: World, options: TechniqueOptions) -> TechniqueOptions:
     """Replace ``workgroup: auto`` by a number in ``options`` (collective)."""
     if not (isinstance(options, WorkgroupOptions) and options.workgroup == AUTO):
         return options

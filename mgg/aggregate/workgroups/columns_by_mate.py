@@ -11,7 +11,7 @@ from mgg.layout import Product
 
 
 @dataclass(frozen=True)
-class Held:
+class ColumnsOfMate:
     """The columns whose rows are in one mate's memory.
 
     Attributes:
@@ -28,7 +28,7 @@ class Held:
     operation: str
 
 
-def held_by_mates(product: Product, groups: Workgroups, phase: int, joined: range) -> list[Held]:
+def columns_by_mate(product: Product, groups: Workgroups, phase: int, joined: range) -> list[ColumnsOfMate]:
     """Return the columns that each mate has of the workgroup whose rows are used in ``phase``.
 
     Without fusion, some mates are not among ``joined``; fetches from them count as transfers between workgroups.
@@ -41,6 +41,6 @@ def held_by_mates(product: Product, groups: Workgroups, phase: int, joined: rang
         # Within this workgroup, the owner itself is the mate.
         rows = groups.places[owner] if phase else product.halo_of(owner)
         mate = groups.mate_of(owner)
-        found.append(Held(mate, first, last, rows, "get" if mate in joined else "get_between"))
+        found.append(ColumnsOfMate(mate, first, last, rows, "get" if mate in joined else "get_between"))
     me = groups.mates.index(groups.rank)
     return found[me + 1 :] + found[:me]

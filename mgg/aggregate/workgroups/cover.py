@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 
 from mgg.aggregate.plan import uploaded_csr
 from mgg.aggregate.workgroups import WorkgroupOptions
-from mgg.aggregate.workgroups.leaving import Leaving, Sent, Way, gains, leaving
+from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, Way, gains, leaving
 from mgg.aggregate.workgroups.wire import WireType
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.graph.csr import Csr, index_dtype
 from mgg.layout import PeLayout, Product
 
@@ -81,16 +81,16 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving, memb
     It has no send lists, which no plan needs: PEs request what they need.
     """
     product, size = layout.product(direction), layout.size
-    told = world.exchange([(layout.rows + first, targets) for first, targets in map(sent.for_pe, range(size))])
+    received = world.exchange([(layout.rows + first, targets) for first, targets in map(sent.for_pe, range(size))])
     remote, rows = product.remote, product.rows
-    sums = np.array([len(targets) for _, targets in told])
+    sums = np.array([len(targets) for _, targets in received])
     owner = np.repeat(np.arange(size), np.diff(product.halo_ptr))
     sender = owner
     if sent.combined is not None:  # another workgroup's sums come from the PE with this one's local rank
         groups = owner // members
         sender = np.where(groups == layout.rank // members, owner, groups * members + layout.rank % members)
     row_of = np.repeat(np.arange(rows), np.diff(remote.indptr))
-    target = np.concatenate([targets for _, targets in told]).astype(np.int64)
+    target = np.concatenate([targets for _, targets in received]).astype(np.int64)
     summed = np.repeat(np.arange(size), sums) * rows + target  # ascending: by owner, then by row
     stays = ~np.isin(sender[remote.indices] * rows + row_of, summed)
     used = np.zeros(product.halo, bool)
@@ -102,7 +102,7 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving, memb
     place_of_sums = np.arange(len(target)) + np.repeat(halo_ptr[1:] - np.cumsum(sums), sums)
     halo_rows = np.empty(int(halo_ptr[-1]), np.int64)
     halo_rows[place[used]] = product.halo_rows[used]
-    halo_rows[place_of_sums] = np.concatenate([np.arange(len(targets)) + first for first, targets in told])
+    halo_rows[place_of_sums] = np.concatenate([np.arange(len(targets)) + first for first, targets in received])
     all_rows = np.concatenate([row_of[stays], target])
     columns = np.concatenate([place[remote.indices[stays]], place_of_sums])
     order = np.lexsort((columns, all_rows))
@@ -122,20 +122,20 @@ def arriving(world: World, layout: PeLayout, direction: str, sent: Leaving, memb
     )
 
 
-def with_ways(world: World, layout: PeLayout, direction: str, split: Split, ways: Collection[Way]) -> Split:
+def with_ways(world: World, layout: PeLayout, direction: str, split: SplitCounts, ways: Collection[Way]) -> SplitCounts:
     """Return ``split`` with the volumes of ``ways`` added (collective); it already has those of rows."""
-    counted: dict[str, Split] = {}
+    counted: dict[str, SplitCounts] = {}
     for way in ways:
         if gains(layout, way):
             sent = leaving(layout, direction, split.members, way, world=world)
-            everyone = world.gather(sent.told(layout.rank))
+            everyone = world.gather(sent.sizes(layout.rank))
             counted[way] = _counted(split, everyone)
         elif way != "rows":
             counted[way] = split
     return replace(split, ways=counted)
 
 
-def _counted(split: Split, everyone: Sequence[Sent]) -> Split:
+def _counted(split: SplitCounts, everyone: Sequence[LeavingSizes]) -> SplitCounts:
     crossing, sums, arcs = (
         np.array([getattr(each, name) for each in everyone]) for name in ("crossing", "sums", "arcs")
     )

@@ -13,7 +13,7 @@ from mgg.layout import Product
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupArcs:
     """Some of the arcs of a PE's rows, with the location of their input rows in the matrices of a few PEs.
 
     Attributes:
@@ -36,14 +36,14 @@ class Part:
         return len(self.halo_rows)
 
 
-def near_part(product: Product, pes: range) -> Part:
+def near_part(product: Product, pes: range) -> GroupArcs:
     """Return the arcs to rows that ``pes``, including this PE, own."""
     if len(pes) == len(product.halo_ptr) - 1:
-        return Part(pes, product.local, product.remote, product.halo_ptr, product.halo_rows)
+        return GroupArcs(pes, product.local, product.remote, product.halo_ptr, product.halo_rows)
     first, last = int(product.halo_ptr[pes.start]), int(product.halo_ptr[pes.stop])
     positions = np.arange(product.halo) - first
     near = (positions >= 0) & (positions < last - first)
-    return Part(
+    return GroupArcs(
         pes,
         product.local,
         _picked(product.remote, near, positions, last - first),
@@ -52,7 +52,7 @@ def near_part(product: Product, pes: range) -> Part:
     )
 
 
-def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], rows: int) -> Part:
+def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], rows: int) -> GroupArcs:
     """Return the arcs to rows of other workgroups, which lie in the mates' mailboxes.
 
     Args:
@@ -71,7 +71,7 @@ def far_part(product: Product, groups: Workgroups, firsts: Mapping[int, int], ro
     columns = place.copy()
     columns[order] = np.arange(len(order))
     pes = groups.mates
-    return Part(
+    return GroupArcs(
         pes,
         _picked(product.remote, mine, columns, rows),
         _picked(product.remote, theirs, columns, len(order)),

@@ -26,7 +26,7 @@ Way = Literal["rows", "columns", "cover"]
 
 
 @dataclass(frozen=True)
-class Sent:
+class LeavingSizes:
     """What a PE that sends sums reports to the other PEs.
 
     Attributes:
@@ -125,7 +125,7 @@ class Leaving:
             return self.sums.rows + int(start), self.combined.targets[start:end]
         return int(first), self.targets[first:last]
 
-    def told(self, rank: int) -> Sent:
+    def sizes(self, rank: int) -> LeavingSizes:
         """Return what the other PEs must know about it; ``rank``: this PE."""
         shares = () if self.combined is None else self.combined.shares
         arcs = self.arcs if self.combined is None else self.arcs + self.combined.arcs
@@ -133,7 +133,9 @@ class Leaving:
         fetched = sum(len(share.places) for share in shares if share.pe != rank)
         messages = tuple(self.messages.tolist())
         height = self.sums.columns + self.made
-        return Sent(height, self.crossing, self._sums, arcs, self.made, self.sums.arcs + parts, fetched, messages)
+        return LeavingSizes(
+            height, self.crossing, self._sums, arcs, self.made, self.sums.arcs + parts, fetched, messages
+        )
 
 
 def sums_that_arrive(product: Product) -> int:
@@ -271,12 +273,12 @@ def _jointly(world: World, layout: PeLayout, direction: str, members: int, way: 
     ends = len(given) + np.concatenate(([0], np.cumsum(np.bincount(combiner, minlength=members))))
     sent = out.sent(chosen, np.concatenate((given, shared)), len(given))
     lengths = np.diff(sent["sums"].indptr)
-    told: list[Any] = [None] * world.size
+    parcels: list[Any] = [None] * world.size
     for pe in mates:
         first, last = (int(end) for end in ends[pe - mates.start : pe - mates.start + 2])
         places = slice(first - len(given), last - len(given))
-        told[pe] = layout.rows + first, keys[shared[places]], lengths[first:last]
-    received = world.exchange(told)
+        parcels[pe] = layout.rows + first, keys[shared[places]], lengths[first:last]
+    received = world.exchange(parcels)
     every = np.unique(np.concatenate([received[pe][1] for pe in mates]))
     pes, arcs = every // height, np.zeros(world.size, np.int64)
     shares = []
@@ -301,11 +303,11 @@ def _far_cover(world: World, layout: PeLayout, out: _Out, mates: range, keys: np
     """
     arcs = out.back.remote
     rows, group = np.repeat(np.arange(arcs.rows), np.diff(arcs.indptr)), out.group[arcs.indices]
-    told: list[Any] = [None] * world.size
+    parcels: list[Any] = [None] * world.size
     for pe in mates:
         mine = (group != layout.rank // len(mates)) & (group % len(mates) == pe - mates.start)
-        told[pe] = rows[mine], keys[arcs.indices[mine]]
-    received = [arcs_of for arcs_of in world.exchange(told) if arcs_of is not None]
+        parcels[pe] = rows[mine], keys[arcs.indices[mine]]
+    received = [arcs_of for arcs_of in world.exchange(parcels) if arcs_of is not None]
     targets = np.concatenate([each for _, each in received])
     names, places = np.unique(targets, return_inverse=True)
     # Each row of each mate is one source for each workgroup.

@@ -22,6 +22,6 @@ class Mailbox:
         for owner, rows in groups.wanted.items():
             begins[owner], held = held, held + len(rows)
         self.filled, self.rows = held, max(world.gather(held))
-        told = world.exchange([begins if pe in groups.mates else begins.get(pe) for pe in range(world.size)])
-        self.slots = {pe: told[pe] for pe in groups.asked}
-        self.firsts = {owner: first for mate in groups.mates for owner, first in told[mate].items()}
+        slots_by_pe = world.exchange([begins if pe in groups.mates else begins.get(pe) for pe in range(world.size)])
+        self.slots = {pe: slots_by_pe[pe] for pe in groups.asked}
+        self.firsts = {owner: first for mate in groups.mates for owner, first in slots_by_pe[mate].items()}

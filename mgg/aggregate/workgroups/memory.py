@@ -1,7 +1,7 @@
 """Sizes of the symmetric memory of workgroups. The fullest PE determines them, and no PE knows them alone.
 
-Running PEs exchange their numbers (``Told``). Without an exchange, this PE bounds the unknown numbers from above by the
-layout's manifest. The bound is never too small, and too large if the PEs differ much.
+Running PEs exchange their numbers (``HaloSizes``). Without an exchange, this PE bounds the unknown numbers from above
+by the layout's manifest. The bound is never too small, and too large if the PEs differ much.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgg.aggregate.memory_model import Case
+from mgg.aggregate.memory_model import MemoryCase
 
 
 @dataclass(frozen=True)
-class Told:
+class HaloSizes:
     """What one PE knows, in rows.
 
     Attributes:
@@ -32,11 +32,11 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Room:
+class LargestSizes:
     """Rows of the PE that has the most of them.
 
     Attributes:
-        near, far: as in ``Told``.
+        near, far: as in ``HaloSizes``.
         message: rows of a message to another workgroup.
         sent: rows of all messages of one PE.
         mailbox: rows of all messages to one PE.
@@ -49,7 +49,7 @@ class Room:
     mailbox: int
 
 
-def told(case: Case, members: int) -> Told:
+def halo_sizes(case: MemoryCase, members: int) -> HaloSizes:
     """Return what this PE knows, in workgroups of ``members`` PEs."""
     product, pes = case.product, np.arange(case.size)
     needed = np.diff(product.halo_ptr)
@@ -60,21 +60,21 @@ def told(case: Case, members: int) -> Told:
     ]
     sizes = [0 if inside[group * members] else len(rows) for group, rows in enumerate(messages)]
     near, far = int(needed[inside].sum()), int(needed[~inside & ~counterparts].sum())
-    return Told(near, far, tuple(sizes), len(product.send_rows))
+    return HaloSizes(near, far, tuple(sizes), len(product.send_rows))
 
 
-def room(case: Case, members: int) -> Room:
+def room(case: MemoryCase, members: int) -> LargestSizes:
     """Return the rows of the fullest PE: exact if the PEs exchanged their numbers, else an upper bound."""
-    mine = told(case, members)
-    return _at_most(case, members, mine) if case.told is None else known(case.told, members)
+    mine = halo_sizes(case, members)
+    return _at_most(case, members, mine) if case.exchanged_sizes is None else known(case.exchanged_sizes, members)
 
 
-def known(everyone: Sequence[Told], members: int) -> Room:
+def known(everyone: Sequence[HaloSizes], members: int) -> LargestSizes:
     """Return the rows of the fullest PE from the numbers that all PEs exchanged."""
     messages = np.array([each.messages for each in everyone])
     boxes = _mailboxes(messages, members)
     near, far = max(each.near for each in everyone), max(each.far for each in everyone)
-    return Room(near, far, int(messages.max()), int(messages.sum(axis=1).max()), int(boxes.max()))
+    return LargestSizes(near, far, int(messages.max()), int(messages.sum(axis=1).max()), int(boxes.max()))
 
 
 def _mailboxes(messages: np.ndarray, members: int) -> np.ndarray:
@@ -89,7 +89,7 @@ def _sent(messages: np.ndarray, arcs_back: np.ndarray | None) -> np.ndarray:
     return sent if arcs_back is None else np.minimum(sent, arcs_back)
 
 
-def _at_most(case: Case, members: int, mine: Told) -> Room:
+def _at_most(case: MemoryCase, members: int, mine: HaloSizes) -> LargestSizes:
     """Bound the sizes: this PE's own numbers are exact, and all else in another PE's halo may come from any PE."""
     product, heights, rank, pes = case.product, case.heights, case.rank, np.arange(case.size)
     group, place = pes // members, pes % members
@@ -122,7 +122,7 @@ def _at_most(case: Case, members: int, mine: Told) -> Room:
         found[rank] = own
         return int(found.max())
 
-    return Room(
+    return LargestSizes(
         halos(of_mates, ~outside, mine.near),
         halos(of_others, outside & (place != place[rank]), mine.far),
         int(messages.max()),

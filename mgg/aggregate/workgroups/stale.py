@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mgg.aggregate.embeddings import Form
-from mgg.aggregate.memory_model import Case
+from mgg.aggregate.memory_model import MemoryCase
 from mgg.aggregate.workgroups import makes_groups, members_of
 from mgg.aggregate.workgroups.mailbox import Mailbox
 from mgg.aggregate.workgroups.memory import room
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.aggregate.workgroups.wire import crossing_bytes
 from mgg.backend import World
-from mgg.backend.api import Array, SymmetricArray, Work
+from mgg.backend.api import Array, SideWork, SymmetricArray
 
 
-def stale_bytes(case: Case, columns: Sequence[int]) -> int:
+def stale_bytes(case: MemoryCase, columns: Sequence[int]) -> int:
     """Return the bytes that one PE's plan keeps for products of these ``columns`` in a training pass."""
     members = members_of(case.options, case.layout)
     if not makes_groups(case.size, members):
@@ -73,22 +73,22 @@ class Stale:
     _sites: list[_Site] = field(default_factory=list)
     _next: int = 0
     _given: dict[int, Array] = field(default_factory=dict)
-    _coming: list[Work] = field(default_factory=list)
+    _coming: list[SideWork] = field(default_factory=list)
 
     def begin(self, training: bool) -> None:
         """Start a pass; before a training pass, wait until all rows of the last one have arrived on every PE."""
         self.training, self._next = training, 0
         if training:
             self.world.gather(None)  # keeps this out of CUDA graphs, whose launches would always use the same mailboxes
-            self.settle()
+            self.wait_for_rows()
 
-    def settle(self) -> None:
+    def wait_for_rows(self) -> None:
         """Wait until all sent rows have arrived on every PE."""
         while self._coming:
             self._coming.pop().wait()
         self.world.barrier()
 
-    def turn(self, source: Array) -> tuple[Array, Work | None]:
+    def turn(self, source: Array) -> tuple[Array, SideWork | None]:
         """Send this PE's rows of ``source`` [*, D] for this product of the next pass.
 
         Returns:
@@ -98,7 +98,7 @@ class Stale:
         site = self._site(source.shape[1])
         site.outbox.pack(self.world, source)
         into = 0 if site.newest is None else 1 - site.newest
-        with self.world.aside() as work:
+        with self.world.side_stream() as work:
             site.outbox.put(self.world, self._matrix(site, into), self.mailbox.slots, site.dim)
         read, site.newest = site.newest, into
         if read is None:
@@ -132,21 +132,21 @@ class Stale:
 
     def forget(self) -> None:
         """Make the next training pass start without older rows."""
-        self.settle()
+        self.wait_for_rows()
         for site in self._sites:
             site.newest = None
 
-    def held(self) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, np.ndarray]:
         """Return this PE's rows that the next training pass starts from, by product, in host memory."""
-        self.settle()
+        self.wait_for_rows()
         sites = enumerate(self._sites)
         newest = {n: self._matrix(site, site.newest).local for n, site in sites if site.newest is not None}
         rows = sorted((self._given | newest).items())
         return {f"{number}.{self.world.rank}": self.world.download(each).copy() for number, each in rows}
 
-    def hold(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the rows that ``held`` returned on every PE; existing products determine their columns."""
-        self.settle()
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Restore the rows that ``state`` returned on every PE; existing products determine their columns."""
+        self.wait_for_rows()
         for number in range(len({name.partition(".")[0] for name in arrays})):
             self._given[number] = self.world.upload(arrays[f"{number}.{self.world.rank}"])
         for number, site in enumerate(self._sites):

@@ -75,7 +75,7 @@ def rounding_bound(
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRows:
     """Memory layout of packed rows, one after the other; a ``Form``."""
 
     bits: int
@@ -104,7 +104,7 @@ class Wire:
         self._ids = np.concatenate([layout.source_ids, np.arange(sums) + (layout.rank + 1) * _SUMS])
         self._seed, self._epoch, self._number = 0, world.upload(np.zeros(1)), 0
         self._none, self._training = self._epoch, False
-        self.form = Packed(bits)
+        self.form = PackedRows(bits)
 
     def begin(self, seed: int, epoch: Array | None) -> None:
         """Start a pass: of training ``epoch``, float64 [1] on the device, or outside of training."""

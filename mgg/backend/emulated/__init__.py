@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from mgg.backend.api import Array, Emulated, SymmetricArray, Team, Work, World, together
+from mgg.backend.api import Array, Emulated, SideWork, SymmetricArray, Team, World, together
 from mgg.errors import InputError
 from mgg.network import Network
 
@@ -35,7 +35,7 @@ class Port(Protocol):
         ``aside``: it is submitted aside.
         """
 
-    def settle(self, aside: bool = False) -> None:
+    def wait_for_arrivals(self, aside: bool = False) -> None:
         """Wait until all messages so far have arrived: those submitted ``aside``, or the others."""
 
 
@@ -72,7 +72,7 @@ class HostPort:
         """Return when the last message arrives."""
         return self._due[aside]
 
-    def settle(self, aside: bool = False) -> None:
+    def wait_for_arrivals(self, aside: bool = False) -> None:
         """Wait for the last message."""
         self._clock.wait_until(self._due[aside])
 
@@ -179,18 +179,18 @@ class EmulatedWorld:
         """Signal PE ``pe``."""
         if pe not in self._mates:
             self._sends.take(0.0, self.emulated.network.latency, self._aside)
-            self._sends.settle(self._aside)
+            self._sends.wait_for_arrivals(self._aside)
         self.bare.signal(pe)
 
     @contextmanager
-    def aside(self) -> Iterator[Work]:
+    def side_stream(self) -> Iterator[SideWork]:
         """Submit work aside; on CPUs the host continues, and ``work.wait`` also waits for the emulated messages."""
-        with self.bare.aside() as work:
+        with self.bare.side_stream() as work:
             self._aside, arriving = True, _Arriving(self._clock)
             try:
                 yield work if self._on_gpu else arriving
                 if self._on_gpu:
-                    self._sends.settle(aside=True)
+                    self._sends.wait_for_arrivals(aside=True)
             finally:
                 self._aside = False
             ports = (self._sends, self._fetches)
@@ -213,11 +213,11 @@ class EmulatedWorld:
 
     def barrier(self) -> None:
         """Wait until every PE is here and its puts have arrived, except those submitted aside."""
-        self._sends.settle()
+        self._sends.wait_for_arrivals()
         self.bare.barrier()
         rounds = math.ceil(math.log2(-(-self.bare.size // self.emulated.members)))
         self._meets.take(0.0, rounds * self.emulated.network.latency)
-        self._meets.settle()
+        self._meets.wait_for_arrivals()
 
     def all_reduce(self, values: Array) -> Array:
         """Sum in rank order (collective); the bytes that arrive from other workgroups are delayed."""
@@ -255,7 +255,7 @@ class EmulatedWorld:
 
     def _settle(self, port: Port) -> None:
         if self._on_gpu or not self._aside:
-            port.settle(self._aside)
+            port.wait_for_arrivals(self._aside)
 
     def come_together(self, team: Team) -> None:
         """Make a team's CPU PEs meet like ``_meet`` (collective over the team); counts no bytes."""

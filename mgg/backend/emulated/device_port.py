@@ -34,6 +34,6 @@ class DevicePort:
         nanoseconds = (np.uint64(round(each * 1e9)) for each in (seconds, latency))
         self._take((1,), (_WARP,), (self._state, np.int32(1 + aside), *nanoseconds))
 
-    def settle(self, aside: bool = False) -> None:
+    def wait_for_arrivals(self, aside: bool = False) -> None:
         """Make the current stream wait for the last message."""
         self._settle((1,), (_WARP,), (self._state, np.int32(1 + aside)))

@@ -17,14 +17,14 @@ from mgg.backend.api import (
     Counters,
     Emulated,
     Outside,
+    SideWork,
     SymmetricArray,
     Timeline,
-    Work,
     World,
     name_short,
 )
 from mgg.backend.gpu import pinned
-from mgg.backend.gpu.graphs import Recorder, Repeated, copied
+from mgg.backend.gpu.graphs import Recorder, RepeatedGraph, copied
 from mgg.errors import InputError, MachineError
 from mgg.kernel.cuda.dependent_launch import urgent_stream
 from mgg.kernel.operators import Operators
@@ -44,7 +44,7 @@ class GpuArrays(ABC):
     _control: Any  # a World of the same PEs as CPU ranks or threads, which carries data in host memory
 
     @abstractmethod
-    def met(self, what: str) -> None:
+    def note_collective(self, what: str) -> None:
         """See ``World``; also called for the captured launches of a CUDA graph at each of its launches."""
 
     @abstractmethod
@@ -103,16 +103,16 @@ class GpuArrays(ABC):
         """Add to a CUDA graph at the end of its capture; nothing by default."""
         return None
 
-    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> Repeated:
+    def repeated(self, work: Callable[[Array], tuple[Array, Any]], entries: int) -> RepeatedGraph:
         """Return ``work`` as a CUDA graph, if it can be one."""
-        return Repeated(self, work, entries)
+        return RepeatedGraph(self, work, entries)
 
     @cached_property
     def _side(self) -> Any:
         return urgent_stream()
 
     @contextmanager
-    def aside(self) -> Iterator[Work]:
+    def side_stream(self) -> Iterator[SideWork]:
         """Submit the block to a side stream, after the current stream's work so far.
 
         It has a high priority, so that transfers start before waiting arithmetic.

@@ -52,7 +52,7 @@ class Recorder:
         if self._met is not None:
             raise NotRecordedError(what)
 
-    def meets(self, what: str) -> bool:
+    def records_collective(self, what: str) -> bool:
         """Return whether a launch that waits for all PEs is being captured; each launch of the graph reports it."""
         if self._met is None:
             return False
@@ -110,7 +110,7 @@ class _Memory:
             self._pool.free_all_blocks()
 
 
-class Repeated:
+class RepeatedGraph:
     """A ``mgg.backend.api.Repeated``.
 
     Args:
@@ -145,7 +145,7 @@ class Repeated:
             for operation, count in self._bytes.items():
                 self._world.counters.add(operation, count)
             for what in self._met:
-                self._world.met(what)
+                self._world.note_collective(what)
         return self._others
 
     def result(self) -> np.ndarray:

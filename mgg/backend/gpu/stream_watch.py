@@ -18,7 +18,7 @@ import cupy
 from mgg.backend.api import name_pes
 from mgg.backend.gpu.graphs import Recorder
 from mgg.backend.mpi import abort
-from mgg.backend.watchdog import LAST_WORD, LONGEST_LOOK, Arrivals, Deadman, awake, poll
+from mgg.backend.watchdog import LAST_WORD, LONGEST_LOOK, Deadman, RankStatus, awake, poll
 from mgg.errors import PeError
 
 _AHEAD = 16  # barriers and signals that the host may submit ahead of the GPU, well below a launch queue's length
@@ -44,13 +44,13 @@ class StreamWatch:
     Args:
         device: the PE's GPU.
         rank: the PE.
-        arrivals: the status of the host's ranks.
+        rank_status: the status of the host's ranks.
         timeout: seconds that a stream may wait at one mark, or the host in one call.
         recorder: the recorder of the PE's CUDA graphs, which must not contain watched work.
     """
 
-    def __init__(self, device: int, rank: int, arrivals: Arrivals, timeout: float, recorder: Recorder):
-        self._device, self._rank, self._arrivals, self._timeout = device, rank, arrivals, timeout
+    def __init__(self, device: int, rank: int, rank_status: RankStatus, timeout: float, recorder: Recorder):
+        self._device, self._rank, self._rank_status, self._timeout = device, rank, rank_status, timeout
         self._recorder = recorder
         self._marks: deque[_Mark] = deque()
         self._call: tuple[str, float, float] | None = None  # the host's blocking call: what, start, limit
@@ -129,11 +129,11 @@ class StreamWatch:
         with self._lock:  # the host thread and the watching thread both drop marks
             mark = self._marks[0] if self._marks else None
         if mark is None:
-            mine = name_pes([self._rank], self._arrivals.places())
+            mine = name_pes([self._rank], self._rank_status.places())
             return f"{mine}: its GPU did not finish within {self._timeout:g} s"
-        late = [] if mark.number is None else self._arrivals.away(mark.number)
+        late = [] if mark.number is None else self._rank_status.away(mark.number)
         if late:
-            return f"{name_pes(late, self._arrivals.places())} did not reach {mark.what} within {self._timeout:g} s"
+            return f"{name_pes(late, self._rank_status.places())} did not reach {mark.what} within {self._timeout:g} s"
         return self._waited(mark.awaited, self._timeout)
 
     def _waited(self, what: str, seconds: float) -> str:

@@ -113,17 +113,17 @@ def used_by(processes: Iterable[Process | None]) -> Used | None:
 
     A process that several PEs share as threads counts once.
     """
-    told: dict[tuple[tuple[str, str], int], Process] = {}
+    longest: dict[tuple[tuple[str, str], int], Process] = {}
     for process in processes:
         if process is None:
             return None
-        known = told.setdefault((process.node, process.pid), process)
-        told[process.node, process.pid] = max(known, process)
+        known = longest.setdefault((process.node, process.pid), process)
+        longest[process.node, process.pid] = max(known, process)
     nodes: dict[tuple[str, str], int] = defaultdict(int)
-    for process in told.values():
+    for process in longest.values():
         nodes[process.node] += process.memory
     return Used(
         memory=max(nodes.values()),
-        cpu_seconds=sum(process.cpu_seconds for process in told.values()),
-        seconds=max(process.seconds for process in told.values()),
+        cpu_seconds=sum(process.cpu_seconds for process in longest.values()),
+        seconds=max(process.seconds for process in longest.values()),
     )

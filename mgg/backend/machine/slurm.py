@@ -43,7 +43,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 @dataclass
-class Partition:
+class SlurmPartition:
     """One partition: whether it is the default, its time limit, nodes by state, kinds of nodes, nodes by GPUs."""
 
     default: bool
@@ -132,7 +132,7 @@ def report(
     return facts, bool(working) and all(nodes.values())
 
 
-def cluster(partition: str | None = None) -> tuple[str, Partition, list[str]] | None:
+def cluster(partition: str | None = None) -> tuple[str, SlurmPartition, list[str]] | None:
     """Return a partition's name, the partition, and srun's flavours of MPI; None if there is no Slurm here.
 
     Raises:
@@ -158,18 +158,18 @@ def time_limits() -> dict[str, int]:
     return {name: int(each.minutes()) for name, each in named if math.isfinite(each.minutes())}
 
 
-def _partitions() -> dict[str, Partition]:
+def _partitions() -> dict[str, SlurmPartition]:
     return parse_partitions(_ask("sinfo", "-h", "-o", "%P|%D|%c|%m|%G|%l|%T"))
 
 
-def parse_partitions(text: str) -> dict[str, Partition]:
+def parse_partitions(text: str) -> dict[str, SlurmPartition]:
     """Parse the output of ``sinfo -h -o "%P|%D|%c|%m|%G|%l|%T"``: one line per partition, state and kind of node."""
-    found: dict[str, Partition] = {}
+    found: dict[str, SlurmPartition] = {}
     for line in text.splitlines():
         if line.count("|") != 6:
             continue
         name, nodes, cores, memory, gres, limit, state = line.split("|")
-        made = found.setdefault(name.removesuffix("*"), Partition(name.endswith("*"), limit))
+        made = found.setdefault(name.removesuffix("*"), SlurmPartition(name.endswith("*"), limit))
         made.states[state] = made.states.get(state, 0) + int(nodes)
         each = max(map(int, _GPUS.findall(gres)), default=0)
         made.gpus[each] = made.gpus.get(each, 0) + int(nodes)
@@ -193,10 +193,10 @@ def parse_ranks(text: str) -> tuple[dict[str, bool], list[tuple[int, int]]]:
 
 def _of_nodes(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each rank's node, and the rank's output before MPI started."""
-    told = [said for said in _objects(text) if "node" in said]
+    entries = [said for said in _objects(text) if "node" in said]
     # A launcher that passes on its own environment gives every rank the first node's SLURMD_NODENAME.
-    name = max(("node", "host"), key=lambda key: len({said.get(key) for said in told}))
-    return [(said[name], said) for said in told]
+    name = max(("node", "host"), key=lambda key: len({said.get(key) for said in entries}))
+    return [(said[name], said) for said in entries]
 
 
 def _with_gpus(text: str) -> str:
@@ -237,7 +237,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
         raise MachineError(f"{command[0]}: {error.strerror}") from None
 
 
-def _choose(partitions: dict[str, Partition], wanted: str | None) -> str:
+def _choose(partitions: dict[str, SlurmPartition], wanted: str | None) -> str:
     if wanted is not None and wanted not in partitions:
         raise InputError(f"--partition {wanted}: the cluster has {', '.join(partitions) or 'none'}")
     chosen = wanted or next((name for name, each in partitions.items() if each.default), None)
@@ -269,7 +269,7 @@ def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> l
     try:
         with (
             tempfile.NamedTemporaryFile("w", prefix=".mgg-doctor-", dir=folder) as file,
-            tempfile.NamedTemporaryFile("r", prefix=".mgg-doctor-", dir=folder) as told,
+            tempfile.NamedTemporaryFile("r", prefix=".mgg-doctor-", dir=folder) as output,
         ):
             file.write(text)
             file.flush()
@@ -277,8 +277,8 @@ def _try_launchers(folder: Path, where: list[str], spread: int, gpus: bool) -> l
             commands = [[*_start(launcher, spread), *ranks] for launcher in launchers]
             inside = [sys.executable, "-m", "mgg.backend.machine.slurm_job", str(RANKS), json.dumps(commands)]
             request = [*where, f"--nodes={spread}", "--ntasks=2", f"--time={len(commands) * RANKS // 60 + 1}"]
-            lack, first = _run_job([*request, "--output", told.name], inside)
-            answers = [] if lack else _answers(Path(told.name), len(commands))
+            lack, first = _run_job([*request, "--output", output.name], inside)
+            answers = [] if lack else _answers(Path(output.name), len(commands))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
     if not answers and not lack:

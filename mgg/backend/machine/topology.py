@@ -14,7 +14,7 @@ Joined = dict[str, dict[str, str]]
 
 def matrix() -> str:
     """Return the output of ``nvidia-smi topo -m``; empty if it cannot run."""
-    return _told("topo", "-m")
+    return _nvidia_smi("topo", "-m")
 
 
 def connections(printed: str) -> dict[int, list[str]]:
@@ -51,15 +51,15 @@ def domain(world: World) -> tuple[set[int], str]:
     host = [pe for pe, (other, _) in enumerate(members) if other == node]
     asks = bool(world.gpu) and world.rank == host[0]
     links = world.gather(
-        joined(matrix(), _told("--query-gpu=index,pci.bus_id", "--format=csv,noheader")) if asks else {}
+        joined(matrix(), _nvidia_smi("--query-gpu=index,pci.bus_id", "--format=csv,noheader")) if asks else {}
     )
-    told, buses = links[host[0]], [members[pe][1] for pe in host]
+    of_host, buses = links[host[0]], [members[pe][1] for pe in host]
     if not world.gpu:
         return set(host), "memory of one host"
-    if any(one not in told or other not in told[one] for one in buses for other in buses):
+    if any(one not in of_host or other not in of_host[one] for one in buses for other in buses):
         return set(host), "one host, of which nvidia-smi tells no links"
-    nvlink = any(told[one][other].startswith("NV") for one in buses for other in buses)
-    near = {pe for pe, bus in zip(host, buses, strict=True) if bus == mine or _fast(told[mine][bus], nvlink)}
+    nvlink = any(of_host[one][other].startswith("NV") for one in buses for other in buses)
+    near = {pe for pe, bus in zip(host, buses, strict=True) if bus == mine or _fast(of_host[mine][bus], nvlink)}
     return near, "NVLink" if nvlink else "PCIe of one socket"
 
 
@@ -72,7 +72,7 @@ def _short(bus: str) -> str:
     return bus.lower().lstrip("0")
 
 
-def _told(*words: str) -> str:
+def _nvidia_smi(*words: str) -> str:
     """Return the output of nvidia-smi; empty if it cannot run."""
     try:
         done = subprocess.run(

@@ -71,9 +71,9 @@ def _how_to_read(
     columns: str | None, column: Iterable[str], budget: str, workers: int | None, **others: Any
 ) -> dict[str, Any]:
     """What ``mgg.graph.build`` takes for the values of the options of ``_READS`` and ``BUDGET``."""
-    from mgg.graph.io.columns import Columns
+    from mgg.graph.io.columns import ColumnChoice
 
-    return {"memory": memory_of(budget, workers), "columns": Columns.parsed(columns, column), **others}
+    return {"memory": memory_of(budget, workers), "columns": ColumnChoice.parsed(columns, column), **others}
 
 
 def facts(manifest: Any, out: Path) -> dict[str, Any]:

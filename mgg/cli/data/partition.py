@@ -30,10 +30,10 @@ def partition(
     from mgg.partition import build
 
     made = build(graph, out, pes=pes, scheme=scheme, workgroup=workgroup, dim=dim, cover=cover)
-    told = {"dataset": made.name, "pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump()}
+    facts = {"dataset": made.name, "pes": pes, "scheme": scheme, "workgroup": workgroup, **made.quality.model_dump()}
     if not as_json:
-        del told["halo_rows_per_pair"]  # P numbers for each of P PEs
-    show(told | {"out": str(out)}, as_json)
+        del facts["halo_rows_per_pair"]  # P numbers for each of P PEs
+    show(facts | {"out": str(out)}, as_json)
 
 
 @click.command()
@@ -47,5 +47,5 @@ def layout(graph: Path, part: Path, out: Path, budget: str, workers: int | None,
     from mgg.layout import build
 
     made = build(graph, part, out, memory_of(budget, workers))
-    told = {"dataset": made.name, "pes": made.pes, "halo_rows": sum(made.forward.halo_rows)}
-    show(told | {"files": len(made.files), "out": str(out)}, as_json)
+    facts = {"dataset": made.name, "pes": made.pes, "halo_rows": sum(made.forward.halo_rows)}
+    show(facts | {"files": len(made.files), "out": str(out)}, as_json)

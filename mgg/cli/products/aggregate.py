@@ -105,13 +105,15 @@ def aggregate(
     replace: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Check and time the aggregation of LAYOUT; more than one PE: mpiexec -n P mgg aggregate ..."""
-    from mgg.aggregate.job import Job
-    from mgg.aggregate.measure import Protocol
+    from mgg.aggregate.job import AggregateJob
+    from mgg.aggregate.measure import TimingProtocol
 
     chosen = _chosen(techniques, assignments, variants)
     direction = "transpose" if transpose else "forward"
-    protocol = Protocol(direction, warmup, iterations, not no_check, breakdown, faults, launches=launches)
-    job = Job(layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network, threads)
+    protocol = TimingProtocol(direction, warmup, iterations, not no_check, breakdown, faults, launches=launches)
+    job = AggregateJob(
+        layout, backend, dims, dtypes, protocol, _AUTO in techniques, out, replace, profile, network, threads
+    )
     records, refused = job.run(chosen)
     say_refused(refused)
     if faults and not any(record.faults_untold or record.page_faults is not None for record in records):
@@ -132,7 +134,7 @@ def aggregate(
         line += _of_faults(record) + _of_profile(record)
         if record.emulated is not None:
             line += f"  {record.emulated}"
-        told = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
-        given = f" ({', '.join(f'{key}={value}' for key, value in told.items())})" if told else ""
+        changed = {key: value for key, value in record.options.items() if record.defaults.get(key) != value}
+        given = f" ({', '.join(f'{key}={value}' for key, value in changed.items())})" if changed else ""
         dtype = f" {record.dtype}" if len(dtypes) > 1 else ""
         show({f"{record.technique}{given} {record.direction}{dtype}": line}, False)

@@ -12,7 +12,7 @@ from mgg.config import MAX_PES
 from mgg.errors import InputError
 
 if TYPE_CHECKING:
-    from mgg.cost.product import Machine
+    from mgg.cost.product import MachineModel
 
 
 @click.command()
@@ -38,7 +38,7 @@ def links(
     from mgg.cost.machines import found_or_measured, write
     from mgg.files import check_file_output
 
-    def program(world: World) -> tuple[Machine, Path | None]:
+    def program(world: World) -> tuple[MachineModel, Path | None]:
         if out is not None:
             together(world, lambda: check_file_output(out, "links") if world.rank == 0 else None)
         return found_or_measured(world, refresh)
@@ -53,9 +53,9 @@ def links(
     if kept is not None:
         show({"kept": f"measured before, in {kept}; --refresh measures anew"}, False)
     for name, link in machine.links.links.items():
-        told = f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request"
-        told += f", {link.message * 1e9:.3g} ns a row" if link.message else ""
-        show({name: f"{told} ({link.source})"}, False)
+        text = f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request"
+        text += f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        show({name: f"{text} ({link.source})"}, False)
     fitted = " (part of the fitted calls of operators)" if machine.gpu else ""
     show({"barrier": f"{machine.links.barrier * 1e6:.3g} us{fitted}"}, False)
 

@@ -45,18 +45,18 @@ def lookup(
 
     More than one PE: mpiexec -n P mgg lookup ..., or --backend simulated --pes P.
     """
-    from mgg.lookup.job import Job
-    from mgg.lookup.measure import Protocol
+    from mgg.lookup.job import LookupJob
+    from mgg.lookup.measure import LookupProtocol
     from mgg.lookup_record import by_side, crossovers
     from mgg.lookup_record import told as sentence
 
-    protocol = Protocol(dim, sorted(batches), warmup, iterations, launches, not no_check)
-    records, refused = Job(data, backend, pes, sides, protocol, out, replace).run()
+    protocol = LookupProtocol(dim, sorted(batches), warmup, iterations, launches, not no_check)
+    records, refused = LookupJob(data, backend, pes, sides, protocol, out, replace).run()
     found = crossovers(by_side(records))
     say_refused(refused)
     if as_json:
-        told = {"records": [each.model_dump() for each in records], "crossovers": [each._asdict() for each in found]}
-        show({"out": None if out is None else str(out), **told}, True)
+        facts = {"records": [each.model_dump() for each in records], "crossovers": [each._asdict() for each in found]}
+        show({"out": None if out is None else str(out), **facts}, True)
         return
     for record in records:
         line = (

@@ -16,7 +16,7 @@ from mgg.errors import InputError
 from mgg.network import Network
 
 if TYPE_CHECKING:
-    from mgg.cost.product import Machine
+    from mgg.cost.product import MachineModel
 
 _PREDICT = config.PredictConfig()
 
@@ -110,7 +110,7 @@ _OF_PRODUCTS = ("techniques", "variants", "dims", "dtype", "pes", "scheme", "wor
 
 
 def _predict_model(
-    paths: Iterable[Path], name: str, assignments: tuple[str, ...], machine: Machine, as_json: bool
+    paths: Iterable[Path], name: str, assignments: tuple[str, ...], machine: MachineModel, as_json: bool
 ) -> None:  # fmt: skip
     """Predict the passes of a model's vertex programs and print them, per layer and PE."""
     from mgg.aggregate.predict import split_of_layout
@@ -127,7 +127,7 @@ def _predict_model(
     settings, _ = split_assignments(assignments, [], model_name(name))
     found = find(name)
     chosen = settings_of(found, settings)
-    told: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in paths:
         facts = read_manifest(path)
         columns = facts.classes or facts.tasks
@@ -140,16 +140,16 @@ def _predict_model(
                 " widths of its products by --dim"
             )
         for each in passes:
-            told.append({
+            rows.append({
                 "dataset": facts.name, "pes": facts.pes, "layer": each.layer, "pass": each.way,
                 "backward": each.schedule, "chosen": each.chosen, "seconds": each.spent.seconds.tolist(),
                 "bytes": each.spent.moved.astype(int).tolist(),
             })  # fmt: skip
     if as_json:
-        show({"model": found.name, "machine": machine.name, "basis": machine.basis, "passes": told}, True)
+        show({"model": found.name, "machine": machine.name, "basis": machine.basis, "passes": rows}, True)
         return
     _note(machine.name, machine.basis)
-    for one in told:
+    for one in rows:
         seconds, moved = one["seconds"], one["bytes"]
         slowest = max(range(one["pes"]), key=seconds.__getitem__)
         name = " ".join(filter(None, (one["dataset"], one["layer"], one["pass"], one["backward"])))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mgg.aggregate.tuning import Tuned
 
 
-def _told(tuned: Tuned) -> dict[str, Any]:
+def _as_json(tuned: Tuned) -> dict[str, Any]:
     """What is printed about a product as JSON."""
     entry, key = tuned.entry, tuned.entry.key
     tried = []
@@ -70,7 +70,7 @@ def tune(
 
     from mgg.aggregate import parse_options
     from mgg.aggregate.expected_kernels import of_products
-    from mgg.aggregate.measure import Protocol
+    from mgg.aggregate.measure import TimingProtocol
     from mgg.aggregate.neighbor_partitions.settings import TECHNIQUE
     from mgg.aggregate.tuning import tune as search
     from mgg.backend import World, launch, together
@@ -98,17 +98,17 @@ def tune(
                 found.append(
                     search(
                         world, mine, direction, dim, options=options, refresh=refresh, budget=budget,
-                        protocol=Protocol(direction, warmup, iterations, check=False), progress=progress,
+                        protocol=TimingProtocol(direction, warmup, iterations, check=False), progress=progress,
                     )
                 )  # fmt: skip
         return found
 
     found = launch(backend, lambda: read_manifest(layout).pes, program)[0]
-    told = [_told(each) for each in found]
+    products = [_as_json(each) for each in found]
     if out is not None and speaks():
-        write_text(out, json.dumps(told, indent=1) + "\n")
+        write_text(out, json.dumps(products, indent=1) + "\n")
     if as_json:
-        show({"products": told}, True)
+        show({"products": products}, True)
         return
     for each in found:
         key = each.entry.key

@@ -43,13 +43,13 @@ def infer(
     from mgg.kernel.ahead import ahead
     from mgg.layout import load, read_manifest
     from mgg.naming import model_name
-    from mgg.train.expected_kernels import foreseen
+    from mgg.train.expected_kernels import of_training
     from mgg.train.infer import infer as run
 
     settings, given = split_assignments(assignments, [technique], model_name(model))
     options = {"technique": technique, "options": given[technique], "dtype": dtype}
     with suppress(InputError):  # every PE reports it once the job runs
-        ahead.expect(foreseen(model, **options))
+        ahead.expect(of_training(model, **options))
     options |= {"model": model, "weights": weights, "maps": maps, "settings": settings, "out": out}
     record = launch(
         backend, lambda: read_manifest(layout).pes,

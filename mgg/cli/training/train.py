@@ -139,7 +139,7 @@ def train(
     from mgg.naming import is_own_model, model_name
     from mgg.train import Result
     from mgg.train import train as run
-    from mgg.train.expected_kernels import foreseen
+    from mgg.train.expected_kernels import of_training
 
     if model_hash and not is_own_model(model):
         raise InputError(f"--model-hash: {model} is one of MGG's models; the option is for a file of your own")
@@ -152,7 +152,7 @@ def train(
     settings, options = split_assignments(assignments, [] if library else [technique], model_name(model))
 
     with suppress(InputError):  # every PE reports it once the job runs
-        ahead.expect([] if library else foreseen(model, technique, options[technique], dtype))
+        ahead.expect([] if library else of_training(model, technique, options[technique], dtype))
     start_times.done("Python, imports")
 
     def program(world: World) -> Result:

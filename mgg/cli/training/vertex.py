@@ -37,9 +37,9 @@ def explain(
     layers = programs_of(build(found, settings_of(found, settings), columns, classes, relations=relations))
     if not layers:
         raise InputError(f"model {model!r}: has no layer that is a vertex program (VertexLayer, docs/vertex.md)")
-    told = [{"layer": each.name, "program": each.program.name, "text": each.explained()} for each in layers]
+    explained = [{"layer": each.name, "program": each.program.name, "text": each.explained()} for each in layers]
     if as_json:
         given = {"model": found.name, "columns": columns, "classes": classes, "relations": relations}
-        show(given | {"layers": told}, True)
+        show(given | {"layers": explained}, True)
     else:
-        say("\n\n".join(f"layer {each['layer']}, program {each['program']}:\n{each['text']}" for each in told))
+        say("\n\n".join(f"layer {each['layer']}, program {each['program']}:\n{each['text']}" for each in explained))

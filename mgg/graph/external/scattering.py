@@ -154,7 +154,7 @@ def scatter(
         spooled = _spooled(arcs, folder, name, memory, mirror)
         assert spooled is not None  # the number of nodes is known now
     reader, index = spooled
-    source = source | _told_rounding(reader.narrowed, name)
+    source = source | _report_rounding(reader.narrowed, name)
     nodes, count = reader.nodes()
     arrays = {TABLE_FILE: index.table, SUMS_FILE: index.sums} | ({SEEN_FILE: reader.seen} if count < nodes else {})
     table = index.table
@@ -185,7 +185,7 @@ def scatter(
     return Scattered.open(folder)
 
 
-def _told_rounding(narrowed: Narrowed, name: str) -> dict[str, Any]:
+def _report_rounding(narrowed: Narrowed, name: str) -> dict[str, Any]:
     """Return the manifest's fields on rounded whole weights, and log a warning about them."""
     if not narrowed.count:
         return {}

@@ -23,7 +23,7 @@ from mgg.graph.external.memory import Memory
 from mgg.graph.external.scattering import Scattered
 from mgg.graph.manifest import ARC_KINDS, Sha256, Shard, ShardName
 from mgg.graph.store import shards
-from mgg.graph.store.parts import PartWriter, Rows
+from mgg.graph.store.parts import PartWriter, SortedRows
 from mgg.graph.store.shards import Kind as PartKind
 from mgg.schema import Closed, parsed
 
@@ -235,10 +235,10 @@ def _shares(memory: Memory, payloads: bool) -> _Shares:
 
 def _sorted_rows(
     scattered: Scattered, ids: _Ids, low: int, high: int, shares: _Shares, pool: ThreadPoolExecutor, count: bool
-) -> Iterator[Rows]:
+) -> Iterator[SortedRows]:
     """Yield the rows of ids low..high-1 in order; sorts as many tasks at once as fit into the memory."""
     most = max(1, min(TASK_ARCS, shares.sorting // (shares.arc * (shares.tasks // 2 + 1))))
-    running: deque[tuple[Future[Rows], int]] = deque()
+    running: deque[tuple[Future[SortedRows], int]] = deque()
     held = 0
     for task in _tasks(scattered, low, high, most):
         need = task.keys * shares.arc
@@ -289,7 +289,7 @@ def _split(counts: np.ndarray, first: int, most: int) -> Iterator[Task]:
         lo, before = hi, int(ends[hi - 1])
 
 
-def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
+def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> SortedRows:
     """Load and sort the arcs of a task, and merge repeats; with ``count``, count the arcs merged into each."""
     first, last = ids.rank(task.low), ids.rank(task.high)
     keys, payloads = scattered.spool.load(task.low, task.high, task.keys)
@@ -307,7 +307,7 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
     columns = np.empty(len(keys), index_dtype(ids.nodes))
     kept = np.empty(len(keys) if count else len(order), np.int32)
     arcs, loops = kernels.unique_arcs(keys, types, bits, first, degrees, columns, kept)
-    rows = Rows(degrees, {"adjacency": columns[:arcs]}, repeats=len(keys) - arcs, loops=loops)
+    rows = SortedRows(degrees, {"adjacency": columns[:arcs]}, repeats=len(keys) - arcs, loops=loops)
     if types.size:
         rows.arcs["arc_types"] = types[kept[:arcs]]
     if count:
@@ -329,7 +329,7 @@ def _sort(scattered: Scattered, ids: _Ids, task: Task, count: bool) -> Rows:
     return rows
 
 
-def _add_fingerprint(first: int, rows: Rows, sums: np.ndarray, ones: bool) -> None:
+def _add_fingerprint(first: int, rows: SortedRows, sums: np.ndarray, ones: bool) -> None:
     """Add the arcs of rows to the sums; with ``ones``, arcs without weights weigh 1, as others may weigh more."""
     plain = np.ones(len(rows.arcs["adjacency"]) if ones else 0, np.float32)
     weights = rows.arcs.get("weights", plain)

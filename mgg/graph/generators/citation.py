@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Shape:
+class CitationShape:
     """The properties of a graph at scale 1.
 
     Attributes:
@@ -61,8 +61,8 @@ class Shape:
 
 
 SHAPES = {
-    "citation-like": Shape(169_343, 1_185_000, 40, 40, 128, 1.0),
-    "papers-like": Shape(111_059_956, 1_640_000_000, 10_000, 172, 128, 0.0139),
+    "citation-like": CitationShape(169_343, 1_185_000, 40, 40, 128, 1.0),
+    "papers-like": CitationShape(111_059_956, 1_640_000_000, 10_000, 172, 128, 0.0139),
 }
 
 

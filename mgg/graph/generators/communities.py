@@ -24,7 +24,7 @@ SEED = 2026
 
 
 @dataclass(frozen=True)
-class Shape:
+class CommunityShape:
     """The properties of a graph at scale 1.
 
     Attributes:
@@ -43,12 +43,12 @@ class Shape:
 
 
 SHAPES = {
-    "reddit-like": Shape(232_965, 114_615_892, 50, 0.30, 0.45),
-    "products-like": Shape(2_449_029, 123_718_280, 5_000, 0.12, 0.45),
-    "orkut-like": Shape(3_072_441, 234_370_166, 6_000, 0.30, 0.50),
-    "web-like": Shape(4_203_323, 101_000_000, 20_000, 0.10, 0.60),
-    "proteins-like": Shape(132_534, 79_122_504, 40, 0.10, 0.30),
-    "it-like": Shape(41_291_594, 1_150_725_437, 200_000, 0.05, 0.60),
+    "reddit-like": CommunityShape(232_965, 114_615_892, 50, 0.30, 0.45),
+    "products-like": CommunityShape(2_449_029, 123_718_280, 5_000, 0.12, 0.45),
+    "orkut-like": CommunityShape(3_072_441, 234_370_166, 6_000, 0.30, 0.50),
+    "web-like": CommunityShape(4_203_323, 101_000_000, 20_000, 0.10, 0.60),
+    "proteins-like": CommunityShape(132_534, 79_122_504, 40, 0.10, 0.30),
+    "it-like": CommunityShape(41_291_594, 1_150_725_437, 200_000, 0.05, 0.60),
 }
 
 

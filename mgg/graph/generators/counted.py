@@ -26,7 +26,7 @@ BATCHES = 200
 
 
 @dataclass(frozen=True)
-class Counts:
+class PaperCounts:
     """The counts that a paper prints for a graph.
 
     Attributes:
@@ -45,11 +45,11 @@ class Counts:
 
 #: The labeled nodes of MUTAG and BGS come from R-GCN (Schlichtkrull et al., ESWC 2018, table 1).
 COUNTS = {
-    "cora-full-like": Counts(19_794, 130_622),
-    "physics-like": Counts(34_494, 991_848),
-    "photo-like": Counts(7_651, 287_326),
-    "mutag-like": Counts(23_644, 148_454, 46, 272, 68),
-    "bgs-like": Counts(333_845, 1_832_398, 206, 117, 29),
+    "cora-full-like": PaperCounts(19_794, 130_622),
+    "physics-like": PaperCounts(34_494, 991_848),
+    "photo-like": PaperCounts(7_651, 287_326),
+    "mutag-like": PaperCounts(23_644, 148_454, 46, 272, 68),
+    "bgs-like": PaperCounts(333_845, 1_832_398, 206, 117, 29),
 }
 
 

@@ -67,7 +67,7 @@ def plain(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnChoice:
     """The user's choice of a table's columns.
 
     Attributes:
@@ -79,7 +79,7 @@ class Columns:
     roles: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parsed(cls, header: str | None, assignments: Iterable[str]) -> Columns:
+    def parsed(cls, header: str | None, assignments: Iterable[str]) -> ColumnChoice:
         """Parse ``--columns`` and ``--column``; raises InputError for a value that is no ROLE=NAME."""
         roles = []
         for assignment in assignments:
@@ -123,7 +123,7 @@ class Placed:
         """Return the column of a role that only one column may have, or None."""
         return next(iter(self.by_role.get(role, ())), None)
 
-    def told(self, places: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def for_manifest(self, places: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return role -> name, for the manifest; ``places``: name -> replacement."""
         facts: dict[str, Any] = {}
         for role in (*OF_KIND[self.kind], "ignore"):
@@ -162,11 +162,11 @@ def what_is_read(**kinds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     Empty roles are left out, and so are kinds without roles.
     """
-    told = {
+    for_manifest = {
         kind: {role: list(names) if role == "ignored" else names for role, names in roles.items() if names}
         for kind, roles in kinds.items()
     }
-    return {kind: roles for kind, roles in told.items() if roles}
+    return {kind: roles for kind, roles in for_manifest.items() if roles}
 
 
 def known_edges(names: Sequence[str]) -> bool:
@@ -179,7 +179,7 @@ def known_nodes(names: Sequence[str]) -> bool:
     return any(plain(name) in known for name in names for known in _KNOWN["nodes"].values())
 
 
-def place(file: Path, kind: Kind, names: Sequence[str], said: Columns) -> Placed:
+def place(file: Path, kind: Kind, names: Sequence[str], said: ColumnChoice) -> Placed:
     """Give every column of a table its role.
 
     Raises:
@@ -223,7 +223,7 @@ def place(file: Path, kind: Kind, names: Sequence[str], said: Columns) -> Placed
     return placed
 
 
-def check_said(said: Columns, tables: Mapping[Kind, tuple[Path, Sequence[str]]]) -> None:
+def check_said(said: ColumnChoice, tables: Mapping[Kind, tuple[Path, Sequence[str]]]) -> None:
     """Raise InputError for a ``--column`` whose name is in no table with such a role."""
     for role, name in said.roles:
         fitting = {kind: table for kind, table in tables.items() if role == "ignore" or role in OF_KIND[kind]}
@@ -246,7 +246,7 @@ def _found(name: str, names: Sequence[str]) -> str | None:
     return name if name in names else alike[0] if len(alike) == 1 else None
 
 
-def _chosen(kind: Kind, names: Sequence[str], said: Columns) -> dict[str, str]:
+def _chosen(kind: Kind, names: Sequence[str], said: ColumnChoice) -> dict[str, str]:
     chosen = {}
     for role, name in said.roles:
         found = _found(name, names) if role == "ignore" or role in OF_KIND[kind] else None

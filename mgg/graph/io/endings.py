@@ -21,7 +21,7 @@ def plain_name(file: Path) -> str:
     return file.name[: len(file.name) - len(ending)]
 
 
-def told(suffixes: tuple[str, ...]) -> str:
+def in_words(suffixes: tuple[str, ...]) -> str:
     """Return the endings in words, with those of compressed files abbreviated."""
     return f"{' or '.join(each for each in suffixes if not each.endswith(COMPRESSIONS))}, compressed or not"
 
@@ -36,5 +36,5 @@ def find_file(path: Path, suffixes: tuple[str, ...]) -> Path:
         return path
     found = sorted(file for file in path.iterdir() if file.is_file() and file.name.lower().endswith(suffixes))
     if len(found) != 1:
-        raise InputError(f"{path}: {len(found)} files end in {told(suffixes)}; name the one to read")
+        raise InputError(f"{path}: {len(found)} files end in {in_words(suffixes)}; name the one to read")
     return found[0]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from mgg.errors import InputError
-from mgg.graph.io.text import NUMBER_FIRST, Column, Layout, Part, lines, read_rows
+from mgg.graph.io.text import NUMBER_FIRST, LineFormat, TablePart, TextColumn, lines, read_rows
 
 #: Types of columns, see text.Column; ``number`` (nan) and ``text`` ("") may be empty. ``mask``: true or false as text.
 #: ``vector``: float32 rows of equal length: lists in Parquet, quoted numbers in CSV.
@@ -52,7 +52,7 @@ class Table(ABC):
     named = True
 
     @abstractmethod
-    def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
+    def read(self, types: Mapping[str, Type]) -> Iterator[TablePart]:
         """Yield the columns in ``types`` part by part; a part has the columns in the order of ``names``.
 
         Raises:
@@ -116,7 +116,7 @@ class _Csv(Table):
 
     def __init__(self, file: Path, headless: Headless) -> None:
         self.file = file
-        base = Layout((), ",", quoted=True)
+        base = LineFormat((), ",", quoted=True)
         comment, self.skip, line = "", 0, ",".join(headless.names or headless.ends)
         for number, text in lines(file):
             if base.content(text.encode()) is not None:
@@ -166,12 +166,12 @@ class _Csv(Table):
         shown = ascii(self.delimiter.join(fields)[:60])
         return InputError(f"{self.file}: line {line}: no header: {shown} holds numbers or empty names")
 
-    def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
+    def read(self, types: Mapping[str, Type]) -> Iterator[TablePart]:
         columns = []
         for place, name in enumerate(self.names):
             kind, empty = _CSV[types[name]] if name in types else ("skip", False)
             remedy = _NO_NUMBERS.format(name=name) if types.get(name) in _LEFT_OUT else ""
-            columns.append(Column(name or f"column {place + 1}", kind, empty, remedy))  # type: ignore[arg-type]
+            columns.append(TextColumn(name or f"column {place + 1}", kind, empty, remedy))  # type: ignore[arg-type]
         vectors = [self.names.index(name) for name, kind in types.items() if kind == "vector"]
         layout = replace(self.layout, columns=tuple(columns), decimal_comma=self.delimiter == ";" and not vectors)
         for part in read_rows(self.file, layout, self.skip):
@@ -223,7 +223,7 @@ def _vector_fields(value: str) -> list[str]:
     return [field for field in re.split(_BETWEEN, value.strip("[] ")) if field]
 
 
-def _text_vectors(part: Part, place: int, width: int) -> np.ndarray:
+def _text_vectors(part: TablePart, place: int, width: int) -> np.ndarray:
     """Parse lists of numbers, float32 [rows, width]; raises InputError for other text or another length."""
     bare = pc.replace_substring_regex(part.columns[place], r"^[\[\s]+|[\]\s]+$", "")
     lists = pc.split_pattern_regex(bare, _BETWEEN)
@@ -236,7 +236,7 @@ def _text_vectors(part: Part, place: int, width: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _ParquetPart(Part):
+class _ParquetPart(TablePart):
     file: Path
     names: tuple[str, ...]
     first: int
@@ -261,7 +261,7 @@ class _Parquet(Table):
             self.schema = opened.schema_arrow
             self.names = tuple(self.schema.names)
 
-    def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
+    def read(self, types: Mapping[str, Type]) -> Iterator[TablePart]:
         for name, kind in types.items():
             self._check_type(name, kind)
         widths = {name: self.vector_width(name) for name, kind in types.items() if kind == "vector"}
@@ -331,7 +331,7 @@ class _ParquetFolder(Table):
         self.names = (*first.names, *keys)
         _log.warning("%s: %d Parquet files are read as one table, in the order of their paths", folder, len(files))
 
-    def read(self, types: Mapping[str, Type]) -> Iterator[Part]:
+    def read(self, types: Mapping[str, Type]) -> Iterator[TablePart]:
         for table, keys in zip(self._parts, self._keys, strict=True):
             own = {name: kind for name, kind in types.items() if name not in keys}
             for part in table.read(own):
@@ -372,7 +372,7 @@ _WANTED = {
 }
 
 
-def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int) -> np.ndarray | pa.Array:
+def _converted(part: TablePart, place: int, values: pa.Array, kind: Type, width: int) -> np.ndarray | pa.Array:
     """Convert a column of a batch for :meth:`Table.read`; ``width`` is the length of the table's first vector."""
     if values.null_count and kind not in ("number", "text"):
         raise part.error(int(np.flatnonzero(values.is_null())[0]), f"{part.name(place)} is empty")
@@ -397,7 +397,7 @@ def _converted(part: Part, place: int, values: pa.Array, kind: Type, width: int)
     return values.cast(wanted, safe=False).to_numpy(zero_copy_only=False)
 
 
-def _vectors(part: Part, place: int, values: pa.Array, width: int) -> np.ndarray:
+def _vectors(part: TablePart, place: int, values: pa.Array, width: int) -> np.ndarray:
     flat = values.flatten().cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     if not pa.types.is_fixed_size_list(values.type):
         lengths = values.value_lengths().to_numpy(zero_copy_only=False)

@@ -74,7 +74,7 @@ _WEIGHT_ATTRIBUTE = re.compile(rb"([ \t,;])[ \t]*\{'weight': ?([^{}',]+)\}(?=[ \
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A field of every line.
 
     Attributes:
@@ -92,7 +92,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LineFormat:
     """The division of lines into fields.
 
     Attributes:
@@ -104,7 +104,7 @@ class Layout:
         decimal_comma: whether a comma stands for a decimal point.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TextColumn, ...]
     delimiter: str = " "
     comments: bytes = b"#%"
     quoted: bool = False
@@ -160,7 +160,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Block:
+class LineBlock:
     """Whole lines of a file; ``first`` is the number of the first line, from 1."""
 
     file: Path
@@ -169,7 +169,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class TablePart(ABC):
     """Some consecutive rows of a table.
 
     Attributes:
@@ -221,7 +221,7 @@ class Part(ABC):
 
 
 @dataclass(frozen=True)
-class Rows(Part):
+class TextRows(TablePart):
     """The parsed lines of a block, without blank lines and comments.
 
     Attributes:
@@ -229,15 +229,15 @@ class Rows(Part):
         layout: the division of its lines into fields.
     """
 
-    block: Block
-    layout: Layout
+    block: LineBlock
+    layout: LineFormat
 
     def name(self, column: int) -> str:
         """Return the name of a column in the layout."""
         return self.layout.columns[column].name
 
     def lost(self, column: int) -> dict[int, str]:
-        """See ``Part.lost``."""
+        """See ``TablePart.lost``."""
         zeros = np.flatnonzero(self.columns[column] == 0)
         if not zeros.size or not any(each.search(self.block.data) for each in _TINY):
             return {}
@@ -273,7 +273,7 @@ def width_of(file: Path) -> int:
     return first.count(",") + 1
 
 
-def blocks(file: Path, skip: int = 0) -> Generator[Block, None, None]:
+def blocks(file: Path, skip: int = 0) -> Generator[LineBlock, None, None]:
     """Yield the file in blocks of whole lines, without its first ``skip`` lines.
 
     The first bytes show compression by gzip, bzip2, xz or Zstandard, whatever the file's name.
@@ -293,14 +293,14 @@ def blocks(file: Path, skip: int = 0) -> Generator[Block, None, None]:
             end = data.rfind(b"\n") + 1
             carry = data[end:]
             if end:
-                yield from _without(Block(file, first, data[:end]), skip)
+                yield from _without(LineBlock(file, first, data[:end]), skip)
                 # NumPy counts six times as fast as bytes.count, which is felt here.
                 first += int(np.count_nonzero(np.frombuffer(data, np.uint8, end) == ord("\n")))
     if carry:
-        yield from _without(Block(file, first, carry), skip)
+        yield from _without(LineBlock(file, first, carry), skip)
 
 
-def read_rows(file: Path, layout: Layout, skip: int = 0) -> Iterator[Rows]:
+def read_rows(file: Path, layout: LineFormat, skip: int = 0) -> Iterator[TextRows]:
     """Parse all lines after the first ``skip`` ones, in order.
 
     Raises:
@@ -333,7 +333,7 @@ def read_rows(file: Path, layout: Layout, skip: int = 0) -> Iterator[Rows]:
         raise failure
 
 
-def counted(rows: Iterator[Rows], file: Path, expected: int, announced: str) -> Iterator[Rows]:
+def counted(rows: Iterator[TextRows], file: Path, expected: int, announced: str) -> Iterator[TextRows]:
     """Yield the same rows; raises InputError unless there are ``expected``, the number stated at ``announced``."""
     seen = 0
     for part in rows:
@@ -433,17 +433,17 @@ def _check_lengths(file: Path, first: int, data: bytes) -> None:
                 raise InputError(f"{file}: line {number} is longer than {LONGEST_LINE} bytes: not a text of numbers")
 
 
-def _without(block: Block, skip: int) -> Iterator[Block]:
+def _without(block: LineBlock, skip: int) -> Iterator[LineBlock]:
     at, first = 0, block.first
     while first <= skip and at < len(block.data):
         end = block.data.find(b"\n", at)
         at = len(block.data) if end < 0 else end + 1
         first += 1
     if at < len(block.data):
-        yield Block(block.file, first, block.data[at:] if at else block.data)
+        yield LineBlock(block.file, first, block.data[at:] if at else block.data)
 
 
-def _parse(block: Block, layout: Layout) -> Rows:
+def _parse(block: LineBlock, layout: LineFormat) -> TextRows:
     block = replace(block, data=layout.plain(block.data))
     if block.data.isspace():
         return _rows(block, layout, None)
@@ -477,7 +477,7 @@ def _squeezed(data: bytes) -> bytes:
     return single.replace(b" \n", b"\n").strip()
 
 
-def _arrow(data: bytes, layout: Layout, *, loose: bool = False) -> pa.Table:
+def _arrow(data: bytes, layout: LineFormat, *, loose: bool = False) -> pa.Table:
     """Parse lines; raises ArrowInvalid unless they fit the layout exactly; ``loose``: 1.0 and 1e3 are whole numbers."""
     # Arrow also reads hexadecimal numbers and takes a lone carriage return for the end of a line.
     if (b"x" in data or b"X" in data) and _HEXADECIMAL.search(data):
@@ -523,7 +523,7 @@ def _whole(fields: pa.Array) -> pa.Array:
     return pc.if_else(digits, integers, to_arrow(numbers.astype(np.int64)))
 
 
-def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
+def _rows(block: LineBlock, layout: LineFormat, table: pa.Table | None) -> TextRows:
     columns: list = []
     for index, column in enumerate(layout.columns):
         if column.type == "skip":
@@ -536,10 +536,10 @@ def _rows(block: Block, layout: Layout, table: pa.Table | None) -> Rows:
         if column.type != "text":  # empty fields become nan
             values = values.to_numpy(zero_copy_only=False) if values.null_count else to_numpy(values)
         columns.append(values)
-    return Rows(columns, 0 if table is None else table.num_rows, block, layout)
+    return TextRows(columns, 0 if table is None else table.num_rows, block, layout)
 
 
-def _explain(block: Block, layout: Layout) -> None:
+def _explain(block: LineBlock, layout: LineFormat) -> None:
     for number, line in enumerate(block.data.split(b"\n"), block.first):
         content = layout.content(line)
         if content is None:

@@ -43,7 +43,7 @@ def load(path: Path) -> StreamedGraph:
         found = f"has {size} bytes" if size >= 0 else "is missing"
         raise InputError(f"{columns_file}: {found}; {arcs} columns of 4 or 8 bytes each are expected")
     weights = [f"{stem}{_WEIGHTS}, which does not say of which type weights are"]
-    told = what_is_read(edges={"ignored": weights if pointers_file.with_name(stem + _WEIGHTS).exists() else []})
+    read_columns = what_is_read(edges={"ignored": weights if pointers_file.with_name(stem + _WEIGHTS).exists() else []})
 
     def read() -> Iterator[Arcs]:
         columns = _mapped(columns_file, width) if arcs else np.empty(0, np.int32)
@@ -53,7 +53,7 @@ def load(path: Path) -> StreamedGraph:
             rows = np.searchsorted(pointers, np.arange(first, first + len(chunk)), side="right") - 1
             yield Arcs(rows, chunk)
 
-    return StreamedGraph(ArcStream(read, nodes), columns=told)
+    return StreamedGraph(ArcStream(read, nodes), columns=read_columns)
 
 
 def _find(path: Path) -> Path:

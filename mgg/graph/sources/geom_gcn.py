@@ -14,11 +14,11 @@ from mgg.graph.check import SPLITS
 from mgg.graph.described import SOURCE_FILE
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.npz import Npz
-from mgg.graph.io.text import Column, Layout, lines, read_rows
+from mgg.graph.io.text import LineFormat, TextColumn, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 
 EDGES, NODES = "out1_graph_edges.txt", "out1_node_feature_label.txt"
-_PAIRS = Layout((Column("source"), Column("target")))
+_PAIRS = LineFormat((TextColumn("source"), TextColumn("target")))
 _MASKS = {"train_mask": "train", "val_mask": "validation", "test_mask": "test"}
 _log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ def load(path: Path) -> StreamedGraph:
         for part in read_rows(edges, _PAIRS, 1):
             yield Arcs(part.ids(1, 0, nodes - 1), part.ids(0, 0, nodes - 1))
 
-    splits, told = _splits(path, nodes)
+    splits, of_splits = _splits(path, nodes)
     known = (EDGES, NODES, SOURCE_FILE)
     others = sorted(
         file.name
         for file in path.iterdir()
         if file.name not in known and file.suffix != ".npz" and not file.name.startswith(".")
     )
-    columns = what_is_read(nodes=told, files={"ignored": others})
+    columns = what_is_read(nodes=of_splits, files={"ignored": others})
     stream = FeatureStream(lambda: iter([features]), features.shape[1])
     return StreamedGraph(ArcStream(read, nodes), stream, labels, splits, columns=columns)
 

@@ -17,7 +17,7 @@ import numpy as np
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
 from mgg.graph.io.columns import what_is_read
-from mgg.graph.io.text import Column, Layout, read_rows
+from mgg.graph.io.text import LineFormat, TextColumn, read_rows
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 
@@ -149,7 +149,7 @@ def _fold(folder: Path, graphs: int) -> np.ndarray | None:
 
 
 def _graphs(file: Path, graphs: int) -> np.ndarray:
-    layout = Layout((Column("graph"),), comments=b"")
+    layout = LineFormat((TextColumn("graph"),), comments=b"")
     return np.concatenate([np.empty(0, np.int64), *(rows.ids(0, 0, graphs - 1) for rows in read_rows(file, layout))])
 
 

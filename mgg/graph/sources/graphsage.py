@@ -68,10 +68,10 @@ def load(path: Path) -> StreamedGraph:
     if beside["-id_map.json"].exists():
         _check_rows(beside["-id_map.json"], count)
     arcs = ArcStream(read, count, undirected=not directed)
-    return StreamedGraph(arcs, features, splits=splits, tasks=tasks, columns=_told(file, set(beside.values())))
+    return StreamedGraph(arcs, features, splits=splits, tasks=tasks, columns=_ignored(file, set(beside.values())))
 
 
-def _told(file: Path, read: set[Path]) -> dict[str, dict[str, Any]]:
+def _ignored(file: Path, read: set[Path]) -> dict[str, dict[str, Any]]:
     """Return the ignored fields of the graph, its nodes and links, and the ignored files in its folder."""
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
         names = {found[1] for found in _STRING.finditer(text) if found[2]}

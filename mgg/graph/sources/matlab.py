@@ -52,8 +52,8 @@ def load(path: Path) -> StreamedGraph:
             values = check_weights(coo.data[span], partial(_wrong, file, at))
             yield Arcs(coo.row[span].astype(np.int64), coo.col[span].astype(np.int64), values if weighted else None)
 
-    told = what_is_read(edges={"matrix": name, "ignored": sorted(found.keys() - {name})})
-    return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX), columns=told)
+    columns = what_is_read(edges={"matrix": name, "ignored": sorted(found.keys() - {name})})
+    return StreamedGraph(ArcStream(read, matrix.shape[0], weighted, **AS_MATRIX), columns=columns)
 
 
 def _wrong(file: Path, first: int, arc: int, problem: str) -> InputError:

@@ -14,8 +14,8 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.io.columns import what_is_read
-from mgg.graph.io.endings import packed, plain_name, told
-from mgg.graph.io.text import Column, Layout, Rows, counted, lines, read_rows
+from mgg.graph.io.endings import in_words, packed, plain_name
+from mgg.graph.io.text import LineFormat, TextColumn, TextRows, counted, lines, read_rows
 from mgg.graph.sources import AS_MATRIX, Arcs, ArcStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked
 
@@ -83,9 +83,9 @@ def load(path: Path) -> StreamedGraph:
     read = partial(_entries, file, header, unpacked)
     undirected = header.symmetry == "symmetric"
     remarks = [f"comments ({header.comments} lines)"] if header.comments else []
-    told = what_is_read(edges={"matrix": file.name if others else "", "ignored": [*others, *remarks]})
+    columns = what_is_read(edges={"matrix": file.name if others else "", "ignored": [*others, *remarks]})
     arcs = ArcStream(read, header.nodes, header.weighted, undirected=undirected, **AS_MATRIX)
-    return StreamedGraph(arcs, columns=told)
+    return StreamedGraph(arcs, columns=columns)
 
 
 def _find(folder: Path, source: Path) -> tuple[Path, list[str]]:
@@ -95,7 +95,7 @@ def _find(folder: Path, source: Path) -> tuple[Path, list[str]]:
     named = [file for file in found if plain_name(file) == f"{file.resolve().parent.name}.mtx"]
     chosen = named if len(named) == 1 else found
     if len(chosen) != 1:
-        raise InputError(f"{source}: {len(found)} files end in {told(SUFFIXES)}; name the one to read")
+        raise InputError(f"{source}: {len(found)} files end in {in_words(SUFFIXES)}; name the one to read")
     return chosen[0], [file.name for file in found if file != chosen[0]]
 
 
@@ -140,8 +140,8 @@ def _sized(file: Path, line: int, sizes: list[str], comments: int, form: str, fi
 
 
 def _read(file: Path, header: _Header) -> Iterator[Arcs]:
-    columns = (Column("row"), Column("column"), Column("value", "float64"))
-    layout = Layout(columns if header.weighted else columns[:2], comments=b"%")
+    columns = (TextColumn("row"), TextColumn("column"), TextColumn("value", "float64"))
+    layout = LineFormat(columns if header.weighted else columns[:2], comments=b"%")
     for part in counted(read_rows(file, layout, header.line), file, header.entries, f"line {header.line}"):
         rows, columns_ = part.ids(0, 1, header.nodes), part.ids(1, 1, header.nodes)
         if header.triangle:
@@ -156,7 +156,7 @@ def _arcs(rows: np.ndarray, columns: np.ndarray, values: np.ndarray | None, head
         yield Arcs(columns, rows, -values)
 
 
-def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray, header: _Header) -> None:
+def _check_triangle(part: TextRows, rows: np.ndarray, columns: np.ndarray, header: _Header) -> None:
     above = np.flatnonzero(rows <= columns if header.skew else rows < columns)
     if above.size:
         at = int(above[0])
@@ -170,7 +170,7 @@ def _check_triangle(part: Rows, rows: np.ndarray, columns: np.ndarray, header: _
 
 def _dense(file: Path, header: _Header) -> Iterator[Arcs]:
     """Yield the nonzero entries of an array file; triangles list each column from (or from below) the diagonal on."""
-    layout, n, below = Layout((Column("value", "float64"),), comments=b"%"), header.nodes, int(header.skew)
+    layout, n, below = LineFormat((TextColumn("value", "float64"),), comments=b"%"), header.nodes, int(header.skew)
     first, column = 0, 0
     announced = f"the size of line {header.line}"
     for part in counted(read_rows(file, layout, header.line), file, header.entries, announced):

@@ -57,8 +57,8 @@ def load(path: Path) -> StreamedGraph:
     """
     file = find_file(path, SUFFIXES)
     header = _read_header(file)
-    told = what_is_read(nodes={"ignored": header.ignored})
-    return StreamedGraph(ArcStream(lambda: _arcs(file, header), header.nodes, header.weighted), columns=told)
+    columns = what_is_read(nodes={"ignored": header.ignored})
+    return StreamedGraph(ArcStream(lambda: _arcs(file, header), header.nodes, header.weighted), columns=columns)
 
 
 def _content(file: Path) -> Iterator[tuple[int, str]]:

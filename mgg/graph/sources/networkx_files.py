@@ -60,7 +60,7 @@ def load(path: Path) -> StreamedGraph:
 
     stream = ArcStream(read, len(graph), weights is not None, undirected=not graph.is_directed())
     named, ids = _ids(list(graph))
-    return StreamedGraph(stream, ids=ids, columns=_told(graph, weights is not None, named))
+    return StreamedGraph(stream, ids=ids, columns=_columns(graph, weights is not None, named))
 
 
 def _weights(file: Path, edges: list[dict[str, Any]]) -> np.ndarray | None:
@@ -103,19 +103,19 @@ def _gml_weights(text: str) -> Iterator[str]:
 def _graphml_weights(text: str) -> Iterator[str]:
     """Yield the numbers of the edge keys called weight, defaults included."""
     for key in re.finditer(r"<key\b[^>]*>", text):
-        told = dict(re.findall(r"([\w.]+)\s*=\s*[\"']([^\"']*)", key[0]))
-        if told.get("attr.name") != "weight" or told.get("for") not in ("edge", "all"):
+        attributes = dict(re.findall(r"([\w.]+)\s*=\s*[\"']([^\"']*)", key[0]))
+        if attributes.get("attr.name") != "weight" or attributes.get("for") not in ("edge", "all"):
             continue
         default = re.compile(rf"\s*(?:<desc>[^<]*</desc>)?\s*<default>{_NUMBER}").match(text, key.end())
         if default and not key[0].endswith("/>"):
             yield default[1]
-        name = re.escape(told.get("id", ""))
+        name = re.escape(attributes.get("id", ""))
         yield from (
             found[1] for found in re.finditer(rf"<data\b[^>]*\bkey\s*=\s*[\"']{name}[\"'][^>]*>{_NUMBER}", text)
         )
 
 
-def _told(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:
+def _columns(graph: Any, weighted: bool, named: bool) -> dict[str, dict[str, Any]]:
     of_edges = {key for *_, edge in graph.edges(data=True) for key in edge} - {"weight"}
     of_nodes = {key for _, node in graph.nodes(data=True) for key in node}
     of_graph = graph.graph.keys() - {"node_default", "edge_default"}

@@ -86,8 +86,8 @@ def _find(path: Path) -> tuple[Path, Path | None]:
 def _benchmark(path: Path) -> StreamedGraph:
     with Npz(path) as file:
         if has_matrix(file):
-            told = what_is_read(members={"ignored": sorted(file.keys - MEMBERS)})
-            return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX), columns=told)
+            columns = what_is_read(members={"ignored": sorted(file.keys - MEMBERS)})
+            return StreamedGraph(replace(matrix_arcs(path), **AS_MATRIX), columns=columns)
         if has_edges(file):
             return edges(path)
         matrix = _matrix(file, _ADJACENCY, ("adj_matrix",))
@@ -103,13 +103,13 @@ def _benchmark(path: Path) -> StreamedGraph:
         labels = _integers(file, label, nodes) if label else None
         kinds = [_members(file, *kind) for kind in ((_ADJACENCY, ("adj_matrix",)), (_ATTRIBUTES, _DENSE))]
         left = file.keys - {label}.union(*kinds)
-        told = what_is_read(
+        columns = what_is_read(
             nodes={"label": label, "split": f"seed {SPLIT_SEED}" if label else ""}, members={"ignored": sorted(left)}
         )
     splits = None if labels is None else random_split(labels, str(path))
     arcs = _csr_arcs(matrix, path)
     alone = features is None and labels is None
-    return StreamedGraph(replace(arcs, **AS_MATRIX) if alone else arcs, features, labels, splits, columns=told)
+    return StreamedGraph(replace(arcs, **AS_MATRIX) if alone else arcs, features, labels, splits, columns=columns)
 
 
 def _members(file: Npz, prefixes: tuple[str, ...], keys: tuple[str, ...]) -> set[str]:
@@ -214,7 +214,7 @@ def _with_data(arcs: ArcStream, path: Path, others: list[str]) -> StreamedGraph:
                 yield finite_rows(block, lo, path)
                 lo += len(block)
 
-    told = what_is_read(
+    columns = what_is_read(
         nodes={"label": "label", "split": "node_types", "features": "feature"}, members={"ignored": others}
     )
-    return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8), columns=told)
+    return StreamedGraph(arcs, FeatureStream(read, shape[1]), labels, splits.astype(np.uint8), columns=columns)

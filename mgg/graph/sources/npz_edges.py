@@ -81,9 +81,9 @@ def edges(path: Path) -> StreamedGraph:
         labels = reader.labels(file, nodes) if reader.has(file, members.labels) else None
         splits = reader.splits(file, nodes)
         features = reader.features(file, nodes) if reader.has(file, members.features) else None
-        told = reader.told(file)
+        columns = reader.columns(file)
     stream = ArcStream(lambda: reader.arcs(nodes, weighted), nodes, weighted, undirected=members.undirected)
-    return StreamedGraph(stream, features, labels, splits, columns=told)
+    return StreamedGraph(stream, features, labels, splits, columns=columns)
 
 
 class _Reader:
@@ -98,7 +98,7 @@ class _Reader:
         self._read += [key] * found
         return found
 
-    def told(self, file: Npz) -> dict[str, dict[str, Any]]:
+    def columns(self, file: Npz) -> dict[str, dict[str, Any]]:
         members, read = self._members, set(self._read)
         ends = members.edges if len(members.edges) == 2 else [f"{members.edges[0]}[{end}]" for end in (0, 1)]
         roles = {"label": members.labels, "features": members.features, "split": self._masks}

@@ -22,8 +22,8 @@ import pyoxigraph
 from mgg.errors import InputError
 from mgg.graph.check import split_vector
 from mgg.graph.io.columns import what_is_read
-from mgg.graph.io.endings import packed, told
-from mgg.graph.io.text import Block, blocks, lines
+from mgg.graph.io.endings import in_words, packed
+from mgg.graph.io.text import LineBlock, blocks, lines
 from mgg.graph.sources import CHUNK_ARCS, Arcs, ArcStream, StreamedGraph, loader
 
 SUFFIXES = packed(".nt")
@@ -70,8 +70,8 @@ def load(path: Path) -> StreamedGraph:
     arcs = ArcStream(read, len(order), relations=2 * len(relation_order))
     if not path.is_dir():
         return StreamedGraph(arcs)
-    labels, splits, classes, told = _labels(file.parent, graph.entities, order)
-    return StreamedGraph(arcs, None, labels, splits, classes, columns=what_is_read(nodes=told))
+    labels, splits, classes, of_labels = _labels(file.parent, graph.entities, order)
+    return StreamedGraph(arcs, None, labels, splits, classes, columns=what_is_read(nodes=of_labels))
 
 
 def _find(path: Path) -> Path:
@@ -79,7 +79,7 @@ def _find(path: Path) -> Path:
         return path
     found = [file for file in path.rglob("[!.]*") if file.name.lower().endswith(SUFFIXES) and file.is_file()]
     if len(found) != 1:
-        raise InputError(f"{path}: expected one file that ends in {told(SUFFIXES)}, found {len(found)}")
+        raise InputError(f"{path}: expected one file that ends in {in_words(SUFFIXES)}, found {len(found)}")
     return found[0]
 
 
@@ -104,7 +104,7 @@ class _Graph:
             graph.add(block)
         return graph
 
-    def add(self, block: Block) -> None:
+    def add(self, block: LineBlock) -> None:
         entities, relations = self.entities, self.relations
         subjects, predicates, objects = self.triples
         try:
@@ -116,7 +116,7 @@ class _Graph:
             raise _misformed(block, error) from None
 
 
-def _misformed(block: Block, error: SyntaxError) -> InputError:
+def _misformed(block: LineBlock, error: SyntaxError) -> InputError:
     """Return the error for the first line that fails to parse alone: the parser may name the line after it."""
     line = block.first + (error.lineno or 1) - 1
     for number, data in enumerate(block.data.split(b"\n"), block.first):
@@ -173,12 +173,12 @@ def _labels(
         train, test = tables[_TRAIN], tables[_TEST]
         splits = split_vector(len(order), str(test.file), train=train.nodes, test=test.nodes)
     labels, classes = _classes(list(tables.values()), len(order))
-    told = {
+    of_labels = {
         "label": ", ".join(sorted({table.label for table in tables.values()})),
         "split": [tables[start].file.name for start in (_TRAIN, _TEST)] if splits is not None else [],
         "ignored": sorted({name for table in tables.values() for name in table.ignored}),
     }
-    return labels, splits, classes, told
+    return labels, splits, classes, of_labels
 
 
 def _classes(tables: list[_Table], nodes: int) -> tuple[np.ndarray, int]:

@@ -15,9 +15,9 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.budget import fit
-from mgg.graph.io.columns import Columns, known_edges, what_is_read
+from mgg.graph.io.columns import ColumnChoice, known_edges, what_is_read
 from mgg.graph.io.endings import find_file, packed
-from mgg.graph.io.text import Column, Layout, counted, lines, read_rows
+from mgg.graph.io.text import LineFormat, TextColumn, counted, lines, read_rows
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph, loader, matrix_market, table
 
 SUFFIXES = packed(".txt", ".edges", ".edgelist", ".jlg")
@@ -41,7 +41,7 @@ class _Header:
     """The contents of the lines before the first arc; ``arcs`` and ``nodes`` are None if these do not state them."""
 
     skip: int
-    layout: Layout
+    layout: LineFormat
     nodes: int | None = None
     arcs: int | None = None
     line: int = 0
@@ -53,7 +53,7 @@ class _Header:
 
 
 @loader("snap", *SUFFIXES, columns=True)
-def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008  # it is frozen
+def load(path: Path, said: ColumnChoice = ColumnChoice()) -> StreamedGraph:  # noqa: B008  # it is frozen
     """Read an edge list (a file, compressed or not, or a folder with one).
 
     The first lines decide between these forms:
@@ -149,7 +149,7 @@ def _konect(file: Path, number: int, text: str, kind: str, counts: tuple[int | N
     if fields > 3:
         return _Header(0, layout, undirected=kind == "sym", konect=True, table=True)  # which asks what they are
     if fields == 3:
-        layout = replace(layout, columns=(*layout.columns, Column("weight", "float64")))
+        layout = replace(layout, columns=(*layout.columns, TextColumn("weight", "float64")))
     nodes, arcs, line = counts
     first = 0 if nodes is None else 1
     return _Header(0, layout, nodes, arcs, line, first, undirected=kind == "sym", konect=True)
@@ -168,9 +168,9 @@ def _turned(remark: str) -> bool:
     return len(names) == 2 and known_edges(names) and known_edges([names[0], "source"])
 
 
-def _layout(delimiter: str, *, turned: bool = False) -> Layout:
-    ends = (Column("source", "id"), Column("target", "id"))
-    return Layout(ends[::-1] if turned else ends, delimiter)
+def _layout(delimiter: str, *, turned: bool = False) -> LineFormat:
+    ends = (TextColumn("source", "id"), TextColumn("target", "id"))
+    return LineFormat(ends[::-1] if turned else ends, delimiter)
 
 
 def _read(file: Path, header: _Header) -> Iterator[Arcs]:

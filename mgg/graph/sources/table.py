@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.graph.io.columns import MASKS, Columns, Kind, Placed, check_said, known_edges, known_nodes, listed, place
+from mgg.graph.io.columns import MASKS, ColumnChoice, Kind, Placed, check_said, known_edges, known_nodes, listed, place
 from mgg.graph.io.endings import find_file, packed
 from mgg.graph.io.tables import Headless, Table, Type, open_table, parquet_files
-from mgg.graph.io.text import Part
+from mgg.graph.io.text import TablePart
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 
 SUFFIXES = (*packed(".csv", ".tsv"), ".parquet")
@@ -41,7 +41,7 @@ _DIRECTIONS = ("directed", "undirected")
 
 
 @loader("table", *SUFFIXES, columns=True)
-def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008  # it is frozen
+def load(path: Path, said: ColumnChoice = ColumnChoice()) -> StreamedGraph:  # noqa: B008  # it is frozen
     """Read an edge table, or a folder with ``edges.*`` and optional ``nodes.*`` (csv, tsv, either also .gz, parquet).
 
     A column's name decides its role, ignoring case, ``-``, ``_`` and spaces, unless ``said`` does (all names:
@@ -83,12 +83,12 @@ def load(path: Path, said: Columns = Columns()) -> StreamedGraph:  # noqa: B008 
     kind = placed.one("type")
     direction = edges.first(kind).lower() if kind is not None else ""
     places = {} if edges.named else {name: f"column {number}" for number, name in enumerate(edges.names, 1)}
-    columns: dict[str, dict[str, object]] = {"edges": placed.told(places)}
+    columns: dict[str, dict[str, object]] = {"edges": placed.for_manifest(places)}
     if kind is not None and direction in _DIRECTIONS:
         columns["edges"] = {"direction" if role == "type" else role: name for role, name in columns["edges"].items()}
     nodes = None if table is None else _Nodes.read(table, place(table.file, "nodes", table.names, said), said)
     if nodes is not None:
-        columns["nodes"] = nodes.placed.told()
+        columns["nodes"] = nodes.placed.for_manifest()
 
     def read() -> Iterator[Arcs]:
         return _arcs(edges, placed, direction if direction in _DIRECTIONS else "", nodes)
@@ -151,7 +151,7 @@ def _arcs(edges: Table, placed: Placed, direction: str, nodes: _Nodes | None) ->
         raise InputError(f"{edges.file}: has no arcs, so no nodes")
 
 
-def _check_direction(part: Part, column: int, direction: str) -> None:
+def _check_direction(part: TablePart, column: int, direction: str) -> None:
     """Raise InputError for the first edge whose direction differs from ``direction``."""
     values = part.columns[column].dictionary_encode()
     other = [number for number, name in enumerate(values.dictionary.to_pylist()) if name.lower() != direction]
@@ -182,7 +182,7 @@ class _Nodes:
     splits: np.ndarray | None
 
     @classmethod
-    def read(cls, table: Table, placed: Placed, said: Columns) -> _Nodes:
+    def read(cls, table: Table, placed: Placed, said: ColumnChoice) -> _Nodes:
         """Read all but the features, which are checked when they are streamed."""
         names = {role: name for role in _COLUMNS if (name := placed.one(role)) is not None}
         types = {name: _TYPES[role] for role, name in names.items()}
@@ -208,7 +208,7 @@ class _Nodes:
         ids = _sorted_ids(table, names["id"], whole["id"]) if "id" in whole else None
         return cls(table, placed, count, ids, labels, _merged(whole, count))
 
-    def numbers(self, part: Part, column: int) -> np.ndarray:
+    def numbers(self, part: TablePart, column: int) -> np.ndarray:
         """Return the nodes that a column of ids names: int64 [rows]."""
         if self.ids is None:
             return part.ids(column, 0, self.count - 1)
@@ -267,7 +267,7 @@ def _sorted_ids(table: Table, name: str, ids: np.ndarray) -> tuple[np.ndarray, n
     return known, order
 
 
-def _labels(part: Part, column: int) -> np.ndarray:
+def _labels(part: TablePart, column: int) -> np.ndarray:
     labels = np.nan_to_num(part.columns[column], nan=-1, posinf=np.inf, neginf=-np.inf)
     for row, text in part.lost(column).items():
         raise part.error(row, f"{part.name(column)} is {text}; expected a whole number from 0, or nothing")
@@ -279,7 +279,7 @@ def _labels(part: Part, column: int) -> np.ndarray:
     return labels.astype(np.int32)
 
 
-def _coded(part: Part, column: int, codes: dict[str, int], expected: str) -> np.ndarray:
+def _coded(part: TablePart, column: int, codes: dict[str, int], expected: str) -> np.ndarray:
     """Return the code of each text of a part: uint8 [rows]."""
     values = part.columns[column].dictionary_encode()
     names = values.dictionary.to_pylist()
@@ -292,15 +292,15 @@ def _coded(part: Part, column: int, codes: dict[str, int], expected: str) -> np.
     return found
 
 
-def _splits(part: Part, column: int) -> np.ndarray:
+def _splits(part: TablePart, column: int) -> np.ndarray:
     return _coded(part, column, _SPLITS, "train, validation, test, nothing, or 0 to 3")
 
 
-def _ids(part: Part, column: int) -> np.ndarray:
+def _ids(part: TablePart, column: int) -> np.ndarray:
     return part.columns[column]
 
 
-def _flags(part: Part, column: int) -> np.ndarray:
+def _flags(part: TablePart, column: int) -> np.ndarray:
     return _coded(part, column, _FLAGS, "true or false, 1 or 0").astype(bool)
 
 
@@ -318,7 +318,7 @@ def _merged(columns: dict[str, np.ndarray], count: int) -> np.ndarray | None:
     return splits
 
 
-def _check_apart(part: Part, masks: dict[str, np.ndarray]) -> None:
+def _check_apart(part: TablePart, masks: dict[str, np.ndarray]) -> None:
     bad = np.flatnonzero(np.sum(list(masks.values()), axis=0) > 1)
     if bad.size:
         both = " and ".join(role for role, mask in masks.items() if mask[bad[0]])
@@ -335,7 +335,7 @@ def _check_names(placed: Placed, labels: np.ndarray, ids: np.ndarray | None) -> 
         )
 
 
-def _finite_rows(part: Part, column: int) -> np.ndarray:
+def _finite_rows(part: TablePart, column: int) -> np.ndarray:
     rows: np.ndarray = part.columns[column]
     bad = np.argwhere(~np.isfinite(rows))
     if bad.size:

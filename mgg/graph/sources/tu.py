@@ -16,13 +16,13 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.io.columns import what_is_read
-from mgg.graph.io.text import Column, Layout, counted, read_rows, width_of
+from mgg.graph.io.text import LineFormat, TextColumn, counted, read_rows, width_of
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 from mgg.graph.sources.collection import Unpacked, numbered, one_hot
 
 _ARCS = "_A.txt"
-_ENDS = Layout((Column("row"), Column("column")), ",", comments=b"")
-_LABEL = Layout((Column("edge label"),), ",", comments=b"")
+_ENDS = LineFormat((TextColumn("row"), TextColumn("column")), ",", comments=b"")
+_LABEL = LineFormat((TextColumn("edge label"),), ",", comments=b"")
 #: Upper bound of graph numbers if there is no list of graphs to check them.
 _MOST_GRAPHS = 2**31 - 1
 
@@ -75,9 +75,9 @@ class _Files:
 
         arcs = ArcStream(read, len(graph_of), relations=0 if types is None else len(types))
         features = self._features(len(graph_of))
-        return StreamedGraph(arcs, features, labels, None, classes, columns=self._told(typed=types is not None))
+        return StreamedGraph(arcs, features, labels, None, classes, columns=self._columns(typed=types is not None))
 
-    def _told(self, *, typed: bool) -> dict[str, dict[str, Any]]:
+    def _columns(self, *, typed: bool) -> dict[str, dict[str, Any]]:
         parts = sorted(
             file.name[len(self.prefix) + 1 : -4] for file in self.folder.glob(f"{glob.escape(self.prefix)}_*.txt")
         )
@@ -110,7 +110,7 @@ class _Files:
     def _graph_of(self, graphs: int) -> np.ndarray:
         """Return the number of each node's graph, from 0: int32 [nodes]."""
         path = self.path("graph_indicator")
-        layout = Layout((Column("graph"),), ",", comments=b"")
+        layout = LineFormat((TextColumn("graph"),), ",", comments=b"")
         parts = [(rows.ids(0, 1, graphs) - 1).astype(np.int32) for rows in read_rows(path, layout)]
         if not sum(map(len, parts)):
             raise InputError(f"{path}: names no node")
@@ -167,7 +167,7 @@ class _Labels:
 
 def _attributes(files: _Files, width: int, nodes: int) -> Iterator[np.ndarray]:
     path = files.path("node_attributes")
-    layout = Layout(tuple(Column(f"attribute {i + 1}", "float64") for i in range(width)), ",", comments=b"")
+    layout = LineFormat(tuple(TextColumn(f"attribute {i + 1}", "float64") for i in range(width)), ",", comments=b"")
     for rows in counted(read_rows(path, layout), path, nodes, files.path("graph_indicator").name):
         if rows.count:
             yield np.stack([rows.finite(column) for column in range(width)], axis=1)
@@ -175,7 +175,7 @@ def _attributes(files: _Files, width: int, nodes: int) -> Iterator[np.ndarray]:
 
 def _numbers(path: Path, name: str, width: int, count: int | None = None) -> list[np.ndarray]:
     """Read the ``width`` int64 columns of a file of ``count`` lines (None: unknown)."""
-    layout = Layout((Column(name),) * width, ",", comments=b"")
+    layout = LineFormat((TextColumn(name),) * width, ",", comments=b"")
     rows = read_rows(path, layout)
     if count is not None:
         rows = counted(rows, path, count, "the graph indicator")

@@ -17,7 +17,7 @@ from mgg.graph.csr import Csr, has_loops, index_dtype, is_symmetric
 from mgg.graph.manifest import KIND, Manifest, Shard
 from mgg.graph.store import shards
 from mgg.graph.store.nodes import NodeData, write_nodes
-from mgg.graph.store.parts import PartWriter, Rows
+from mgg.graph.store.parts import PartWriter, SortedRows
 from mgg.graph.store.shards import Kind
 
 __all__ = ["Graph", "Manifest", "Shard", "write_graph"]
@@ -234,7 +234,7 @@ def _write_arcs(folder: Path, csr: Csr) -> Iterator[tuple[str, Shard]]:
         writer = PartWriter(folder, 0, pool.submit, waiting=1)
         for lo in range(0, csr.rows, step):
             block = degrees[lo : lo + step]
-            writer.add(Rows(block, _arcs(csr, lo, lo + len(block))))
+            writer.add(SortedRows(block, _arcs(csr, lo, lo + len(block))))
         yield from writer.finish().items()
 
 

@@ -16,7 +16,7 @@ from mgg.graph.store.shards import Kind
 
 
 @dataclass(frozen=True)
-class Rows:
+class SortedRows:
     """Consecutive sorted rows.
 
     Attributes:
@@ -46,7 +46,7 @@ class PartWriter:
         self._arcs: dict[Kind, deque[np.ndarray]] = {}
         self._running: deque[Future[tuple[str, Shard]]] = deque()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: SortedRows) -> None:
         """Append rows and write the parts that are certainly complete."""
         self._degrees = np.concatenate([self._degrees, rows.degrees])
         for kind, values in rows.arcs.items():

@@ -31,10 +31,10 @@ from mgg.kernel.cuda.arguments import (
 from mgg.kernel.cuda.dependent_launch import DEPENDENTS, Launch, urgent_stream
 from mgg.kernel.cuda.schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.cuda.vectorized_elementwise import ByFours
-from mgg.kernel.groups import Groups, Setting, shared_bytes, tiling
+from mgg.kernel.groups import Groups, GroupSetting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.kernel.random import STREAMS, Draws, device_base
-from mgg.kernel.requests import Requests
+from mgg.kernel.requests import FetchRequests
 from mgg.kernel.tiles import WARP, column_tiles, mgg_tiles
 from mgg.layout.neighbor_partitions import NeighborPartitions
 
@@ -302,7 +302,7 @@ class CudaOperators:
         remote: NeighborPartitions, sources: cp.ndarray, remote_weights: cp.ndarray | None,
         own: cp.ndarray, peers: cp.ndarray, out: cp.ndarray, *,
         ps: int | None, dist: int, wpb: int, interleave: bool = True, asynchronous: bool = True,
-        primitive: str = "direct", batch: int | None = None, requests: Requests | None = None,
+        primitive: str = "direct", batch: int | None = None, requests: FetchRequests | None = None,
     ) -> None:  # fmt: skip
         """Compute ``out = local B + remote B`` in one launch (MGG 5), after zeroing ``out``; sums by atomics.
 
@@ -368,7 +368,7 @@ class CudaOperators:
 
     def gnnadvisor(
         self, groups: Groups, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, out: cp.ndarray,
-        setting: Setting,
+        setting: GroupSetting,
     ) -> None:  # fmt: skip
         """Compute ``out = A b`` by neighbor groups (GNNAdvisor 4, 5.2), after zeroing ``out``.
 

@@ -19,7 +19,7 @@ _KINDS = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4
 DEPENDENTS = 90
 
 
-class Packed:
+class PackedLaunch:
     """A launch with arguments packed once; CuPy would pack them each time, which takes longer than a small kernel.
 
     Args:

@@ -21,7 +21,7 @@ from mgg.kernel.cuda.arguments import (
     row_tiles,
     vector_width,
 )
-from mgg.kernel.cuda.dependent_launch import Fork, Launch, Packed
+from mgg.kernel.cuda.dependent_launch import Fork, Launch, PackedLaunch
 from mgg.kernel.cuda.schedule import row_tuning
 from mgg.kernel.halo import HaloPeers, HaloSchedule
 from mgg.kernel.prepared import Prepared
@@ -146,7 +146,7 @@ class HaloKernel:
     def _ready(self, launches: Sequence[Launch], *, early: bool = False) -> list[Callable[[], None]]:
         """Prepare each launch; ``early``: it starts with the blocks of the previous one, on GPUs that support it."""
         if self._operators.dependents:
-            return [Packed(launch, early=early) for launch in launches]
+            return [PackedLaunch(launch, early=early) for launch in launches]
         return [partial(kernel, grid, block, arguments) for kernel, grid, block, arguments in launches]
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mgg.backend.api import Array, SymmetricArray, Work, World
+from mgg.backend.api import Array, SideWork, SymmetricArray, World
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout, Product
 
@@ -98,7 +98,7 @@ class _Returned(NamedTuple):
 
     gradient: Array
     rows: Array
-    work: Work
+    work: SideWork
 
 
 class FetchedHalo(Halo):
@@ -141,7 +141,7 @@ class FetchedHalo(Halo):
         view = self._view(columns, self._real)
         # Allocated here, because the memory of a side stream would be used again before this stream has read it.
         rows = self._world.xp.empty((len(product.send_rows), columns), self._real)
-        with self._world.aside() as work:
+        with self._world.side_stream() as work:
             self._world.operators.write(gradient[self._rows :], view.local[: product.halo])
             self._world.barrier()
             for pe in self._others:

@@ -203,7 +203,7 @@ class Weighed:
         for direction, halo in zip(("forward", "transpose"), halos, strict=True):
             product = whole.product(direction)
             # Tuned values hold for the graph itself, not for the looped one.
-            settled = technique_of(technique).settled(world, layout, direction, columns, options, "fp32")
+            settled = technique_of(technique).resolved(world, layout, direction, columns, options, "fp32")
             chosen = untuned(settled.model_dump())
             plan = prepare(technique, world, whole, direction, columns, chosen)
             ids = host_halo(world, product, layout.source_ids)

@@ -10,7 +10,7 @@ import numpy as np
 from mgg import vertex as V
 from mgg.kernel.compile import Build
 from mgg.model.halo.weighed import ArcProgram, Weighed, WeighedArcs, Weighing
-from mgg.model.module import Array, Given, Held, Module, Parameter, Pass
+from mgg.model.module import ActivationMemory, Array, Given, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 
 #: Slope of the LeakyReLU for negative numbers.
@@ -90,11 +90,11 @@ class WeighedAttention(Module):
         """Columns of each product, one per head."""
         return [self.weighed.columns] * self.heads
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Estimate rows with their scores, and both sums; at the peak also the arcs' signed shares and both kinds."""
         heads, rows = self.heads, given.rows
         kept = rows * (3 * columns + 7 * heads) + 5 * given.halo * heads
-        return Held(columns, 0, kept, kept + rows * (5 * columns + 8 * heads) + 3 * given.arcs * heads)
+        return ActivationMemory(columns, 0, kept, kept + rows * (5 * columns + 8 * heads) + 3 * given.arcs * heads)
 
     @cached_property
     def _trained(self) -> ArcProgram:

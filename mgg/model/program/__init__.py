@@ -15,7 +15,7 @@ from mgg.errors import InputError
 from mgg.kernel.compile import Build
 from mgg.model.halo.turned import TurnedWork, Turning
 from mgg.model.layers import Dropout
-from mgg.model.module import Chain, Composite, Features, Given, Held, Module, Parameter, Pass
+from mgg.model.module import ActivationMemory, Chain, Composite, Features, Given, Module, Parameter, Pass
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program.plan import ProgramPlan, crosses
 from mgg.vertex.autodiff import differentiated
@@ -240,7 +240,7 @@ class VertexLayer(Module):
         plan = self._trained
         return explain(plan.trace)
 
-    def memory(self, columns: int, given: Given) -> Held:
+    def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Estimate cached values, values kept for backward, and the peak; runs count as arcs."""
         plan, constant = self._trained, given.constant
         once, backward = {*plan.fixed(constant)}, plan.backward(constant, given.inputs)
@@ -260,7 +260,7 @@ class VertexLayer(Module):
             peak, ahead, back = (most + given.arcs * (2 * _PIECE + added) for most in (peak, ahead, back))
         kept = given.floats(reads.difference(plan.seeds).union(plan.arcs))
         saves = kept + given.rows * columns * (not constant and plan.trace.inputs.get("x") in every)
-        return Held(plan.output.size, stays, kept, peak, stays, ahead, back, saves)
+        return ActivationMemory(plan.output.size, stays, kept, peak, stays, ahead, back, saves)
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """Return the program's output, [rows, columns]; put its kept arc values into ``run_of``."""

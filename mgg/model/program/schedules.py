@@ -10,7 +10,17 @@ import numpy as np
 
 from mgg.aggregate.auto import EQUAL
 from mgg.aggregate.options import TechniqueOptions
-from mgg.cost.product import FLOAT, Cost, Machine, Split, Workload, fetched_rows, meetings, network_blocks, slowest
+from mgg.cost.product import (
+    FLOAT,
+    Cost,
+    MachineModel,
+    SplitCounts,
+    Workload,
+    fetched_rows,
+    meetings,
+    network_blocks,
+    slowest,
+)
 from mgg.errors import InputError
 from mgg.model.halo.turned import NOTHING_TURNED, Turning
 from mgg.model.module import Chain
@@ -100,7 +110,7 @@ class Spent:
         return slowest(self.arithmetic, self.transfer, self.fixed)
 
 
-def summed(split: Split, rows: np.ndarray, gathered: int, written: int, machine: Machine) -> Spent:
+def summed(split: SplitCounts, rows: np.ndarray, gathered: int, written: int, machine: MachineModel) -> Spent:
     """Return the cost of loops over the arcs of ``split``: ``gathered`` entries per arc, ``written`` ones per row."""
     none = np.zeros(split.pes)
     if not gathered and not written:
@@ -109,7 +119,7 @@ def summed(split: Split, rows: np.ndarray, gathered: int, written: int, machine:
     return Spent(np.asarray(work, float), none, none)
 
 
-def brought(split: Split, columns: int, transfers: int, machine: Machine) -> Spent:
+def brought(split: SplitCounts, columns: int, transfers: int, machine: MachineModel) -> Spent:
     """Return the cost of fetching ``columns`` of the halo of ``split`` in ``transfers``, as technique ``halo`` does."""
     none = np.zeros(split.pes)
     if split.pes == 1 or not columns:
@@ -120,7 +130,7 @@ def brought(split: Split, columns: int, transfers: int, machine: Machine) -> Spe
     return Spent(none, moves + again, FLOAT * columns * split.halo_rows.astype(float), fixed)
 
 
-def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machine) -> Spent:
+def spent(needs: Columns, name: Name, ways: Mapping[Name, SplitCounts], machine: MachineModel) -> Spent:
     """Return the cost of what differs between the schedules: sums over out-arcs, and transfers.
 
     Args:
@@ -150,7 +160,7 @@ def spent(needs: Columns, name: Name, ways: Mapping[Name, Split], machine: Machi
     return found
 
 
-def picked(chain: Chain, ways: Mapping[Name, Split], machine: Machine) -> list[Name]:
+def picked(chain: Chain, ways: Mapping[Name, SplitCounts], machine: MachineModel) -> list[Name]:
     """Return the cheaper schedule of each layer of ``can_turn``; ``return`` if the model cannot tell them apart."""
     found: list[Name] = []
     for layer in can_turn(chain):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from mgg.model.layers import Bias, Linear
-from mgg.model.module import Chain, Kept
+from mgg.model.module import CachedOutput, Chain
 from mgg.model.program import VertexLayer
 from mgg.model.propagate import normalized
 from mgg.model.settings import ModelSettings, Selection, Sizes, WhereSparse
@@ -38,7 +38,7 @@ def build(settings: Settings, sizes: Sizes) -> Chain:
     hops = [VertexLayer(f"hop{k}", normalized, sizes.features, {}) for k in range(settings.hops)]
     decay = settings.weight_decay
     return Chain(
-        Kept(Chain(*hops)),
+        CachedOutput(Chain(*hops)),
         Linear("classifier", sizes.features, sizes.classes, decay),
         Bias("classifier", sizes.classes, decay),
     )

@@ -32,7 +32,7 @@ from mgg.model import Array
 from mgg.record import EpochRecord, Frozen, read_run
 from mgg.schema import Closed
 from mgg.train.run.identity import Identity, difference
-from mgg.train.run.output import WEIGHTS_FILE, Columns, digest
+from mgg.train.run.output import WEIGHTS_FILE, EpochColumns, digest
 from mgg.tune.epochs import Tuning
 
 KEPT = 2
@@ -76,7 +76,7 @@ class Checkpoint:
 
 
 def to_records(values: dict[str, Array], given: dict[str, Array]) -> list[EpochRecord]:
-    """Return the epochs from the result of ``Columns.arrays``.
+    """Return the epochs from the result of ``EpochColumns.arrays``.
 
     Raises:
         ValueError: the columns differ in length, or are not those of an ``EpochRecord``.
@@ -100,7 +100,7 @@ class Checkpoints:
         self._seconds = 0.0  # writing time of the last checkpoint
         self._anew = False  # the folder's checkpoints belong to an earlier run
         self._skipped: dict[Path, bool] = {}  # files that ``load`` skipped: True for torn, False for unreadable
-        self._columns = Columns()
+        self._columns = EpochColumns()
 
     def start_anew(self) -> None:
         """Ignore the folder's checkpoints, with a warning; this run's first checkpoint replaces them."""

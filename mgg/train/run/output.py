@@ -37,7 +37,7 @@ KIND = Kind(RUN_FILE, (METRICS_FILE, METRICS_TABLE, WEIGHTS_FILE, PREDICTIONS_FI
 INFERENCE = Kind(INFERENCE_FILE, (PREDICTIONS_FILE, MODEL_FOLDER))
 
 
-class Columns:
+class EpochColumns:
     """The epochs so far as columns; each epoch is converted once, however often all are written."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ def write_run(
         write_predictions(predictions, folder / PREDICTIONS_FILE)
         lines = "".join(epoch.model_dump_json(exclude_none=True) + "\n" for epoch in epochs)
         write_file(folder / METRICS_FILE, lines.encode())
-        columns = Columns()
+        columns = EpochColumns()
         columns.extend(epochs)
         pa.parquet.write_table(columns.table(), folder / METRICS_TABLE, compression="zstd")
         _finish(folder / RUN_FILE, record, model)

@@ -15,9 +15,9 @@ from text_helpers import PACK
 from mgg.errors import InputError
 from mgg.graph.io import text
 from mgg.graph.io.endings import find_file
-from mgg.graph.io.text import Column, Layout, blocks, read_rows
+from mgg.graph.io.text import LineFormat, TextColumn, blocks, read_rows
 
-PAIR = (Column("source"), Column("target"))
+PAIR = (TextColumn("source"), TextColumn("target"))
 MESSY = b"# head\r\n\n1\t2\r\n  3   4  \n% note with 0x1f\n\t5 \t 6\n   \n+7 -8\n9 10"
 CLEAN = [(1, 2), (3, 4), (5, 6), (7, -8), (9, 10)]
 
@@ -56,10 +56,10 @@ def test_blocks_are_the_whole_file_whatever_its_compression(file, monkeypatch, s
 def test_messy_lines_are_read_wherever_blocks_end(file, monkeypatch, size):
     monkeypatch.setattr(text, "BLOCK", size)
     path = file(MESSY)
-    assert rows(path, Layout(PAIR)) == CLEAN
+    assert rows(path, LineFormat(PAIR)) == CLEAN
     found = [
         (part.line(row), int(part.columns[0][row]))
-        for part in read_rows(path, Layout(PAIR))
+        for part in read_rows(path, LineFormat(PAIR))
         for row in range(part.count)
     ]
     assert found == [(3, 1), (4, 3), (6, 5), (8, 7), (9, 9)]
@@ -68,7 +68,10 @@ def test_messy_lines_are_read_wherever_blocks_end(file, monkeypatch, size):
 @pytest.mark.parametrize("size", [1, 7, 10**6])
 def test_fields_between_commas(file, monkeypatch, size):
     monkeypatch.setattr(text, "BLOCK", size)
-    layout = Layout((Column("id"), Column("x", "float64", empty=True), Column("", "skip"), Column("y", "float32")), ",")
+    layout = LineFormat(
+        (TextColumn("id"), TextColumn("x", "float64", empty=True), TextColumn("", "skip"), TextColumn("y", "float32")),
+        ",",
+    )
     found = rows_of_numbers = []
     for part in read_rows(file(b"1,0.5,what,2\r\n\r\n 2 , ,,-1e3 \n#3,,,\n4,nan,\xff,+.5"), layout):
         assert part.columns[2] is None
@@ -85,7 +88,7 @@ def test_numbers_are_those_of_numpy(file, monkeypatch):
     )
     path = file("".join(f"{a}\t{b}  {x!r}\n" for (a, b), x in zip(whole.tolist(), real.tolist(), strict=True)).encode())
     monkeypatch.setattr(text, "BLOCK", 1000)
-    parts = list(read_rows(path, Layout((*PAIR, Column("x", "float64")))))
+    parts = list(read_rows(path, LineFormat((*PAIR, TextColumn("x", "float64")))))
     assert len(parts) > 100
     assert np.array_equal(np.concatenate([np.stack(part.columns[:2], 1) for part in parts]), whole)
     assert np.array_equal(np.concatenate([part.columns[2] for part in parts]), np.loadtxt(path, usecols=2))
@@ -93,7 +96,7 @@ def test_numbers_are_those_of_numpy(file, monkeypatch):
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b" \r\n\t", b"# only\n% comments", b"\xef\xbb\xbf"])
 def test_files_without_numbers_have_no_rows(file, content):
-    assert rows(file(content), Layout(PAIR)) == []
+    assert rows(file(content), LineFormat(PAIR)) == []
 
 
 @pytest.mark.parametrize(
@@ -124,14 +127,14 @@ def test_the_first_bad_line_is_named(file, monkeypatch, size, line, problem):
     monkeypatch.setattr(text, "BLOCK", size)
     path = file(b"# c\n\n" + b"1 2\n" * 20 + line + b"\n3 4\nworse\n")
     with pytest.raises(InputError, match=problem if "\\" in problem else None) as caught:
-        rows(path, Layout(PAIR))
+        rows(path, LineFormat(PAIR))
     assert str(caught.value).startswith(f"{path}: line 23: ")
     assert "\\" in problem or problem.replace("^", "") in str(caught.value).replace("^", "")
     assert "\n" not in str(caught.value)
 
 
 def test_a_field_that_may_not_be_empty_beside_one_that_may(file):
-    layout = Layout((Column("id"), Column("weight", "float64", empty=True)), ",")
+    layout = LineFormat((TextColumn("id"), TextColumn("weight", "float64", empty=True)), ",")
     with pytest.raises(InputError, match="line 2: id is '', not a whole number"):
         rows(file(b"1,\n,2\n"), layout)
 
@@ -147,10 +150,10 @@ def test_a_file_that_is_cut_off_says_what_was_read(file, monkeypatch, suffix):
         with pytest.raises(
             InputError, match=r"cut off or corrupt .* data after \d+ bytes of text \(\d+ lines\)"
         ) as caught:
-            for part in read_rows(file(packed[:keep]), Layout(PAIR)):
+            for part in read_rows(file(packed[:keep]), LineFormat(PAIR)):
                 seen += part.count
-        told = int(str(caught.value).split(" bytes")[0].split()[-1]), int(str(caught.value).split("(")[1].split()[0])
-        assert told[1] == seen == content[: told[0]].count(b"\n")
+        place = int(str(caught.value).split(" bytes")[0].split()[-1]), int(str(caught.value).split("(")[1].split()[0])
+        assert place[1] == seen == content[: place[0]].count(b"\n")
         assert "\n" not in str(caught.value)
 
 
@@ -158,11 +161,11 @@ def test_a_file_that_is_cut_off_says_what_was_read(file, monkeypatch, suffix):
 def test_a_line_that_does_not_end_is_refused(file, before):
     path = file(gzip.compress(b"1 2\n" * before + b" " * 1_100_000 + b"\n" + b"3 4\n" * 10))
     with pytest.raises(InputError, match=f"line {before + 1} is longer than 1048576 bytes"):
-        rows(path, Layout(PAIR))
+        rows(path, LineFormat(PAIR))
 
 
 def test_a_long_line_that_ends_in_time_is_read(file):
-    assert rows(file(b"1 2\n" * 9 + b"#" * 1_048_575 + b"\n5 " + b" " * 1_000_000 + b"6"), Layout(PAIR)) == [
+    assert rows(file(b"1 2\n" * 9 + b"#" * 1_048_575 + b"\n5 " + b" " * 1_000_000 + b"6"), LineFormat(PAIR)) == [
         (1, 2)
     ] * 9 + [(5, 6)]
 
@@ -187,7 +190,7 @@ def test_the_only_file_of_a_folder(tmp_path):
 def test_a_stream_that_is_left_early_leaves_no_thread(file, monkeypatch):
     monkeypatch.setattr(text, "BLOCK", 4)
     before = threading.active_count()
-    parts = read_rows(file(b"1 2\n" * 1000), Layout(PAIR))
+    parts = read_rows(file(b"1 2\n" * 1000), LineFormat(PAIR))
     assert next(parts).count == 1
     parts.close()
     for _ in range(500):  # nobody waits for them: they end by themselves
@@ -202,7 +205,7 @@ def test_a_stream_that_is_collected_in_any_thread_blocks_nobody(file, monkeypatc
     names = file(b"1 2\n" * 1000)
 
     def give_up():
-        cycle = [read_rows(names, Layout(PAIR))]
+        cycle = [read_rows(names, LineFormat(PAIR))]
         cycle.append(cycle)
         next(cycle[0])
 
@@ -250,7 +253,7 @@ def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
 @pytest.mark.parametrize("kind", ["skip", "text"])
 def test_comments_are_none_of_the_rows_whichever_columns_are_read(file, kind, comment):
     """Where the first column is not parsed as a number, a comment has the form of a row."""
-    layout = Layout((Column("name", kind), Column("id")), ",")
+    layout = LineFormat((TextColumn("name", kind), TextColumn("id")), ",")
     (part,) = read_rows(file(f"a,1\n{comment}\nb#,3\n".encode()), layout)
     tab = comment.startswith("\t")  # which a comma does not set apart from the field
     assert part.columns[1].tolist() == ([1, 2, 3] if tab else [1, 3])

@@ -16,7 +16,7 @@ from text_helpers import arcs_of, exhaust, features_of, load, refused
 from mgg.errors import InputError
 from mgg.graph.build import build, gather, scatter, shard
 from mgg.graph.io import text
-from mgg.graph.io.columns import Columns
+from mgg.graph.io.columns import ColumnChoice
 from mgg.graph.sources import find_loader
 from mgg.graph.store import Graph
 
@@ -70,7 +70,7 @@ EDGES = "source,target\n10,20\n20,30\n30,10\n"
 
 
 def said(*roles, header=None):
-    return Columns.parsed(header, roles)
+    return ColumnChoice.parsed(header, roles)
 
 
 def read(path, *roles, header=None, loader="table"):

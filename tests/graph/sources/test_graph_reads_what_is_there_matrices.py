@@ -138,8 +138,8 @@ def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, 
     csv.write_text("source,target,weight\n" + "\n".join(lines) + "\n")
     found = build(csv, tmp_path / "table")
     assert same(product_matrix(tmp_path / "table"), merged("first", "drop"))
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
         "a.csv: columns: source=source, target=target, weight=weight",
         f"a.csv: {found.dropped_loops} of 400 arcs join a node to itself and are left out (--loops keep keeps them)",
         f"a.csv: {found.dropped_repeats} of 400 arcs repeat another one and are left out (--repeats sum adds them up)",

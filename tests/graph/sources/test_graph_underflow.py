@@ -64,9 +64,9 @@ def test_a_weight_below_float64_is_refused_where_it_stands_and_zero_is_not(weigh
         assert float(number) == 0
         with pytest.raises(InputError) as refused:
             exhaust(loader, write(number, packed=number == TINY[0]))
-        told = str(refused.value)
+        message = str(refused.value)
         shown = number.lower().lstrip("+-").replace("1e", "")[:30]
-        assert place in told and shown in told.lower() and told.endswith(SMALL), told
+        assert place in message and shown in message.lower() and message.endswith(SMALL), message
     for number in ZEROS:
         weights = [weight for *_, weight in arcs_of(load(loader, write(number)).arcs)]
         assert max(weights) == 1.5

@@ -55,13 +55,13 @@ def written(folder, form, values):
 def test_whole_weights_that_float32_rounds_are_told(tmp_path, caplog, form, values):
     count, error = lost(values)
     manifest = build(written(tmp_path, form, values), tmp_path / "graph", loops="keep")
-    told = [record.getMessage() for record in caplog.records if "does not hold" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "does not hold" in record.getMessage()]
     found = Graph.open(tmp_path / "graph").rows(0, manifest.nodes).weights
     np.testing.assert_array_equal(found, np.array(values, np.float32))
     if not count:
-        assert not told and "rounded_weights" not in manifest.source
+        assert not warnings and "rounded_weights" not in manifest.source
         return
-    assert len(told) == 1 and f": {count} weights are whole numbers that float32 does not hold" in told[0]
+    assert len(warnings) == 1 and f": {count} weights are whole numbers that float32 does not hold" in warnings[0]
     assert manifest.source["rounded_weights"]["count"] == count
     assert manifest.source["rounded_weights"]["largest_relative_error"] == pytest.approx(error, rel=1e-6)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from graph_helpers import arrays, files_of
-from support.syncs import note_syncs
+from support.ranks.syncs import note_syncs
 
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, check_output, remove_leftovers, replace_folder, write_file, write_text

@@ -13,7 +13,7 @@ from mgg.errors import InputError
 from mgg.graph import manifest as manifests
 from mgg.graph.csr import Csr, from_arcs
 from mgg.graph.store import Graph, shards, write_graph
-from mgg.graph.store.parts import PartWriter, Rows
+from mgg.graph.store.parts import PartWriter, SortedRows
 
 EVERYTHING = "offsets", "adjacency", "weights", "features", "labels", "splits"
 
@@ -85,7 +85,7 @@ def cuts(folder, degrees: list[int], step: int) -> list[tuple[int, int]]:
         writer = PartWriter(folder, 0, pool.submit, waiting=2)
         for lo in range(0, len(degrees), step):
             block = np.array(degrees[lo : lo + step])
-            writer.add(Rows(block, {"adjacency": np.zeros(block.sum(), np.int32)}))
+            writer.add(SortedRows(block, {"adjacency": np.zeros(block.sum(), np.int32)}))
         parts = writer.finish().values()
     ends = [part.first + part.rows for part in parts]
     assert [part.arcs for part in parts] == [

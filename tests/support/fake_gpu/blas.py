@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from support.device import submit
+from support.devices.device import submit
 
 DONE = 0
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.schedule import DeviceSchedules
-from support.device import submit
-from support.on_host import kernels
-from support.strict import StrictArray, StrictOperators, unwrap
+from support.devices.device import submit
+from support.devices.on_host import kernels
+from support.devices.strict import StrictArray, StrictOperators, unwrap
 
 
 class LaunchingOperators(StrictOperators):

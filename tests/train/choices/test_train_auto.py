@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from support.train_program import Stop, run
-from support.train_program import layouts as parts_of
+from support.programs.train_program import Stop, run
+from support.programs.train_program import layouts as parts_of
 
 from mgg.backend import launch
 from mgg.backend.machine import host_memory

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.graphs import make_layout, random_csr
-from support.train_graphs import GRAPHS
-from support.train_program import assert_close, gradients, result_arrays, run
+from support.graphs.train_graphs import GRAPHS
+from support.programs.train_program import assert_close, gradients, result_arrays, run
 
 from mgg.errors import InputError
 from mgg.kernel.bf16 import from_bf16, to_bf16
@@ -182,7 +182,7 @@ OF_ONE = {"model": "gcn", "technique": "halo", "settings": {"hidden": 4}}
 
 
 @pytest.fixture
-def told(monkeypatch):
+def scored(monkeypatch):
     """Let epochs have the ``found`` validation scores and losses, and leave their number in every weight."""
 
     def make(found):
@@ -205,16 +205,16 @@ def told(monkeypatch):
         ("last", [(0.5, 0.9), (0.4, 1.0), (0.4, 1.0)], 3),
     ],
 )
-def test_of_equal_epochs_the_first_is_the_best(selection, found, best, layouts, told):
-    told(found)
+def test_of_equal_epochs_the_first_is_the_best(selection, found, best, layouts, scored):
+    scored(found)
     settings = {**OF_ONE["settings"], "selection": selection}
     for result in run("simulated", layouts("planted", 2), 2, **{**OF_ONE, "settings": settings}, epochs=len(found)):
         assert (result.record.best_epoch, result.record.test_accuracy) == (best, best / 10)
         assert {float(value) for array in result.weights.values() for value in array.flat} == {best}
 
 
-def test_an_epoch_that_is_no_better_than_the_best_does_not_renew_patience(layouts, told):
-    told([(0.5, 1.0), (0.6, 1.0)] + 6 * [(0.6, 1.0)])
+def test_an_epoch_that_is_no_better_than_the_best_does_not_renew_patience(layouts, scored):
+    scored([(0.5, 1.0), (0.6, 1.0)] + 6 * [(0.6, 1.0)])
     settings = {**OF_ONE["settings"], "patience": 3}
     record = run("simulated", layouts("planted", 1), 1, **{**OF_ONE, "settings": settings}, epochs=8)[0].record
     assert (record.best_epoch, record.epochs) == (2, 5)

@@ -3,11 +3,11 @@
 import logging
 
 import pytest
-from support.stopped import BASE, stop_at
-from support.train_program import checkpoint_files, run, tables
+from support.programs.train_program import checkpoint_files, run, tables
+from support.ranks.stopped import BASE, stop_at
 
 from mgg.aggregate import technique, tuning
-from mgg.aggregate.measure import Protocol
+from mgg.aggregate.measure import TimingProtocol
 from mgg.aggregate.neighbor_partitions.plan import Partitioned
 from mgg.backend import simulated
 from mgg.errors import InputError
@@ -56,14 +56,14 @@ def same(one, other):
 def test_epochs_try_a_setting_each_and_the_fastest_stays(layouts, clock, tmp_path):
     first, other = run("simulated", layouts("planted", 2), 2, out=tmp_path / "run", **EPOCHS | {"epochs": 30})
     assert clock[:LAST] == [START, START, START, *TRIED[1:]] and set(clock[LAST:]) == {None}
-    told = first.record.tuning
-    assert told == other.record.tuning and told.done
-    assert told.forward.setting == told.transpose.setting == BEST == told.chosen()
-    assert [each.setting for each in told.tried] == TRIED and TRIED[-1] == DEFAULT
-    assert [len(each.seconds) for each in told.tried] == [2] + [1] * (len(TRIED) - 1)
-    assert told.epochs == LAST
+    found = first.record.tuning
+    assert found == other.record.tuning and found.done
+    assert found.forward.setting == found.transpose.setting == BEST == found.chosen()
+    assert [each.setting for each in found.tried] == TRIED and TRIED[-1] == DEFAULT
+    assert [len(each.seconds) for each in found.tried] == [2] + [1] * (len(TRIED) - 1)
+    assert found.epochs == LAST
     spent = 2 * seconds(START) + sum(map(seconds, TRIED))
-    assert told.seconds == spent and told.cost == pytest.approx(told.preparing + spent - LAST * seconds(BEST))
+    assert found.seconds == spent and found.cost == pytest.approx(found.preparing + spent - LAST * seconds(BEST))
     assert first.record.options["tune"] == "epochs"
 
 
@@ -118,7 +118,7 @@ def test_the_tables_setting_is_kept_whatever_becomes_of_the_table(layouts, tmp_p
 
     def tune(best, direction):
         monkeypatch.setattr(tuning, "_measured", lambda *given: [1.0 if given[4] == best else 2.0])
-        protocol = Protocol(direction, 0, 1, check=False)
+        protocol = TimingProtocol(direction, 0, 1, check=False)
         widest = 8
         simulated.run(
             2, lambda world: tuning.tune(
@@ -131,9 +131,9 @@ def test_the_tables_setting_is_kept_whatever_becomes_of_the_table(layouts, tmp_p
         tune(Setting(1, 2, 1), "transpose")
         whole = run("simulated", folder, 2, out=tmp_path / "whole", **options)
         assert not caplog.messages
-    told = whole[0].record.tuning
-    assert (told.tune, told.done, told.tried, told.cost) == ("cached", True, (), None)
-    assert (told.forward.setting, told.transpose.setting) == ((2, 1, 1), (1, 2, 1))
+    found = whole[0].record.tuning
+    assert (found.tune, found.done, found.tried, found.cost) == ("cached", True, (), None)
+    assert (found.forward.setting, found.transpose.setting) == ((2, 1, 1), (1, 2, 1))
     stop_at(5, folder, 2, out=tmp_path / "run", **options)
     tune(START, "forward")
     run("simulated", folder, 2, out=tmp_path / "run", resume=True, **options)

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.programs.train_program import tables
 from support.ranks import moving
-from support.train_program import tables
 
 from mgg.record import read_run
 

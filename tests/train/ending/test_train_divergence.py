@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.graphs import make_layout, random_csr
-from support.train_graphs import node_data
-from support.train_program import checkpoint_files, run, tables
+from support.graphs.train_graphs import node_data
+from support.programs.train_program import checkpoint_files, run, tables
 
 from mgg import layout
 from mgg.backend import launch

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import psutil
 import pytest
+from support.programs.train_program import layouts as parts_of
 from support.ranks import _command, changed_environment, mpiexec
-from support.train_program import layouts as parts_of
 
 from mgg.backend import launch
 from mgg.errors import PeError, StoppedError

@@ -8,8 +8,8 @@ import sys
 import time
 
 import pytest
+from support.programs.train_program import checkpoint_files
 from support.ranks import changed_environment, mpiexec
-from support.train_program import checkpoint_files
 
 from mgg.record import read_run
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 from support.models import cases
-from support.train_program import SMALL, able, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
+from support.programs.train_program import (
+    SMALL,
+    able,
+    assert_close,
+    gradients,
+    graphs_for,
+    on_ranks,
+    result_arrays,
+    run,
+)
 
 from mgg import layout
 from mgg.aggregate import all_techniques

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from support.graphs import make_layout, symmetrized
-from support.train_program import gradients, layouts
+from support.programs.train_program import gradients, layouts
 
 from mgg import layout
 from mgg.aggregate import parse_options

@@ -7,8 +7,8 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 from support.graphs import make_layout, random_csr
-from support.train_graphs import GRAPHS
-from support.train_program import assert_close, gradients, run
+from support.graphs.train_graphs import GRAPHS
+from support.programs.train_program import assert_close, gradients, run
 
 from mgg import layout
 from mgg.backend import simulated

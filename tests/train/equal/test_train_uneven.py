@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.graphs import build_layout, typed_csr
 from support.models import cases, programmed
-from support.train_program import SMALL, able, assert_close, gradients, graphs_for, multiplies, on_ranks
+from support.programs.train_program import SMALL, able, assert_close, gradients, graphs_for, multiplies, on_ranks
 
 from mgg.aggregate import all_techniques
 from mgg.graph.csr import Csr, row_ids

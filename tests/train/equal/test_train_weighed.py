@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from support.train_program import able, assert_close, gradients, result_arrays, run
+from support.programs.train_program import able, assert_close, gradients, result_arrays, run
 
 from mgg import layout
 from mgg.errors import InputError
@@ -88,9 +88,11 @@ def test_who_sums_is_told(model, technique, settings, said, layouts, caplog):
     graph = "typed" if model == "rgcn" else "planted"
     with caplog.at_level(logging.WARNING):
         gradients("simulated", layouts(graph, 2), 2, model=model, technique=technique, settings=settings)
-    told = [each.message for each in caplog.records if "brings rows of other PEs" in each.message]
-    assert len(told) == (said is not None)
-    assert not told or (told[0].startswith(f"model {model}: technique mgg brings") and told[0].endswith(said))
+    messages = [each.message for each in caplog.records if "brings rows of other PEs" in each.message]
+    assert len(messages) == (said is not None)
+    assert not messages or (
+        messages[0].startswith(f"model {model}: technique mgg brings") and messages[0].endswith(said)
+    )
 
 
 def test_sums_that_no_model_asks_for_are_told(layouts, caplog):

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.late import LateWorld
-from support.simulated_gcn import EPOCHS, GRAPHS, SEED, SETTINGS, losses_of
-from support.stopped import stop_at
-from support.train_graphs import directed
-from support.train_program import checkpoint_files, on_ranks, run, tables
+from support.devices.late import LateWorld
+from support.graphs.train_graphs import directed
+from support.models.simulated_gcn import EPOCHS, GRAPHS, SEED, SETTINGS, losses_of
+from support.programs.train_program import checkpoint_files, on_ranks, run, tables
+from support.ranks.stopped import stop_at
 
 from mgg import layout
 from mgg.aggregate import measure, oracle, parse_options, prepare
 from mgg.aggregate.boundary import sampled
-from mgg.aggregate.measure import Protocol, products
+from mgg.aggregate.measure import TimingProtocol, products
 from mgg.backend import launch
 from mgg.errors import CheckError, InputError
 from mgg.kernel import cpu
@@ -108,8 +108,8 @@ def test_one_workgroup_is_exact_and_says_so(folders, caplog):
         caplog.clear()
         late, exact = (trained(folder, pes, {"workgroup": members, "stale": stale}) for stale in (1, 0))
         assert losses(late) == losses(exact)
-        told = [each.getMessage() for each in caplog.records if "stale" in each.getMessage()]
-        assert told == ["technique halo: option stale changes nothing: all PEs are one workgroup"]
+        warnings = [each.getMessage() for each in caplog.records if "stale" in each.getMessage()]
+        assert warnings == ["technique halo: option stale changes nothing: all PEs are one workgroup"]
 
 
 WIRE_SEED = 0x77697265
@@ -215,7 +215,7 @@ def test_timings_are_of_one_sample_and_checked_against_it(folders, monkeypatch):
     folder = folders("directed", 4)
 
     def program(world):
-        how = Protocol("transpose", 1, 1, check=True)
+        how = TimingProtocol("transpose", 1, 1, check=True)
         return list(products(world, layout.load(folder, world.rank), "halo", [3], {"boundary": SHARE}, how))
 
     (record,) = launch("simulated", lambda: 4, program)[0]

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from safetensors.numpy import save_file
-from support.phases_program import PHASE_OF, TRAININGS
+from support.programs.phases_program import PHASE_OF, TRAININGS
+from support.programs.train_program import SMALL, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
 from support.ranks import mpiexec
-from support.train_program import SMALL, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
 
 from mgg.record import read_run
 
@@ -60,7 +60,7 @@ def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
 
 @pytest.mark.sentinel
 def test_every_operation_of_the_table():
-    done = mpiexec(1, [FAKE, str(Path(FAKE).parents[1] / "arrays_program.py")])
+    done = mpiexec(1, [FAKE, str(Path(FAKE).parents[1] / "programs" / "arrays_program.py")])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ok\n"
 
@@ -167,7 +167,7 @@ def test_phases_are_nvtx_ranges(phases, layouts):
     """What goes arc by arc is in those of aggregations, with its transfers; nobody who does not ask has any."""
     folder = str(layouts("planted", 2))
     calls = [{**options, "folder": folder, "phases": phases} for options in TRAININGS]
-    done = mpiexec(2, [FAKE, str(Path(FAKE).parents[1] / "phases_program.py"), json.dumps(calls)])
+    done = mpiexec(2, [FAKE, str(Path(FAKE).parents[1] / "programs" / "phases_program.py"), json.dumps(calls)])
     assert done.returncode == 0, done.stderr
     expected = {**PHASE_OF, "get_rows": "aggregate"}
     for found in json.loads(done.stdout):
@@ -176,7 +176,7 @@ def test_phases_are_nvtx_ranges(phases, layouts):
         assert found["open"] == []
 
 
-PROGRAM = str(Path(FAKE).parents[1] / "epochs_program.py")
+PROGRAM = str(Path(FAKE).parents[1] / "programs" / "epochs_program.py")
 
 #: Epochs as CUDA graphs: captured and done again with the memory of the capture.
 SAME = {"losses": 0, "scores": 0, "arrays": [], "distinct": 5, "bytes": False, "pes": 1}

@@ -9,7 +9,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.graphs import random_layout
-from support.train_program import SMALL, Stop, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
+from support.programs.train_program import (
+    SMALL,
+    Stop,
+    assert_close,
+    gradients,
+    graphs_for,
+    on_ranks,
+    result_arrays,
+    run,
+)
 
 from mgg import layout
 from mgg.backend import launch, mapped
@@ -17,11 +26,11 @@ from mgg.errors import MachineError, StoppedError
 from mgg.model import activations as moving
 from mgg.model import build, models, settings_of
 from mgg.model.activations import stages_of
-from mgg.model.module import Given, Held
+from mgg.model.module import ActivationMemory, Given
 from mgg.record import read_run
 from mgg.train import Trainer, memory
-from mgg.train.activations import FEATURES, Account, Footprint, Limits, Seconds, account, chosen
-from mgg.train.memory import FLOAT, Need, Working
+from mgg.train.activations import FEATURES, Account, Footprint, MemoryLimits, Seconds, account, chosen
+from mgg.train.memory import FLOAT, TrainingMemory, Working
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
 #: Whose activations are the same in every pass, or shared among layers.
@@ -149,8 +158,8 @@ def test_a_run_goes_on_under_another_limit(folder, tmp_path):
 
 def limits_of(stages, cap, gpu=False):
     working = Working(Given(0, 0, 0, gpu), 0, 0, 0)
-    account = Account(Need(0, 0, 0, 0, 0, 0), Held(0), stages, working)
-    return Limits([account], [([0], None)], [([0], None)], FLOAT * cap)
+    account = Account(TrainingMemory(0, 0, 0, 0, 0, 0), ActivationMemory(0), stages, working)
+    return MemoryLimits([account], [([0], None)], [([0], None)], FLOAT * cap)
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.graphs import random_layout
-from support.train_program import gradients, graphs_for, on_ranks
+from support.programs.train_program import gradients, graphs_for, on_ranks
 
 from mgg import layout
 from mgg.backend import launch
-from mgg.backend.host import HostArrays
+from mgg.backend.host import CpuArrayMethods
 from mgg.backend.outside import OutsideArrays
 from mgg.errors import MachineError
 from mgg.model import settings_of
 from mgg.record import read_run
 from mgg.train import Trainer
-from mgg.train.activations import ARCS, Limits
+from mgg.train.activations import ARCS, MemoryLimits
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
 SETTINGS = {"hidden": 4, "heads": 4}
@@ -53,7 +53,7 @@ def test_gradients_have_the_same_bits(model, pes, layouts, monkeypatch, caplog):
     settings = {"appnp": {"arc_dropout": 0.5}}.get(model, {})
     same = {"folder": layouts(graphs_for(model)[-1], pes), "pes": pes, "model": model, "technique": "halo", "epoch": 5}
     expected = gradients("simulated", **same, settings=settings)
-    monkeypatch.setattr(Limits, "least", lambda *_: 1)
+    monkeypatch.setattr(MemoryLimits, "least", lambda *_: 1)
     found = gradients("simulated", **same, settings=settings)
     for mine, theirs in zip(found, expected, strict=True):
         assert {name: array.tobytes() for name, array in mine.items()} == {
@@ -95,13 +95,13 @@ def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
 
 def test_values_of_arcs_outside_are_not_moved_out_again(dense, monkeypatch):
     """Where activations leave the device, too."""
-    part, moved, transfer = layout.load(dense, 0), [], HostArrays.transfer
+    part, moved, transfer = layout.load(dense, 0), [], CpuArrayMethods.transfer
 
     def noted(world, target, source):
         moved.append(source.nbytes)
         transfer(world, target, source)
 
-    monkeypatch.setattr(HostArrays, "transfer", noted)
+    monkeypatch.setattr(CpuArrayMethods, "transfer", noted)
 
     def trained(cap):
         def program(world):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.graphs import make_layout, random_csr, typed_csr
 from support.models import needs_types
-from support.train_program import run
+from support.programs.train_program import run
 
 from mgg import layout
 from mgg.backend import launch

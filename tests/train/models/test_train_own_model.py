@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.programs.train_program import assert_close, checkpoint_files, gradients, result_arrays, run, tables
+from support.ranks.stopped import BASE, stop_at
 from support.records import alter
-from support.stopped import BASE, stop_at
-from support.train_program import assert_close, checkpoint_files, gradients, result_arrays, run, tables
 from support.workflow import ROOT
 
 from mgg import layout
@@ -21,7 +21,7 @@ from mgg.model.zoo import gcn
 from mgg.record import read_run
 from mgg.train import Trainer, train
 from mgg.train.evaluate import evaluate
-from mgg.train.expected_kernels import foreseen
+from mgg.train.expected_kernels import of_training
 from mgg.train.model import built
 
 DOCS = (ROOT / "docs/own-model.md").read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_copy_of_a_model_is_that_model(layouts, tmp_path):
 
     first, second = simulated.run(1, need)[0]
     assert first == second
-    assert foreseen(model, "halo", {}, "fp32") == foreseen("gcn", "halo", {}, "fp32")
+    assert of_training(model, "halo", {}, "fp32") == of_training("gcn", "halo", {}, "fp32")
 
 
 MISTAKES = {
@@ -203,15 +203,17 @@ def test_resume_refuses_another_content(layouts, tmp_path):
     options = {"model": path, "out": out, **BASE}
     stop_at(5, layouts("planted", 1), 1, **options)
     written(tmp_path, f"{EXAMPLE}\n")
-    told = f"with model file of sha256 {sha256(EXAMPLE)[:12]}, this run has model file of sha256"
+    refusal = f"with model file of sha256 {sha256(EXAMPLE)[:12]}, this run has model file of sha256"
     other = sha256(f"{EXAMPLE}\n")[:12]
-    with pytest.raises(InputError, match=rf"epoch-000005\.safetensors: is of a run {told} {other}: run it as before"):
+    with pytest.raises(
+        InputError, match=rf"epoch-000005\.safetensors: is of a run {refusal} {other}: run it as before"
+    ):
         run("simulated", layouts("planted", 1), 1, resume=True, **options)
     written(tmp_path, EXAMPLE)
     run("simulated", layouts("planted", 1), 1, resume=True, **options)
     assert not checkpoint_files(out)
     alter(out / "run.json", model="gcn")
-    with pytest.raises(InputError, match=f"run: is a finished run {told} none: take another output folder"):
+    with pytest.raises(InputError, match=f"run: is a finished run {refusal} none: take another output folder"):
         run("simulated", layouts("planted", 1), 1, resume=True, **{**options, "model": "gcn"})
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from support.graphs import make_layout
-from support.stopped import stop_at
-from support.train_program import run
+from support.programs.train_program import run
+from support.ranks.stopped import stop_at
 
 from mgg import layout
 from mgg.cli.products.predict import predict
 from mgg.cost.machines import H200
-from mgg.cost.product import Split
+from mgg.cost.product import SplitCounts
 from mgg.errors import InputError
 from mgg.graph.csr import from_arcs
 from mgg.model import build, find, settings_of
@@ -111,7 +111,7 @@ def test_arcs_in_parallel_take_memory():
 def split(halo):
     counts = np.array([10**7, 10**7])
     none = np.zeros(1, np.int64)
-    return Split(counts, 10 * counts, 5 * counts, np.array(halo), 2, 0, 0, none)
+    return SplitCounts(counts, 10 * counts, 5 * counts, np.array(halo), 2, 0, 0, none)
 
 
 def test_rows_that_cross_decide():
@@ -149,9 +149,9 @@ def test_predict_tells_of_every_layer_and_pe(job):
     done = CliRunner().invoke(predict, [str(folder), "--model", options["model"], "--json"])
     assert done.exit_code == 0, done.output
     passes = json.loads(done.output)["passes"]
-    told = [(each["layer"], each["pass"], each["backward"]) for each in passes]
-    assert told[:2] == [("l0", "forward", None), ("l0", "backward", None)]
-    assert told[2:5] == [("l1", "forward", None), ("l1", "backward", "return"), ("l1", "backward", "turned")]
+    described = [(each["layer"], each["pass"], each["backward"]) for each in passes]
+    assert described[:2] == [("l0", "forward", None), ("l0", "backward", None)]
+    assert described[2:5] == [("l1", "forward", None), ("l1", "backward", "return"), ("l1", "backward", "turned")]
     facts = layout.read_manifest(folder)
     halos = {"return": facts.forward.halo_rows, "turned": facts.transpose.halo_rows}
     for each in passes[3:5]:

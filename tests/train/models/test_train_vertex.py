@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from support.train_program import assert_close, gradients, run
-from support.vertex_docs import MODELS, SMALL, written
+from support.programs.train_program import assert_close, gradients, run
+from support.vertex.docs import MODELS, SMALL, written
 
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.outputs import changed, make, told
+from support.records.outputs import changed, contents, make
 
 from mgg.errors import InputError
 
@@ -20,7 +20,7 @@ def kinds(tmp_path_factory):
 
 def test_a_changed_byte_is_noticed_or_changes_nothing(kinds):
     rng, outcomes = np.random.default_rng(24), Counter()
-    before = {kind.name: told(kind.read()) for kind in kinds}
+    before = {kind.name: contents(kind.read()) for kind in kinds}
     for number in range(CHANGES):
         kind = kinds[number % len(kinds)]
         path = kind.files[rng.integers(len(kind.files))]
@@ -28,7 +28,7 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(kinds):
         other = changed(data, rng)
         path.write_bytes(other)
         try:
-            found = told(kind.read())
+            found = contents(kind.read())
         except InputError as error:
             # Keys, weights and types of a bucket have one sum, which cannot tell them apart.
             named = path.parent if path.suffix == ".bin" else path
@@ -39,5 +39,5 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(kinds):
             outcomes[kind.name, "the same"] += 1
         path.write_bytes(data)
     print(*(f"{name}: {count} {outcome}" for (name, outcome), count in sorted(outcomes.items())), sep="\n")
-    assert {kind.name: told(kind.read()) for kind in kinds} == before
+    assert {kind.name: contents(kind.read()) for kind in kinds} == before
     assert sum(count for (_, outcome), count in outcomes.items() if outcome == "refused") > 0.6 * CHANGES

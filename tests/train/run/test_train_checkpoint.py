@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
-from support.stopped import ALWAYS
-from support.syncs import note_syncs
-from support.train_program import Stop
+from support.programs.train_program import Stop
+from support.ranks.stopped import ALWAYS
+from support.ranks.syncs import note_syncs
 
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.record import EpochRecord
@@ -83,8 +83,8 @@ def test_a_checkpoint_that_fails_leaves_nothing(runs, full_disk, caplog):
     runs.train(checkpoint_every=ALWAYS, epochs=2)
     assert (runs.out / "run.json").is_file()
     assert not runs.out.with_name("run.checkpoint").exists()
-    (told,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert said in told
+    (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert said in warning
 
 
 def test_the_newest_is_told_when_the_last_one_cannot_be_written(tmp_path, full_disk, caplog):

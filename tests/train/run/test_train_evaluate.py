@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import roc_auc_score
 from support.graphs import make_layout, planted
+from support.graphs.train_graphs import GRAPHS
+from support.programs.train_program import run
 from support.records import alter_run
-from support.train_graphs import GRAPHS
-from support.train_program import run
 
 from mgg import layout
 from mgg.errors import InputError, MachineError
@@ -149,8 +149,10 @@ def test_a_graph_that_only_has_a_name_of_ogb(name, said, real, finished, tmp_pat
     else:
         stand_in(monkeypatch, Refusing)
     folder = renamed(finished[0], tmp_path / "run", f"ogbn-{name}")
-    told = rf"{folder}: OGB's Evaluator refuses the predictions \({said}\): is the graph OGB's ogbn-{name}\? .* again"
-    with pytest.raises(InputError, match=f"^{told}$"):
+    message = (
+        rf"{folder}: OGB's Evaluator refuses the predictions \({said}\): is the graph OGB's ogbn-{name}\? .* again"
+    )
+    with pytest.raises(InputError, match=f"^{message}$"):
         evaluate(folder)
     assert capsys.readouterr().out == ""
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from safetensors.numpy import save_file
+from support.programs.train_program import run
+from support.ranks.stopped import BASE
 from support.records import alter
-from support.stopped import BASE
-from support.train_program import run
 
 from mgg import layout
 from mgg.backend import simulated
@@ -149,8 +149,8 @@ def test_names_are_mapped_and_turned_as_asked(gcn, tmp_path):
     save_file(theirs, tmp_path / "w.safetensors")
     maps = ("a=layer0.weight.T", "b=layer0.bias.reshape", "steps=")
     found, content = read(tmp_path / "w.safetensors")
-    got, told = fitted(tmp_path / "w.safetensors", found, maps, gcn)
-    assert told == "" and content == hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
+    got, note = fitted(tmp_path / "w.safetensors", found, maps, gcn)
+    assert note == "" and content == hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
     assert got.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(got[name], array)
@@ -175,8 +175,8 @@ def test_other_floats_are_converted_with_a_word(gcn, tmp_path):
     text = json.dumps(header).encode()
     path = tmp_path / "w.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
-    got, told = fitted(path, read(path)[0], (), gcn)
-    assert told == f"{path}: arrays of type BF16, F16, F64 are converted to float32"
+    got, note = fitted(path, read(path)[0], (), gcn)
+    assert note == f"{path}: arrays of type BF16, F16, F64 are converted to float32"
     for name, array in halves.items():
         np.testing.assert_array_equal(got[name], array)
 
@@ -227,8 +227,8 @@ def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         inferred(folder, 2, **given)
-    told = [each.message for each in caplog.records]
-    assert told == [f"{tmp_path / 'w.npz'}: arrays of type float64 are converted to float32"]
+    messages = [each.message for each in caplog.records]
+    assert messages == [f"{tmp_path / 'w.npz'}: arrays of type float64 are converted to float32"]
     alter(out / "inference.json", files={})
     with pytest.raises(InputError, match=r"predictions\.parquet: altered .*: inference\.json .*: run mgg infer again"):
         evaluate(out)

@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.programs.train_program import run
 from support.ranks import changed_environment
-from support.train_program import run
 
 from mgg.errors import InputError
 from mgg.train import Trainer

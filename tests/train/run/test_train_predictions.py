@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from support.graphs import make_layout, planted
+from support.graphs.train_graphs import typed
 from support.models import cases, needs_types
-from support.train_graphs import typed
-from support.train_program import SMALL, assert_close, gradients, run
+from support.programs.train_program import SMALL, assert_close, gradients, run
 
 from mgg import layout
 from mgg.graph import manifest as manifests

@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import load_file
 from support.graphs import make_layout, planted
 from support.models import cases
+from support.programs.train_program import SMALL, Stop, checkpoint_files, graphs_for, result_arrays, run, tables
 from support.ranks import changed_environment
+from support.ranks.stopped import ALWAYS, BASE, stop_at
 from support.records import alter
-from support.stopped import ALWAYS, BASE, stop_at
-from support.train_program import SMALL, Stop, checkpoint_files, graphs_for, result_arrays, run, tables
 
 from mgg import layout
 from mgg.backend import launch
@@ -134,7 +134,7 @@ def test_stopping_without_an_output(layouts):
 def test_a_killed_run_resumes(runs, layouts, tmp_path):
     """SIGKILL in the middle of a checkpoint-writing run, again and again, until it is done."""
     script = (
-        "import json, sys; from pathlib import Path; from support.train_program import run\n"
+        "import json, sys; from pathlib import Path; from support.programs.train_program import run\n"
         "options = json.loads(sys.argv[1]); out = Path(options.pop('out'))\n"
         "run('simulated', out=out, **options)"
     )

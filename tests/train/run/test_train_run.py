@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.graphs import make_layout, random_csr
+from support.graphs.train_graphs import node_data
+from support.programs.train_program import run
 from support.ranks import changed_environment
-from support.train_graphs import node_data
-from support.train_program import run
 
 from mgg.errors import InputError
 from mgg.record import EpochRecord, read_run
-from mgg.train.run.output import Columns
+from mgg.train.run.output import EpochColumns
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 
@@ -132,7 +132,7 @@ def test_epochs_as_a_table_are_those_that_arrow_would_make():
         for number in range(1, 12)
     ]  # fmt: skip
     for some in (epochs, epochs[:1], []):
-        columns = Columns()
+        columns = EpochColumns()
         columns.extend(some)
         table = columns.table()
         table.validate(full=True)

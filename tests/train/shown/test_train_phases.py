@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support.phases_program import PHASE_OF, TRAININGS, watch
-from support.train_program import run
+from support.programs.phases_program import PHASE_OF, TRAININGS, watch
+from support.programs.train_program import run
 
 from mgg.backend.host import HostTimeline
 from mgg.backend.simulated import SimulatedWorld

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.train_program import run
+from support.programs.train_program import run
 
 from mgg.errors import InputError, MachineError
 from mgg.record import EpochRecord

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from mgg.aggregate.memory_model import POINTER, TASK, Case, Need
+from mgg.aggregate.memory_model import POINTER, TASK, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import by_owner
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.techniques.cola.on_cpus import BUFFER_BYTES, FetchedColumns
 from mgg.aggregate.techniques.cola.on_gpus import PulledColumns
 from mgg.aggregate.workgroups import WorkgroupOptions, Workgroups, makes_groups, mates_of, members_of
-from mgg.aggregate.workgroups.columns_by_mate import held_by_mates
-from mgg.aggregate.workgroups.memory import Told, room, told
+from mgg.aggregate.workgroups.columns_by_mate import columns_by_mate
+from mgg.aggregate.workgroups.memory import HaloSizes, halo_sizes, room
 from mgg.aggregate.workgroups.outbox import Outbox
-from mgg.backend.api import Array, SymmetricArray, Work
-from mgg.cost.product import Cost, Machine, Workload, finished, meetings, network_blocks, one_by_one, slowest
+from mgg.backend.api import Array, SideWork, SymmetricArray
+from mgg.cost.product import Cost, MachineModel, Workload, finished, meetings, network_blocks, one_by_one, slowest
 from mgg.graph.csr import Csr
 from mgg.kernel.cola import HUB_ARCS
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
@@ -53,7 +53,7 @@ class Cola(Plan):
     Options = ColaOptions
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of local arcs, remote arcs by column and hub rows; with workgroups, also of the buffers."""
         product, halo = case.product, case.product.halo
         hubs = int(np.count_nonzero(np.bincount(product.remote.indices, minlength=1) >= HUB_ARCS))
@@ -69,16 +69,16 @@ class Cola(Plan):
             received = np.diff(product.halo_ptr)[case.rank % members :: members].sum()  # its own share is empty
             arcs += (groups - 1) * case.pointers(case.rows) - 2 * POINTER * int(received)
         layout = case.pointers(case.rows) + case.arc * product.local.arcs
-        return Need(layout, columns, arcs, case.local_cut() + tasks)
+        return PlanMemory(layout, columns, arcs, case.local_cut() + tasks)
 
     @classmethod
-    def told(cls, case: Case) -> Told | None:
+    def exchanged_sizes(cls, case: MemoryCase) -> HaloSizes | None:
         """Return the symmetric memory that this PE needs, if there are several workgroups."""
         members = fused_members(case.options, case.layout)
-        return told(case, members) if makes_groups(case.size, members) else None
+        return halo_sizes(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of own rows (row-wise) and mates' rows (column-wise), overlapped with messages (5.1)."""
         options, split = work.options, work.split
         if options.workgroup not in (None, split.members) or split.pes % split.members:
@@ -139,7 +139,7 @@ class Cola(Plan):
     def _columns_of(self, phase: int, columns: Csr) -> FetchedColumns | PulledColumns:
         """Return the operator that spreads the mates' rows in ``phase``; ``columns``: all remote arcs by column."""
         joined = mates_of(self.world.rank, members_of(self.options, self.layout))
-        parts = held_by_mates(self.host, self._groups, phase, joined)
+        parts = columns_by_mate(self.host, self._groups, phase, joined)
         if self.world.gpu:
             return PulledColumns(self.world, columns, parts, self._memory(phase))
         return FetchedColumns(self.world, columns, parts)
@@ -181,11 +181,11 @@ class Cola(Plan):
             self._multiply(phase, source, acc)
         self.world.operators.finish(acc, out)
 
-    def _distribute(self, phase: int, source: SymmetricArray) -> Work:
+    def _distribute(self, phase: int, source: SymmetricArray) -> SideWork:
         """Send, or fetch, the rows for ``phase`` (4.2.2, algorithm 2)."""
         dim, world, groups = source.local.shape[1], self.world, self._groups
         buffer = self._buffer(phase, dim)
-        with world.aside() as work:
+        with world.side_stream() as work:
             if self._coalesced:
                 target = groups.target(phase)
                 self._outboxes[target].send(world, source.local, buffer, {target: 0})

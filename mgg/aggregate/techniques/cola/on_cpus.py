@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mgg.aggregate.plan import uploaded_csr
-from mgg.aggregate.workgroups.columns_by_mate import Held
+from mgg.aggregate.workgroups.columns_by_mate import ColumnsOfMate
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr
@@ -24,7 +24,7 @@ class FetchedColumns:
         parts: the ranges of these columns by the PE that has their rows.
     """
 
-    def __init__(self, world: World, columns: Csr, parts: Sequence[Held]) -> None:
+    def __init__(self, world: World, columns: Csr, parts: Sequence[ColumnsOfMate]) -> None:
         self._parts = [(part, world.upload(part.rows)) for part in parts]
         self._ends, self._columns = columns.indptr, uploaded_csr(world, columns)
 
@@ -33,7 +33,7 @@ class FetchedColumns:
         for part, rows in self._parts:
             self._spread_part(world, part, rows, held, acc)
 
-    def _spread_part(self, world: World, part: Held, rows: Array, held: SymmetricArray, acc: Array) -> None:
+    def _spread_part(self, world: World, part: ColumnsOfMate, rows: Array, held: SymmetricArray, acc: Array) -> None:
         dim = acc.shape[1]
         batch = max(1, min(BUFFER_BYTES // (4 * dim), part.last - part.first))
         buffer = world.xp.empty((batch, dim), np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.aggregate.workgroups.columns_by_mate import Held
+from mgg.aggregate.workgroups.columns_by_mate import ColumnsOfMate
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr
@@ -24,7 +24,7 @@ class PulledColumns:
         matrix: the symmetric array of the rows; views of any width start at its beginning.
     """
 
-    def __init__(self, world: World, columns: Csr, parts: Sequence[Held], matrix: SymmetricArray) -> None:
+    def __init__(self, world: World, columns: Csr, parts: Sequence[ColumnsOfMate], matrix: SymmetricArray) -> None:
         none = np.zeros(0, np.int64)
         chosen = np.concatenate([none, *(np.arange(part.first, part.last) for part in parts)])
         sources = [np.uint64(i << 48) | part.rows.astype(np.uint64) for i, part in enumerate(parts)]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.owners import global_columns
 from mgg.aggregate.plan import Plan, uploaded_csr
 from mgg.aggregate.techniques.dgcl.trees import planned
 from mgg.aggregate.workgroups import WorkgroupOptions, makes_groups, mates_of, members_of
-from mgg.aggregate.workgroups.memory import Told, room, told
+from mgg.aggregate.workgroups.memory import HaloSizes, halo_sizes, room
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.backend.api import Array, SymmetricArray
 from mgg.graph.csr import Csr, index_dtype
@@ -52,7 +52,7 @@ class Dgcl(Plan):
     Options = DgclOptions
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of one matrix, one CSR and the packed rows, estimated without forwarded rows."""
         product, members = case.product, members_of(case.options, case.layout)
         held = int((case.heights + np.array(case.counts.halo_rows)).max())
@@ -62,16 +62,16 @@ class Dgcl(Plan):
         lists = case.ids * product.halo  # of pulled rows; lists of put rows are no longer
         lengths = np.diff(product.local.indptr) + np.diff(product.remote.indptr)
         columns = case.embeddings(held) + case.matrix(case.rows)
-        return Need(0, columns, arcs + lists, case.cut(lengths))
+        return PlanMemory(0, columns, arcs + lists, case.cut(lengths))
 
     @classmethod
-    def told(cls, case: Case) -> Told | None:
+    def exchanged_sizes(cls, case: MemoryCase) -> HaloSizes | None:
         """Return the symmetric memory that this PE needs, if there are several workgroups."""
         members = members_of(case.options, case.layout)
-        return told(case, members) if makes_groups(case.size, members) else None
+        return halo_sizes(case, members) if makes_groups(case.size, members) else None
 
     @classmethod
-    def least(cls, case: Case) -> int:
+    def least(cls, case: MemoryCase) -> int:
         """Return the least host memory, including the whole halo."""
         return super().least(case) + case.embeddings(case.product.halo)
 

@@ -17,7 +17,7 @@ Leaving = dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Stage:
+class TreeStage:
     """One PE's transfers between two barriers.
 
     Attributes:
@@ -44,7 +44,7 @@ class Forwarding:
         crosses: for each stage, whether any PE puts rows in it.
     """
 
-    stages: list[Stage]
+    stages: list[TreeStage]
     places: np.ndarray
     crosses: list[bool]
 
@@ -81,7 +81,7 @@ def planned(world: World, layout: PeLayout, product: Product, members: int, batc
     leaving = [_leaving(held, stages[chunk, pe], parents[chunk, pe] == rank) for pe in pes]
 
     # Mates learn which rows to pull; a PE of another workgroup learns where to put its rows.
-    mates, made = mates_of(rank, members), [Stage() for _ in range(count)]
+    mates, made = mates_of(rank, members), [TreeStage() for _ in range(count)]
     pulled: list[Leaving] = world.exchange([rows if pe in mates else {} for pe, rows in enumerate(leaving)])
     wanted: list[dict[int, int]] = world.exchange([{} if pe in mates else each for pe, each in enumerate(firsts)])
     for pe in pes:
@@ -130,12 +130,12 @@ class _Classes:
         sets, self._class, counts = np.unique(
             np.packbits(needed[self._rows], axis=1), axis=0, return_inverse=True, return_counts=True
         )
-        told = world.gather((sets, counts))
-        everyone = np.unpackbits(np.concatenate([each for each, _ in told]), axis=1, count=world.size).astype(bool)
-        owners = np.repeat(np.arange(world.size), [len(each) for each, _ in told])
+        gathered = world.gather((sets, counts))
+        everyone = np.unpackbits(np.concatenate([each for each, _ in gathered]), axis=1, count=world.size).astype(bool)
+        owners = np.repeat(np.arange(world.size), [len(each) for each, _ in gathered])
         order = np.argsort(everyone.sum(axis=1), kind="stable")
         self.owners, self.needed = owners[order], everyone[order]
-        self.counts = np.concatenate([each for _, each in told])[order]
+        self.counts = np.concatenate([each for _, each in gathered])[order]
         # The classes of this PE keep their order among all classes.
         self._mine = np.argsort(order)[owners == world.rank]
 

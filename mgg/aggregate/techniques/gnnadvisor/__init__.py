@@ -12,14 +12,14 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mgg.aggregate.memory_model import DOUBLE, FLOAT, POINTER, VECTOR, Case, Need
+from mgg.aggregate.memory_model import DOUBLE, FLOAT, POINTER, VECTOR, MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
 from mgg.aggregate.techniques.gnnadvisor import decider
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.errors import InputError
-from mgg.kernel.groups import Groups, Setting, count, groups_of
+from mgg.kernel.groups import Groups, GroupSetting, count, groups_of
 from mgg.layout import PeLayout
 from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitions
 
@@ -66,14 +66,14 @@ class GnnAdvisorOptions(TechniqueOptions):
             raise ValueError(f"{given[0]}: decide: {self.decide} chooses it: leave one of the two out")
         return self
 
-    def settings(self, lengths: np.ndarray, dim: int, gpu: str | None) -> Setting:
+    def settings(self, lengths: np.ndarray, dim: int, gpu: str | None) -> GroupSetting:
         """Return the launch parameters for a product of ``dim`` columns.
 
         Args:
             lengths: int64 [rows], arcs of each row.
             gpu: model of the GPU; None: of the models that ``fitted`` knows, the one that needs most memory.
         """
-        given = Setting(
+        given = GroupSetting(
             self.ngs or NGS, self.dw or DW, self.tpb or TPB,
             aligned=self.mapping == "warp", leader=self.leader, ordered=self.sums == "ordered",
         )  # fmt: skip
@@ -111,7 +111,7 @@ class GnnAdvisor(Plan):
                 raise error.on_every_pe() from None
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """Return the memory of arcs without row pointers, of groups, and of the partial sums of split rows."""
         lengths = np.diff(case.product.local.indptr)
         setting = case.options.settings(lengths, case.dim, None)
@@ -122,17 +122,17 @@ class GnnAdvisor(Plan):
             slots = _ID * (2 * found.split + 1)
             partial = FLOAT * found.slots * -(-case.dim // VECTOR) * VECTOR
         arcs = case.arc * case.product.local.arcs
-        return Need(arcs, case.base().columns, ids + slots, partial)
+        return PlanMemory(arcs, case.base().columns, ids + slots, partial)
 
     @classmethod
-    def least(cls, case: Case) -> int:
+    def least(cls, case: MemoryCase) -> int:
         """Return the least host memory, including the float64 sums, which are separate from the result."""
         return super().least(case) + DOUBLE * case.rows * case.dim
 
     def _build(self) -> None:
         self._lengths = np.diff(self.host.local.indptr)
-        self._settings: dict[int, Setting] = {}
-        self._groups: dict[Setting, Groups] = {}
+        self._settings: dict[int, GroupSetting] = {}
+        self._groups: dict[GroupSetting, Groups] = {}
         self._parts: dict[int, NeighborPartitions] = {}
         csr = self.host.local
         self._indices = self.world.upload(csr.indices)
@@ -145,7 +145,7 @@ class GnnAdvisor(Plan):
         """Whether results repeat bit by bit, which atomics prevent."""
         return self.options.sums == "ordered"
 
-    def setting(self, dim: int) -> Setting:
+    def setting(self, dim: int) -> GroupSetting:
         """Return the launch parameters for ``dim`` columns."""
         if dim not in self._settings:
             self._settings[dim] = self.options.settings(self._lengths, dim, self.world.gpu)
@@ -180,7 +180,7 @@ class GnnAdvisor(Plan):
         if gone is not None and gone not in self._settings.values() and gone != self.setting(self.max_dim):
             self._groups.pop(gone, None)
 
-    def _groups_for(self, setting: Setting) -> Groups:
+    def _groups_for(self, setting: GroupSetting) -> Groups:
         """Return the groups on the device; they are built at the first product with this setting."""
         if setting not in self._groups:
             made, up = groups_of(self.host.local.indptr, setting), self.world.upload

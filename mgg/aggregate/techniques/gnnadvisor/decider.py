@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.kernel.groups import WARP, Setting
+from mgg.kernel.groups import WARP, GroupSetting
 
 #: The parameters that each variant chooses.
 CHOOSES = {"paper": ("ngs", "dw"), "artifact": ("ngs", "dw", "tpb"), "fitted": ("ngs", "dw", "tpb")}
@@ -67,7 +67,7 @@ class Fit:
 
     picks: Mapping[int, tuple[int, int, int]]
 
-    def choose(self, dim: int, like: Setting) -> Setting:
+    def choose(self, dim: int, like: GroupSetting) -> GroupSetting:
         """Return ``like`` with the ngs, dw and tpb of the swept width that is nearest to ``dim``, by ratio."""
         nearest = min(self.picks, key=lambda swept: abs(math.log(swept / dim)))
         ngs, dw, tpb = self.picks[nearest]

@@ -9,25 +9,25 @@ from typing import cast
 
 import numpy as np
 
-from mgg.aggregate.boundary import Sample, boundary_bytes
+from mgg.aggregate.boundary import BoundarySample, boundary_bytes
 from mgg.aggregate.embeddings import Form
-from mgg.aggregate.memory_model import Case, Need
+from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.techniques.halo.memory import need_of_halo, told_of_halo
-from mgg.aggregate.techniques.halo.on_cpus import FetchedHalo
-from mgg.aggregate.techniques.halo.on_gpus import PulledHalo
+from mgg.aggregate.techniques.halo.memory import need_of_halo, sizes_of_halo
+from mgg.aggregate.techniques.halo.on_cpus import FetchedHaloProduct
+from mgg.aggregate.techniques.halo.on_gpus import PulledHaloProduct
 from mgg.aggregate.workgroups import Workgroups, mates_of, members_of
 from mgg.aggregate.workgroups.cover import HaloOptions, SumsOfRows, arriving
-from mgg.aggregate.workgroups.intra_inter_group import Part, far_part, near_part
-from mgg.aggregate.workgroups.leaving import Leaving, Sent, gains, leaving
+from mgg.aggregate.workgroups.intra_inter_group import GroupArcs, far_part, near_part
+from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, gains, leaving
 from mgg.aggregate.workgroups.mailbox import Mailbox
-from mgg.aggregate.workgroups.memory import Told, told
+from mgg.aggregate.workgroups.memory import HaloSizes, halo_sizes
 from mgg.aggregate.workgroups.outbox import Outbox
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
-from mgg.backend.api import Array, SymmetricArray, Work, World
-from mgg.cost.product import Cost, Machine, Workload, fetched_rows, finished, meetings, network_blocks, slowest
+from mgg.backend.api import Array, SideWork, SymmetricArray, World
+from mgg.cost.product import Cost, MachineModel, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
@@ -49,10 +49,10 @@ class Halo(Plan):
     Options = HaloOptions
     _stale: Stale | None = None
     _wire: Wire | None = None
-    _sample: Sample | None = None
+    _sample: BoundarySample | None = None
 
     @classmethod
-    def need(cls, case: Case) -> Need:
+    def need(cls, case: MemoryCase) -> PlanMemory:
         """See ``need_of_halo``; on one PE, the memory of one row-wise product."""
         if case.size == 1:
             return super().need(case)
@@ -67,12 +67,12 @@ class Halo(Plan):
         )  # fmt: skip
 
     @classmethod
-    def told(cls, case: Case) -> Told | Sent | None:
+    def exchanged_sizes(cls, case: MemoryCase) -> HaloSizes | LeavingSizes | None:
         """Return the symmetric memory that this PE needs, if there are several workgroups, sums or samples."""
         members, sent = members_of(case.options, case.layout), cls._leaves(case)
         if sent is None and case.options.boundary < 1:
-            return told(case, members)
-        return told_of_halo(case, members, sent)
+            return halo_sizes(case, members)
+        return sizes_of_halo(case, members, sent)
 
     @classmethod
     def count(cls, world: World, layout: PeLayout, direction: str, options: TechniqueOptions) -> None:
@@ -80,7 +80,7 @@ class Halo(Plan):
         cls._sends(layout, direction, options, world)
 
     @classmethod
-    def _leaves(cls, case: Case) -> Leaving | None:
+    def _leaves(cls, case: MemoryCase) -> Leaving | None:
         return cls._sends(case.layout, case.direction, case.options)
 
     @staticmethod
@@ -96,7 +96,7 @@ class Halo(Plan):
         return leaving(layout, direction, members, way, separate=options.boundary < 1, world=world)
 
     @classmethod
-    def cost(cls, work: Workload, machine: Machine) -> Cost | None:
+    def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
         """Return the time of the pull and the launches on GPUs, of fetches and then passes on CPU ranks.
 
         None for a ``workgroup`` other than the split's, whose halos are unknown; for a ``split`` whose sums were not
@@ -126,7 +126,7 @@ class Halo(Plan):
         return [HaloOptions(), HaloOptions(split="cover")]
 
     @classmethod
-    def least(cls, case: Case) -> int:
+    def least(cls, case: MemoryCase) -> int:
         """Return the least host memory, including the whole halo if its size is known."""
         known = not gains(case.layout, case.options.way(case.direction))
         return super().least(case) + (case.embeddings(case.product.halo) if known else 0)
@@ -184,12 +184,12 @@ class Halo(Plan):
         if self._sent is not None:
             self._sums_of_rows = SumsOfRows(self.world, self._sent, self.max_dim, self._element)
         pulls = self._pulls = bool(self.world.gpu) and self.world.size > 1
-        self.meets = pulls and self.world.shmem
+        self.self_synchronizing = pulls and self.world.shmem
         mates = mates_of(self.world.rank, self._members)
         self._near = self._work(near_part(self.host, mates), self._input, self._max_rows, accumulate=False)
         self._groups: Workgroups | None = None
         if self.options.boundary < 1 and self.world.size > 1:
-            self._sample = Sample(
+            self._sample = BoundarySample(
                 self.world, self.layout, self.host, self._sent, self.options.boundary, self._embeddings,
                 lambda rows: self._alone(self._floats(rows)),
             )  # fmt: skip
@@ -224,7 +224,7 @@ class Halo(Plan):
     def close(self) -> None:
         """Free the symmetric arrays once no transfer to them is pending (collective)."""
         if self._stale is not None:
-            self._stale.settle()
+            self._stale.wait_for_rows()
         super().close()
 
     def _alone(self, floats: int) -> SymmetricArray:
@@ -239,19 +239,21 @@ class Halo(Plan):
         return self._stale
 
     @property
-    def sample(self) -> Sample | None:
+    def sample(self) -> BoundarySample | None:
         """Sampler for option ``boundary``, if it is below 1 and there are several PEs."""
         return self._sample
 
-    def _work(self, part: Part, matrix: SymmetricArray, rows: int, *, accumulate: bool) -> PulledHalo | FetchedHalo:
+    def _work(
+        self, part: GroupArcs, matrix: SymmetricArray, rows: int, *, accumulate: bool
+    ) -> PulledHaloProduct | FetchedHaloProduct:
         """Return the operator of ``part`` (collective); ``matrix`` has ``rows`` rows before the halo."""
         if not self._pulls:
-            return FetchedHalo(self.world, part, matrix, rows, self._embeddings, self.max_dim, accumulate)
+            return FetchedHaloProduct(self.world, part, matrix, rows, self._embeddings, self.max_dim, accumulate)
         flags = None
-        if self.meets:
+        if self.self_synchronizing:
             flags = self.world.symmetric(2 * len(part.pes), part.pes)
             self._symmetric.append(flags)
-        return PulledHalo(self.world, part, matrix, rows, self._embeddings, flags, accumulate)
+        return PulledHaloProduct(self.world, part, matrix, rows, self._embeddings, flags, accumulate)
 
     def _allocate_input(self, elements: int) -> SymmetricArray:
         """Allocate room for the halo behind the rows, so that both are one matrix."""
@@ -286,7 +288,7 @@ class Halo(Plan):
         groups, crosses = self._groups, step != "compute"
         if self._sample is not None and self._sample.drawn:
             self._sample(self.world, source, sums)
-            if self.meets:
+            if self.self_synchronizing:
                 self.world.barrier()  # after it, others may write into this PE's mailbox again
             return
         if groups is None:
@@ -303,7 +305,7 @@ class Halo(Plan):
             if self._wire is not None:
                 self._open(self._letters_of(source.local.shape[1]).local, source.local.shape[1])
         self._far(self.world, sums, step)
-        if self.meets and crosses:
+        if self.self_synchronizing and crosses:
             self.world.barrier()  # mates have read this PE's mailbox, so others may write into it again
 
     def _late(self, stale: Stale, source: SymmetricArray, sums: Array) -> None:
@@ -324,7 +326,7 @@ class Halo(Plan):
             self._wire.unpack(arrived, mail[: self._mailbox.filled])
         else:
             mail[...] = arrived
-        if not self.meets:
+        if not self.self_synchronizing:
             self.world.barrier()  # mates read each other's mailboxes
 
     def _letters_of(self, dim: int) -> SymmetricArray:
@@ -333,25 +335,25 @@ class Halo(Plan):
             return self._view(self._mail, self._mailbox.rows, dim)
         return self._form.matrix(self._letters, self._mailbox.rows, dim)
 
-    def _send(self, groups: Workgroups, source: SymmetricArray) -> Work:
+    def _send(self, groups: Workgroups, source: SymmetricArray) -> SideWork:
         """Put this PE's rows into the mailboxes of other workgroups, one message each, overlapped with other work."""
         world, letters = self.world, self._letters_of(source.local.shape[1])
-        with world.aside() as work:
+        with world.side_stream() as work:
             self._outbox.send(world, source.local, letters, self._mailbox.slots)
-            for target in self._mailbox.slots if self.meets else ():
+            for target in self._mailbox.slots if self.self_synchronizing else ():
                 world.signal(target)
         return work
 
     def _arrive(self, groups: Workgroups) -> None:
         """Wait until mailboxes are filled: only this PE's if the launch waits for mates, else all mailboxes."""
-        if self.meets:
+        if self.self_synchronizing:
             for owner in groups.wanted:
                 self.world.wait_signal(owner)
         else:
             self.world.barrier()
 
 
-def _packed(work: Workload, machine: Machine, rows: np.ndarray, crossing: int) -> np.ndarray:
+def _packed(work: Workload, machine: MachineModel, rows: np.ndarray, crossing: int) -> np.ndarray:
     """Return the seconds in which each PE packs and unpacks as many rows as it receives."""
     if "packed" in machine.rates:
         return np.asarray(machine.rates["packed"].seconds(0, rows, 0, work.summed))
@@ -360,7 +362,7 @@ def _packed(work: Workload, machine: Machine, rows: np.ndarray, crossing: int) -
     return np.asarray(both)
 
 
-def _cost(work: Workload, machine: Machine) -> Cost:
+def _cost(work: Workload, machine: MachineModel) -> Cost:
     """Return the cost of the product once the sums are made."""
     split, moved, summed = work.split, work.moved, work.summed
     if split.pes == 1:
@@ -375,7 +377,7 @@ def _cost(work: Workload, machine: Machine) -> Cost:
     return slowest(sums, fetched_rows(work, machine), meetings(split, machine))
 
 
-def _launches(work: Workload, machine: Machine) -> Cost:
+def _launches(work: Workload, machine: MachineModel) -> Cost:
     """Return the cost on GPUs: a near launch beside its pull and the messages, then a far launch beside its pull.
 
     The far launch waits for messages and mates, and reads and writes the sums of the rows that it adds to.

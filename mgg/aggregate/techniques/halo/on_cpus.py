@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.plan import uploaded_csr
-from mgg.aggregate.workgroups.intra_inter_group import Part
+from mgg.aggregate.workgroups.intra_inter_group import GroupArcs
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 
 
-class FetchedHalo:
+class FetchedHaloProduct:
     """One part of one PE's product; callers ensure that all rows are written before and stay valid until the end.
 
     Args:
@@ -19,7 +19,7 @@ class FetchedHalo:
     """
 
     def __init__(
-        self, world: World, part: Part, matrix: SymmetricArray, rows: int, embeddings: Embeddings, max_dim: int,
+        self, world: World, part: GroupArcs, matrix: SymmetricArray, rows: int, embeddings: Embeddings, max_dim: int,
         accumulate: bool = False,
     ) -> None:  # fmt: skip
         self._part, self._matrix, self._height = part, matrix, rows

@@ -8,14 +8,14 @@ import numpy as np
 
 from mgg.aggregate.embeddings import Embeddings
 from mgg.aggregate.reordered import Reordered, numbered
-from mgg.aggregate.workgroups.intra_inter_group import Part
+from mgg.aggregate.workgroups.intra_inter_group import GroupArcs
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.kernel.halo import HaloPeers, halo_schedule
 from mgg.kernel.schedule import remote_sources
 
 
-class PulledHalo:
+class PulledHaloProduct:
     """One PE's product, or a part of it that is added to another (collective).
 
     Args:
@@ -27,7 +27,7 @@ class PulledHalo:
     """
 
     def __init__(
-        self, world: World, part: Part, matrix: SymmetricArray, halo_first: int, embeddings: Embeddings,
+        self, world: World, part: GroupArcs, matrix: SymmetricArray, halo_first: int, embeddings: Embeddings,
         flags: SymmetricArray | None, accumulate: bool = False,
     ) -> None:  # fmt: skip
         self._matrix, self._pes, self._embeddings = matrix, part.pes, embeddings
@@ -38,8 +38,8 @@ class PulledHalo:
         self._reordered: Reordered | None = None
         schedule = halo_schedule(part.local, part.remote, halo_first, empty=not accumulate)
         sources = remote_sources(schedule.pulled, part.halo_ptr, part.halo_rows)
-        told = None if flags is None else self._addresses(world, flags)
-        peers = HaloPeers(self._addresses(world, matrix), told, part.pes.index(world.rank), len(part.pes))
+        flag_addresses = None if flags is None else self._addresses(world, flags)
+        peers = HaloPeers(self._addresses(world, matrix), flag_addresses, part.pes.index(world.rank), len(part.pes))
         operators: Any = world.operators  # on GPUs they have the kernel besides the table of operators
         self._kernel = operators.halo_kernel(schedule, sources, halo_first, part.local.rows, peers)
 
@@ -69,5 +69,5 @@ class PulledHalo:
         if step == "compute":
             return
         if self._meets:
-            world.met("the launch of a product")
+            world.note_collective("the launch of a product")
         world.counters.add("get", matrix.itemsize * self._halo * dim)

@@ -100,11 +100,11 @@ def _load_csv(raw: Path) -> StreamedGraph:
         labels, tasks = ogb_csv.labels(raw / _LABELS, nodes)
     arcs = ArcStream(partial(ogb_csv.arcs, raw / _EDGES, nodes, nodes, count), nodes)
     read = {_EDGES, _NODE_COUNTS, _ARC_COUNTS, _LABELS, _FEATURES if source == _FEATURES else _ARC_FEATURES}
-    told = what_is_read(
+    columns = what_is_read(
         nodes={"label": _LABELS if (raw / _LABELS).is_file() else "", "features": source},
         files={"ignored": _unread(raw, read)},
     )
-    return StreamedGraph(arcs, features, labels, tasks=tasks, columns=told)
+    return StreamedGraph(arcs, features, labels, tasks=tasks, columns=columns)
 
 
 def _unread(raw: Path, read: set[str]) -> list[str]:
@@ -166,8 +166,8 @@ class _Typed:
         read = {_TYPES, _RELATIONS, *(f"node-feat/{name}/{_FEATURES}" for name in self.types)}
         read |= {f"relations/{'___'.join(each)}/{name}" for each in self.relations for name in (_EDGES, _ARC_COUNTS)}
         read |= set() if labeled is None else {f"node-label/{labeled.name}/{_LABELS}"}
-        told = what_is_read(files={"ignored": _unread(self.raw, read)})
-        return StreamedGraph(arcs, self.features(), labels, splits, columns=told)
+        columns = what_is_read(files={"ignored": _unread(self.raw, read)})
+        return StreamedGraph(arcs, self.features(), labels, splits, columns=columns)
 
     def size(self, folder: Path) -> int:
         """Return the number of nodes of the type that gives a folder its name."""

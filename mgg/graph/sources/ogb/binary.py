@@ -42,8 +42,8 @@ def load_binary(raw: Path) -> StreamedGraph:
         raise InputError(f"{file}: num_nodes_list: has {max(nodes, 0) or 'no'} nodes; expected 1..{MOST_NODES}")
     stream = ArcStream(partial(_arcs, file, edges, nodes), nodes)
     labels, multiple = _labels(raw / "node-label.npz", nodes) if (raw / "node-label.npz").is_file() else (None, None)
-    told = what_is_read(members={"ignored": left})
-    return StreamedGraph(stream, _features(file, features, nodes), labels, tasks=multiple, columns=told)
+    columns = what_is_read(members={"ignored": left})
+    return StreamedGraph(stream, _features(file, features, nodes), labels, tasks=multiple, columns=columns)
 
 
 def _count(archive: Npz, key: str) -> int:

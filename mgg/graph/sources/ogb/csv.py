@@ -11,7 +11,7 @@ from numba import njit
 
 from mgg.errors import InputError
 from mgg.graph.check import UNKNOWN, split_vector
-from mgg.graph.io.text import Column, Layout, counted, lines, read_rows, width_of
+from mgg.graph.io.text import LineFormat, TextColumn, counted, lines, read_rows, width_of
 from mgg.graph.sources import Arcs, FeatureStream
 
 #: Rows per block of features that are computed or zero.
@@ -20,7 +20,7 @@ ROWS = 2**16
 MOST_NODES = 2**32
 MOST_ARCS = 2**62
 
-_ENDS = Layout((Column("source"), Column("target")), ",", comments=b"")
+_ENDS = LineFormat((TextColumn("source"), TextColumn("target")), ",", comments=b"")
 
 
 def count(file: Path, most: int = MOST_ARCS) -> int:
@@ -29,7 +29,7 @@ def count(file: Path, most: int = MOST_ARCS) -> int:
     Raises:
         InputError: the number is above ``most``, or the file has several (a collection of graphs) or none.
     """
-    layout = Layout((Column("count"),), ",", comments=b"")
+    layout = LineFormat((TextColumn("count"),), ",", comments=b"")
     found: list[int] = []
     for rows in read_rows(file, layout):
         found += rows.ids(0, 0, most)[:2].tolist()
@@ -71,7 +71,7 @@ def arcs(
 def table(file: Path, expected: int, announced: str) -> FeatureStream:
     """Stream the finite float32 rows of a file of ``expected`` lines, the number in the file ``announced``."""
     width = width_of(file)
-    layout = Layout(tuple(Column(f"feature {i}", "float32") for i in range(width)), ",", comments=b"")
+    layout = LineFormat(tuple(TextColumn(f"feature {i}", "float32") for i in range(width)), ",", comments=b"")
 
     def read() -> Iterator[np.ndarray]:
         for rows in counted(read_rows(file, layout), file, expected, announced):
@@ -83,7 +83,7 @@ def table(file: Path, expected: int, announced: str) -> FeatureStream:
 def labels(file: Path, nodes: int) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Read a ``node-label.csv.gz``: labels int32 [nodes] from one column, or tasks uint8 [nodes, columns]."""
     width = width_of(file)
-    layout = Layout(tuple(Column(f"label {i}", "float64", empty=True) for i in range(width)), ",", comments=b"")
+    layout = LineFormat(tuple(TextColumn(f"label {i}", "float64", empty=True) for i in range(width)), ",", comments=b"")
     convert = classes if width == 1 else tasks
     found = np.empty((nodes, width), np.int32 if width == 1 else np.uint8)
     at = 0
@@ -124,7 +124,7 @@ def splits(folder: Path, nodes: int, first: int = 0, among: int | None = None) -
         InputError: names file and line of an id out of range, or a node that is in two splits or twice in one.
     """
     last = (nodes if among is None else among) - 1
-    layout = Layout((Column("node"),), ",", comments=b"")
+    layout = LineFormat((TextColumn("node"),), ",", comments=b"")
 
     def members(name: str) -> np.ndarray:
         parts = [rows.ids(0, 0, last) + first for rows in read_rows(folder / f"{name}.csv.gz", layout)]

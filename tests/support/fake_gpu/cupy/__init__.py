@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 
-from support.device import capturing
-from support.strict import StrictArray, empty, unwrap
+from support.devices.device import capturing
+from support.devices.strict import StrictArray, empty, unwrap
 
 from . import cuda
 from .kernels import (

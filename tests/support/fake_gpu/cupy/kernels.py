@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from support.device import capturing, submit
-from support.on_host import compiled
-from support.strict import empty, made, unwrap
+from support.devices.device import capturing, submit
+from support.devices.on_host import compiled
+from support.devices.strict import empty, made, unwrap
 
 _PREAMBLE = """
 #include <cmath>

@@ -4,9 +4,9 @@ import os
 import time
 from types import SimpleNamespace
 
-from support import device
-from support.device import Pool as MemoryPool
-from support.device import using_allocator
+from support.devices import device
+from support.devices.device import Pool as MemoryPool
+from support.devices.device import using_allocator
 
 from . import memory
 from .current import CUDARuntimeError, current

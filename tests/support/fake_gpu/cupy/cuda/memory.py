@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from support import device
-from support.device import submit
+from support.devices import device
+from support.devices.device import submit
 
 from .current import CUDARuntimeError, current
 

@@ -38,9 +38,9 @@ def _members(size, key, place):
     if world.rank != root:
         world.send((number, place, world.rank), root, _KEY)
         return world.recv(source=root, tag=_MEMBERS)
-    told = [(number, place, root)] + [world.recv(tag=_KEY) for _ in range(size - 1)]
-    assert len({key for key, _, _ in told}) == 1
-    members = [rank for _, _, rank in sorted(told)]
+    joined = [(number, place, root)] + [world.recv(tag=_KEY) for _ in range(size - 1)]
+    assert len({key for key, _, _ in joined}) == 1
+    members = [rank for _, _, rank in sorted(joined)]
     for rank in set(members) - {root}:
         world.send(members, rank, _MEMBERS)
     return members

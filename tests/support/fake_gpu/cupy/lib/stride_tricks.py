@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from support.strict import StrictArray, unwrap
+from support.devices.strict import StrictArray, unwrap
 
 
 def as_strided(array, shape, strides):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 from cupy.cuda import Stream, nccl, state, until
 
-from support import device
+from support.devices import device
 
 from . import interop, types
 from .types import NvshmemError, host, job, meet

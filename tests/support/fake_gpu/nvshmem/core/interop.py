@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 from mpi4py import MPI
 
-from support.strict import StrictArray
+from support.devices.strict import StrictArray
 
 from . import types
 

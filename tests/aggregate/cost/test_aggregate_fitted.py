@@ -1,0 +1,72 @@
+"""The constants of machine h200: those that benchmarks/fit_costs.py finds, and what auto makes of them."""
+
+import math
+
+import pytest
+from support.benchmarks import FOLDER, script
+
+from mgg.cost.machines import H200
+from mgg.cost.product import SplitCounts
+from mgg.record import Partition, read_lines
+
+fit = script("fit_costs")
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """What was measured, and how its graphs split."""
+    records = read_lines(FOLDER / "measured/splits.jsonl", Partition)
+    return fit.read([FOLDER / "measured/h200.csv"]), {(each.name, each.pes): SplitCounts.of(each) for each in records}
+
+
+@pytest.fixture(scope="module")
+def fitted(measured):
+    """What the fit makes of all of it."""
+    return fit.fitted(*measured)
+
+
+def test_the_constants_are_those_of_the_fit(measured, fitted):
+    samples, splits = measured
+    found = fit.machine(fitted)
+    for each in samples:
+        known, anew = (fit.predicted(each, splits, on) for on in (H200, found))
+        assert known == pytest.approx(anew, rel=0.01), each
+
+
+def test_no_constant_ends_at_its_upper_bound(fitted):
+    for name, value in fitted.items():
+        start = fit.START[name.rpartition(".")[2]]
+        assert value == 0 or math.log(value / start) < fit.ABOVE - 0.1, (name, value)
+
+
+@pytest.mark.parametrize("operator", fit.LEAST)
+def test_an_operator_that_does_the_work_of_another_takes_at_least_as_long(operator):
+    other, times = fit.LEAST[operator]
+    for term, factor in times.items():
+        assert getattr(H200.rates[operator], term) >= factor * getattr(H200.rates[other], term) * 0.999, term
+
+
+@pytest.mark.parametrize("graph", ["orkut-like", "products-like", "reddit-like", "web-like"])
+def test_picks_for_a_graph_that_the_fit_has_not_seen_are_within_5_percent_of_the_fastest(measured, graph):
+    samples, splits = measured
+    on = fit.machine(fit.fitted([each for each in samples if each.graph != graph], splits))
+    picks = [fit.picked(here, splits, on) for (_, name, _), here in fit.comparisons(samples).items() if name == graph]
+    assert len(picks) == 6 and max(ratio for _, ratio in picks) <= 1.05
+
+
+@pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.02), ("halo", 1.03, 1.22)])
+def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean, largest):
+    samples, splits = measured
+    picks = [fit.picked(here, splits, H200, without) for here in fit.comparisons(samples).values()]
+    ratios = [pick[1] for pick in picks if pick]
+    assert len(ratios) == 24
+    assert max(ratios) <= largest and math.prod(ratios) ** (1 / 24) <= mean
+
+
+def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):
+    samples, splits = measured
+    lines = (FOLDER / "measured/h200.csv").read_text().splitlines()[1:]
+    assert len(samples) == len(lines)
+    assert {(each.graph, each.pes) for each in samples} <= set(splits)
+    of_halo = {(each.graph, each.pes, each.dtype, each.dim) for each in samples if each.technique == "halo"}
+    assert len(of_halo) == 4 * 2 * 2 * 3
