@@ -84,12 +84,12 @@ def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
 
     def step(trainer, epoch):
         if trainer._world.rank == 1:
-            work(0.2)
+            work(0.6)
         return plain(trainer, epoch)
 
     monkeypatch.setattr(Trainer, "step", step)
-    options = {**OPTIONS, "epochs": 3, "stall_after": 0.05}
-    assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 3
+    options = {**OPTIONS, "epochs": 2, "stall_after": 0.3}  # a busy host may leave a thread without a core for 0.1 s
+    assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 2
 
 
 def test_a_pe_that_computes_for_ever_is_named(layouts, monkeypatch):
