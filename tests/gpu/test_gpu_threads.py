@@ -58,9 +58,9 @@ def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique
     folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
     code = f"""from mgg import layout
     from mgg.aggregate import parse_options, prepare, technique
-    from mgg.aggregate.memory_model import Case
+    from mgg.aggregate.memory_model import MemoryCase
     part, options = layout.load({str(folder)!r}, world.rank), parse_options({technique!r}, {{}})
-    need = technique({technique!r}).need(Case(part, "forward", 64, options, "fp32"))
+    need = technique({technique!r}).need(MemoryCase(part, "forward", 64, options, "fp32"))
     taken = []
     for _ in range(2):
         world.gather(None)

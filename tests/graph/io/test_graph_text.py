@@ -233,10 +233,10 @@ def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
         import resource, sys
         from pathlib import Path
         from mgg.errors import InputError
-        from mgg.graph.io.text import Column, Layout, read_rows
+        from mgg.graph.io.text import LineFormat, TextColumn, read_rows
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
-            for part in read_rows(Path(sys.argv[1]), Layout((Column("source"), Column("target")))):
+            for part in read_rows(Path(sys.argv[1]), LineFormat((TextColumn("source"), TextColumn("target")))):
                 pass
         except InputError as error:
             print(error)
@@ -270,8 +270,8 @@ def test_long_numbers_are_refused_at_once(file, number, problem):
     code = """
         import sys
         from pathlib import Path
-        from mgg.graph.io.text import Column, Layout, read_rows
-        list(read_rows(Path(sys.argv[1]), Layout((Column("id"), Column("weight", "float64")))))
+        from mgg.graph.io.text import LineFormat, TextColumn, read_rows
+        list(read_rows(Path(sys.argv[1]), LineFormat((TextColumn("id"), TextColumn("weight", "float64")))))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(path)],
