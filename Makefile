@@ -71,6 +71,8 @@ lint: dev-environment
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	pre-commit validate-config
+	codespell --dictionary - --dictionary tools/prose.txt --regex "\\b(?:$$(sed 's/->.*//' tools/prose.txt | paste -sd '|'))\\b|[\\w'-]+" \
+		*.md docs config examples mgg
 	bandit --quiet --severity-level medium --configfile pyproject.toml --recursive mgg tools benchmarks
 
 docs: docs-environment

@@ -370,8 +370,8 @@ class TrainConfig(Section):
         45,
         gt=0,
         le=MAX_SECONDS,
-        description="seconds without progress after which a PE is named and the run ends; ten times an epoch where that"
-        " is longer",
+        description="seconds without progress after which a PE is named and the run ends, or ten times the time of"
+        " an epoch if that is longer",
     )
     settings: dict[Name, dict[Name, Scalar | None]] = Field(
         default_factory=dict,

@@ -24,10 +24,10 @@ class LatencyRecord(Origin):
     pes: int = Field(ge=2, description="number of PEs, all of which move as many bytes at once")
     machine: Machine
     versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
-    used: Used | None = Field(None, description="what the job had used until then; None: nobody told")
+    used: Used | None = Field(None, description="what the job had used until then; None: unknown")
     gpu_memory: Count | None = Field(None, description="most bytes held of a GPU's memory; None: CPUs, or not noted")
     link: str = Field(description="class of the link: nvlink, shared_memory, mpi, or network (GPUs of several hosts)")
-    grain: Grain = Field(description="fine: a request a row; coarse: one transfer of all bytes")
+    grain: Grain = Field(description="fine: a request per row; coarse: one transfer of all bytes")
     bytes: int = Field(ge=1, description="bytes that a PE moves")
     row_bytes: int = Field(ge=1, description="bytes of a row; a fine transfer has a request for each")
     seconds: list[Seconds] = Field(min_length=1, description="of each repetition, slowest PE")

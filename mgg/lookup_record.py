@@ -33,7 +33,7 @@ class LookupRecord(Origin):
     pes: int = Field(ge=1, description="number of PEs")
     machine: Machine
     versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
-    used: Used | None = Field(None, description="what the job had used until then; None: nobody told")
+    used: Used | None = Field(None, description="what the job had used until then; None: unknown")
     gpu_memory: Count | None = Field(
         None, description="most bytes of a GPU's memory at a time, as of timings, since the job began; None: CPUs"
     )

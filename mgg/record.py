@@ -86,8 +86,8 @@ class Quality(Frozen):
         description="entry [p][q]: rows of PE q in the halo of PE p; none for more than 128 PEs"
     )
     v_cg: int = Field(ge=0, description="eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
-    v_fr: int = Field(ge=0, description="eq. 6, 4 E_R D: one remote row an arc")
-    v_fc: int = Field(ge=0, description="eq. 7, 4 N_R D: each needed remote row once a PE")
+    v_fr: int = Field(ge=0, description="eq. 6, 4 E_R D: one remote row per arc")
+    v_fc: int = Field(ge=0, description="eq. 7, 4 N_R D: each needed remote row once per PE")
     v_cover: int | None = Field(
         None, ge=0,
         description="the least of rows and sums over arcs for each pair of PEs (SHIRO); None: not counted",
@@ -196,7 +196,7 @@ class Common(Origin):
         " for example; None: to none",
     )
     used: Used | None = Field(
-        None, description="what the job had used until then, earlier records included; None: nobody told"
+        None, description="what the job had used until then, earlier records included; None: unknown"
     )
     gpu_memory: Count | None = Field(
         None,
@@ -253,8 +253,8 @@ class AggregateRecord(Common):
     bytes_wire: int = Field(description="bytes that crossed PEs in one product, counted, summed over PEs")
     bytes_per_pe: list[int] = Field(description="the same for each PE, counted where they arrive or are fetched")
     v_cg: int = Field(description="CoLa eq. 5, bytes: every PE broadcasts all of its rows")
-    v_fr: int = Field(description="CoLa eq. 6, bytes: one remote row an arc")
-    v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once a PE")
+    v_fr: int = Field(description="CoLa eq. 6, bytes: one remote row per arc")
+    v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once per PE")
     error: float | None = Field(description="max |C - C*| / (|A| |B|) against float64, None if unchecked")
     tolerance: float | None = Field(description="the largest error allowed")
     workgroup: int | None = Field(
@@ -265,7 +265,7 @@ class AggregateRecord(Common):
         description="of bytes_wire what crossed between workgroups, counted; None: there is one, or it was not noted",
     )
     vi_fc: int | None = Field(
-        None, description="bytes: each row of another workgroup once a PE that needs it; None: one, or not noted"
+        None, description="bytes: each row of another workgroup once per PE that needs it; None: one, or not noted"
     )
     vi_cola: int | None = Field(
         None, description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: one, or it was not noted"

@@ -193,7 +193,7 @@ class _Trial:
         records = [_with_parts(self.records[dim], self.parts[dim]) for dim in sorted(self.records)]
         if self.said is None:
             return records
-        return [_foretold(record, self.options, self.said, self.picks) for record in records]
+        return [_with_prediction(record, self.options, self.said, self.picks) for record in records]
 
 
 def _joined(before: AggregateRecord, now: AggregateRecord) -> AggregateRecord:
@@ -273,7 +273,7 @@ def _queue(
     return queue
 
 
-def _foretold(
+def _with_prediction(
     record: AggregateRecord, options: TechniqueOptions, said: Forecast, picks: Mapping[int, Pick]
 ) -> AggregateRecord:
     name, dim = record.technique, record.dim

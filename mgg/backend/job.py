@@ -15,7 +15,7 @@ _HOST_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PE
 
 
 #: Warning for jobs whose PEs share GPUs.
-SHARED = "PEs share GPUs (MGG_SHARED_GPUS): results are right, times say nothing of a GPU each"
+SHARED = "PEs share GPUs (MGG_SHARED_GPUS): results are right, times are not those of one GPU per PE"
 
 
 def shares_gpus() -> bool:

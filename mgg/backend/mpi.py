@@ -144,7 +144,7 @@ class MpiWorld(CpuArrayMethods):
         if needed > free:
             raise MachineError(
                 f"{SHARED_MEMORY} has {free} bytes left and the ranks of a host need {needed}: enlarge it"
-                " (docker run --shm-size, or mount -o remount,size=...), or use fewer ranks a host"
+                " (docker run --shm-size, or mount -o remount,size=...), or use fewer ranks per host"
             )
 
     @staticmethod

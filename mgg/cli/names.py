@@ -90,7 +90,7 @@ def completes(kind: str, files: bool = False) -> Callable[..., list[CompletionIt
 @click.argument("kind", type=click.Choice(KINDS))
 @common
 def list_names(kind: str, as_json: bool) -> None:
-    """List what there is of one KIND, with a line about each."""
+    """List all names of one KIND, with a line about each."""
     found, broken = rows(kind)
     if as_json:
         show({kind: found}, True)

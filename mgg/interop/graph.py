@@ -69,7 +69,7 @@ class Graph:
         for option, off in (("stale", 0), ("boundary", 1), ("wire", None)):
             if (options or {}).get(option, off) != off:
                 raise InputError(
-                    f"option {option}: goes by epochs, which PyTorch does not tell: leave it out, or use mgg train"
+                    f"option {option}: needs the epoch, which PyTorch does not tell: leave it out, or use mgg train"
                 ).on_every_pe()
         self.world, self.layout, self.width, self.dtype = world, layout, width, dtype
         self.rows, self.nodes = layout.rows, layout.nodes

@@ -27,7 +27,7 @@ from mgg.vertex.units import Unit
 
 
 @dataclass(frozen=True)
-class Foretold:
+class PredictedPass:
     """The predicted cost of one pass of a layer.
 
     Attributes:
@@ -45,21 +45,23 @@ class Foretold:
     chosen: bool
 
 
-def foretold(chain: Chain, forward: SplitCounts, transpose: SplitCounts, machine: MachineModel) -> Iterator[Foretold]:
+def predicted_passes(
+    chain: Chain, forward: SplitCounts, transpose: SplitCounts, machine: MachineModel
+) -> Iterator[PredictedPass]:
     """Yield the predicted costs of training ``chain`` by layer, on a graph with these splits of both directions."""
     ways: dict[Name, SplitCounts] = {"return": forward, "turned": transpose}
     turnable = can_turn(chain)
     for layer in programs_of(chain):
         (constant, inputs), plan = asked_of(chain, layer), layer.plan(training=True, gradients=True)
         here = _on_in_arcs(plan.forward(constant, True), forward, transpose, machine)
-        yield Foretold(layer.name, "forward", None, here, True)
+        yield PredictedPass(layer.name, "forward", None, here, True)
         here = _on_in_arcs(plan.returned(constant, inputs), forward, transpose, machine)
         if layer not in turnable:
-            yield Foretold(layer.name, "backward", None, here, True)
+            yield PredictedPass(layer.name, "backward", None, here, True)
             continue
         costs = {name: spent(columns_of(chain, layer, name), name, ways, machine) for name in NAMES}
         for name, cost in costs.items():
-            yield Foretold(layer.name, "backward", name, here + cost, name == pick(costs))
+            yield PredictedPass(layer.name, "backward", name, here + cost, name == pick(costs))
 
 
 def _on_in_arcs(work: Work, forward: SplitCounts, transpose: SplitCounts, machine: MachineModel) -> Spent:

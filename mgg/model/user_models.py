@@ -57,7 +57,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     digest = hashlib.sha256(content).hexdigest()
     with _LOCK:
         if (path, digest) not in _MADE:
-            # Never load from __pycache__, which goes by time and size: the executed code must be what was hashed.
+            # Never load from __pycache__, which checks only time and size: the executed code must be what was hashed.
             module = ModuleType(f"mgg_own_{path.stem}_{digest[:16]}")
             module.__file__ = str(path)
             sys.modules[module.__name__] = module  # pydantic and inspect look there

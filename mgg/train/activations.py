@@ -377,9 +377,9 @@ def decide(
     if world.rank == 0 and (cap is not None or modes != kept or outside):
         allowed = "" if cap is None else f" of {cap} allowed"
         spared = modes_in_words(stages, bool(world.gpu), outside)
-        at = "" if seconds is None else f", at about {seconds.of(modes):.2g} s an epoch"
+        at = "" if seconds is None else f", at about {seconds.of(modes):.2g} s per epoch"
         most_bytes = limits.most(modes)
-        _log.warning("memory: about %d bytes a PE%s: fits%s%s", most_bytes, allowed, spared and f" with {spared}", at)
+        _log.warning("memory: about %d bytes per PE%s: fits%s%s", most_bytes, allowed, spared and f" with {spared}", at)
     return need, stages, modes_by_name(stages) | dict.fromkeys(outside, "host")
 
 

@@ -76,7 +76,7 @@ def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatc
     )  # fmt: skip
     monkeypatch.setattr("mgg.backend.machine.facts.my_cores", lambda: {("here", 0)})
     done = mgg(*asked, "--no-check", cwd=tmp_path)
-    assert "mgg: 2 PEs take turns on 1 cores: these times say nothing of scaling\n" in done.stderr
+    assert "mgg: 2 PEs take turns on 1 cores: these times do not show how it scales\n" in done.stderr
     assert "not checked" in done.stdout and "launches" not in done.stdout
     [line] = mgg(*asked, "--replace", cwd=tmp_path).stdout.splitlines()
     assert "check passed, " in line and " of 1e-06" in line and "bytes on the wire" in line
@@ -100,8 +100,8 @@ def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
     assert (done.settings["hidden"], done.pes, done.seed, len(epochs)) == (8, 1, SEED, 3)
     assert exact["loss"] == done.loss and exact["median"] == done.median
     assert lines["loss"] == f"{done.loss:.4g}" != str(done.loss)
-    assert lines["seconds an epoch, median"] == f"{done.median:.4g}" and "median" not in lines
-    assert set(lines) == {*exact, "seconds an epoch, median"} - {"median"}
+    assert lines["seconds per epoch, median"] == f"{done.median:.4g}" and "median" not in lines
+    assert set(lines) == {*exact, "seconds per epoch, median"} - {"median"}
     scores = dict(line.split(": ") for line in mgg("evaluate", "run", cwd=made).stdout.splitlines())
     exact = json.loads(mgg("evaluate", "run", "--json", cwd=made).stdout)
     assert scores["test"] == f"{exact['test']:.4g}"

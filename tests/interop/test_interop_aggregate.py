@@ -330,7 +330,7 @@ def test_a_width_that_is_none(width, layouts):
 
 @pytest.mark.parametrize("options", [{"stale": 1}, {"boundary": 0.5}, {"wire": "int8"}])
 def test_an_option_that_goes_by_epochs(options, layouts):
-    with pytest.raises(InputError, match=rf"option {next(iter(options))}: goes by epochs, which PyTorch does not tell"):
+    with pytest.raises(InputError, match=rf"option {next(iter(options))}: needs the epoch, which"):
         interop.run(layouts("weighted", 2), print, width=4, options=options, backend="simulated")
 
 

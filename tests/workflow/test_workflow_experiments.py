@@ -291,7 +291,7 @@ def test_what_stands_for_other_systems_from_graph_to_figure(folder: Folder):
     rows = made(folder, "gnna_fig8", {"reddit-like": {"features": 6, "classes": 3}}, **(GNNA | sections))
     assert {row["figure"]: row["paper"][:5] for row in rows if row["model"]} == figures
     assert {(row["rival"], row["dim"], row["paper"]) for row in rows if row["figure"] == "gnna_fig11"} == {
-        (rival, dim, paper) for rival, paper in (("a thread an arc", "2.89"), ("local", "")) for dim in ("16", "64")
+        (rival, dim, paper) for rival, paper in (("a thread per arc", "2.89"), ("local", "")) for dim in ("16", "64")
     }
     assert all(float(row["ratio"]) > 0 for row in rows)
 

@@ -1,4 +1,4 @@
-"""Row-wise aggregation that fetches one remote row an arc, block by block: the CPU's form of MGG's kernel."""
+"""Row-wise aggregation that fetches one remote row per arc, block by block: the CPU's form of MGG's kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgg.layout.neighbor_partitions import NeighborPartitions, neighbor_partitio
 
 @dataclass(frozen=True)
 class Get:
-    """Offsets ``rows`` of PE ``pe``'s rows, one an arc, and their ``span`` in the fetched rows."""
+    """Offsets ``rows`` of PE ``pe``'s rows, one per arc, and their ``span`` in the fetched rows."""
 
     pe: int
     rows: Array

@@ -74,7 +74,7 @@ class MggOptions(PipelineOptions):
         if self.ps_remote is not None and not self.neighbor_partition:
             raise ValueError("ps_remote: with neighbor_partition false rows stay whole: leave one of them out")
         if self.merge and self.primitive != "direct":
-            raise ValueError(f"merge: rows are loaded once a block, primitive {self.primitive} gets them one an arc")
+            raise ValueError(f"merge: rows are loaded once per block, primitive {self.primitive} gets one per arc")
         return self
 
     @property

@@ -121,7 +121,7 @@ def aggregate(
     # All records have the job's machine. Of techniques that run on threads of rank 0, other ranks have none.
     if records and (machine := records[0].machine).oversubscribed(pes := records[0].pes):
         units = f"{len(machine.gpus)} GPUs" if machine.gpus else f"{machine.cores} cores"
-        say(f"mgg: {pes} PEs take turns on {units}: these times say nothing of scaling", err=True)
+        say(f"mgg: {pes} PEs take turns on {units}: these times do not show how it scales", err=True)
     if as_json:
         show({"out": str(out), "records": [record.model_dump() for record in records]}, True)
         return
@@ -130,7 +130,7 @@ def aggregate(
         checked = record.error is not None and record.tolerance is not None
         line += f"  check passed, {record.error:.1e} of {record.tolerance:.0e}" if checked else "  not checked"
         if record.predicted is not None:
-            line += f"  foretold {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
+            line += f"  predicted {record.predicted * 1e3:.3f} ms{', picked by auto' if record.chosen else ''}"
         line += _of_faults(record) + _of_profile(record)
         if record.emulated is not None:
             line += f"  {record.emulated}"

@@ -53,8 +53,8 @@ def links(
     if kept is not None:
         show({"kept": f"measured before, in {kept}; --refresh measures anew"}, False)
     for name, link in machine.links.links.items():
-        text = f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us a request"
-        text += f", {link.message * 1e9:.3g} ns a row" if link.message else ""
+        text = f"{link.bandwidth / 1e9:.4g} GB/s, {link.latency * 1e6:.3g} us per request"
+        text += f", {link.message * 1e9:.3g} ns per row" if link.message else ""
         show({name: f"{text} ({link.source})"}, False)
     fitted = " (part of the fitted calls of operators)" if machine.gpu else ""
     show({"barrier": f"{machine.links.barrier * 1e6:.3g} us{fitted}"}, False)

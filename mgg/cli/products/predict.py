@@ -116,14 +116,16 @@ def _predict_model(
     from mgg.aggregate.predict import split_of_layout
     from mgg.layout import read_manifest
     from mgg.model import build, find, settings_of
-    from mgg.model.predicted_layers import foretold
+    from mgg.model.predicted_layers import predicted_passes
     from mgg.naming import model_name
 
     context = click.get_current_context()
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if option.name in _OF_PRODUCTS and source is not ParameterSource.DEFAULT:
-            raise InputError(f"{option.opts[0]}: says nothing of a model's passes: leave it out, or leave out --model")
+            raise InputError(
+                f"{option.opts[0]}: does not apply to a model's passes: leave it out, or leave out --model"
+            )
     settings, _ = split_assignments(assignments, [], model_name(name))
     found = find(name)
     chosen = settings_of(found, settings)
@@ -133,7 +135,7 @@ def _predict_model(
         columns = facts.classes or facts.tasks
         chain = build(found, chosen, facts.features, columns, facts.nodes, facts.relations)
         splits = split_of_layout(path, facts, "forward"), split_of_layout(path, facts, "transpose")
-        passes = list(foretold(chain, *splits, machine))
+        passes = list(predicted_passes(chain, *splits, machine))
         if not passes:
             raise InputError(
                 f"--model {name}: has no layer that is a vertex program (docs/vertex.md): leave it out, and name the"

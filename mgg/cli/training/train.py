@@ -173,7 +173,7 @@ def train(
     )  # fmt: skip
     shown = {name: getattr(record, name) for name in fields}
     if not as_json:
-        shown["seconds an epoch, median"] = shown.pop("median")
+        shown["seconds per epoch, median"] = shown.pop("median")
         if record.validation_accuracy is None:
             del shown["validation_accuracy"]
     if record.inference is not None:

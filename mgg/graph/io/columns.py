@@ -98,7 +98,7 @@ class ColumnChoice:
         twice = [name for name in names if names.count(name) > 1 and name != "ignore"]
         if twice or (header and not all(names)):
             problem = f"{twice[0]!r} is there twice" if twice else "a name is empty"
-            raise InputError(f"--columns {header}: {problem}; what is not to be read is called ignore")
+            raise InputError(f"--columns {header}: {problem}; name a column that MGG should not read ignore")
         unread = [("ignore", f"column {number}") for number, name in enumerate(names, 1) if name == "ignore"]
         names = tuple(f"column {number}" if name == "ignore" else name for number, name in enumerate(names, 1))
         return cls(names, (*roles, *unread))

@@ -222,7 +222,7 @@ GRID = "option grid: the number of PEs must be a square, found {}: take {}$"
         (1, "mgg", {"wpb": "many"}, "wpb"),
         (1, "halo", {"ps": 3}, "ps"),
         (1, "mgg", {"neighbor_partition": False, "ps_remote": 4}, "ps_remote: with neighbor_partition false rows stay"),
-        (1, "mgg", {"merge": True, "primitive": "warp"}, "merge: .* once a block, primitive warp gets them one an arc"),
+        (1, "mgg", {"merge": True, "primitive": "warp"}, "merge: .* once per block, primitive warp gets one per arc"),
         (1, "mgg", {"dtype": "bf16"}, "technique mgg: takes no bf16 embeddings; those that do: halo, local"),
         (2, "local", {}, "technique local: runs on one PE, the job has 2"),
         (4, "halo", {"workgroup": 3}, "technique halo: option workgroup: 3 must divide the number of PEs, 4"),

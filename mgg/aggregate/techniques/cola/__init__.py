@@ -29,7 +29,7 @@ from mgg.layout.split import transposed
 class ColaOptions(WorkgroupOptions):
     """Workgroups, and the paper's optimizations one by one (table 8)."""
 
-    fusion: bool = Field(True, description="a row crosses to a workgroup once, not once a PE (4.2)")
+    fusion: bool = Field(True, description="a row crosses to a workgroup once, not once per PE (4.2)")
     coalesced: bool = Field(True, description="rows for another workgroup cross in one message (4.3)")
     pipelined: bool = Field(True, description="the rows of the next workgroup cross while those of one are used (5.1)")
 
