@@ -24,7 +24,7 @@ from mgg.backend import (
 )
 from mgg.backend.emulated import emulating
 from mgg.errors import InputError, MachineError, MggError
-from mgg.kernel.ahead import ahead
+from mgg.kernel.compile_ahead import ahead
 from mgg.layout import load, read_manifest
 from mgg.network import Network
 from mgg.record import AggregateRecord, add_lines, check_lines_output

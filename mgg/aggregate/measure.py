@@ -14,7 +14,7 @@ import numpy as np
 from mgg.aggregate import AUTO, accepted, memory, oracle, prepare
 from mgg.aggregate import technique as technique_of
 from mgg.aggregate.auto import Forecast, forecast, tell_left_out
-from mgg.aggregate.boundary import sampled
+from mgg.aggregate.boundary_sampling import sampled
 from mgg.aggregate.counters.page_faults import counted
 from mgg.aggregate.expected_kernels import of_products
 from mgg.aggregate.options import TechniqueOptions

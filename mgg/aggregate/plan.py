@@ -24,7 +24,7 @@ from mgg.kernel.compile import Build, build_of
 from mgg.layout import PeLayout
 
 if TYPE_CHECKING:
-    from mgg.aggregate.boundary import BoundarySample
+    from mgg.aggregate.boundary_sampling import BoundarySample
 
 
 class Plan(ABC):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgg.backend.api import World, together
-from mgg.kernel.ahead import ahead
 from mgg.kernel.compile import Build
+from mgg.kernel.compile_ahead import ahead
 
 
 def compile_ahead(world: World, builds: Sequence[Build], *, must: bool = True) -> None:

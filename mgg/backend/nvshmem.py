@@ -46,7 +46,7 @@ from mgg.backend.mpi_start import MPI
 from mgg.backend.watchdog import RankStatus
 from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel import compile as kernels
-from mgg.kernel.ahead import ahead
+from mgg.kernel.compile_ahead import ahead
 from mgg.kernel.cuda import cublas
 from mgg.kernel.operators import Operators
 

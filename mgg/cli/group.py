@@ -104,7 +104,7 @@ def run() -> None:
         said = ": ".join(filter(None, ("internal error", type(error).__name__, str(error))))
         code = _fail(str(lack or f"{said} (--debug shows where)"), lack.exit_code if lack else 1, everywhere=False)
     sys.stdout.flush()
-    if compilers := sys.modules.get("mgg.kernel.ahead"):
+    if compilers := sys.modules.get("mgg.kernel.compile_ahead"):
         compilers.ahead.cancel()
     sys.exit(code)
 

@@ -15,8 +15,16 @@ import yaml
 from mgg.errors import InputError, MachineError
 from mgg.files import Kind, cache_folder, check_output, replace_folder
 from mgg.graph.datasets import Dataset, RawFile, find
-from mgg.graph.described import SOURCE_FILE, Described, check_files, check_sha256, describe, description, expect_sha256
 from mgg.graph.io.archive import unpack
+from mgg.graph.source_description import (
+    SOURCE_FILE,
+    Described,
+    check_files,
+    check_sha256,
+    describe,
+    description,
+    expect_sha256,
+)
 
 _log = logging.getLogger(__name__)
 MIRROR_VARIABLE = "MGG_DATA_DIR"

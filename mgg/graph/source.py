@@ -15,10 +15,10 @@ import numpy as np
 
 from mgg.errors import InputError, memory_error
 from mgg.graph.datasets import Dataset, catalog, find
-from mgg.graph.described import SOURCE_FILE, check_files, description
 from mgg.graph.io.columns import ColumnChoice, sentence
 from mgg.graph.manifest import MANIFEST_FILE
 from mgg.graph.retrieve import retrieve
+from mgg.graph.source_description import SOURCE_FILE, check_files, description
 from mgg.graph.sources import (
     CHUNK_ARCS,
     Arcs,

@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from mgg.config import NAME
 from mgg.errors import InputError
 from mgg.graph.datasets import catalog
-from mgg.graph.described import SOURCE_FILE
 from mgg.graph.generators import generators
 from mgg.graph.manifest import MANIFEST_FILE, Manifest, load
+from mgg.graph.source_description import SOURCE_FILE
 from mgg.graph.sources import loader_of, loaders
 
 

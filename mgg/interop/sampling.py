@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from mgg.backend.api import World
-from mgg.interop.library import LibraryTrainer
+from mgg.interop.pyg_training import LibraryTrainer
 from mgg.kernel.random import STREAMS, number_at, row_state, stream_key
 from mgg.layout import PeLayout
 

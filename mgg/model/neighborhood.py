@@ -12,11 +12,11 @@ import numpy as np
 from mgg.aggregate import TechniqueOptions, accepted, prepare
 from mgg.aggregate.workgroups.stale import Stale
 from mgg.backend.api import Array, World
-from mgg.backend.outside import OutsideArrays
+from mgg.backend.offloaded_arrays import OutsideArrays
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
 from mgg.layout import PeLayout, Product
-from mgg.layout.selection import flipped
+from mgg.layout.halo_matrix import flipped
 from mgg.model.arrays import Arrays, HostArrays, arrays_of
 from mgg.model.halo import FetchedHalo, Halo, NoHalo
 from mgg.model.halo.of_product import ProductHalo, takes_product

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgg.model.arrays import Arrays
 from mgg.model.module import Array, Parameter
-from mgg.model.named import NamedViews
+from mgg.model.named_views import NamedViews
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 #: Entries of ``Adam.rates``.

@@ -16,7 +16,7 @@ from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, build, settings_of
 from mgg.record import InferenceRecord
 from mgg.train.expected_kernels import compile_kernels
-from mgg.train.foreign import fitted, read
+from mgg.train.import_weights import fitted, read
 from mgg.train.learner import fitting
 from mgg.train.memory import check_writing
 from mgg.train.model import found_alike

@@ -19,7 +19,7 @@ from mgg.backend.api import World, name_pes
 from mgg.backend.machine.host_memory import places
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.layout import PeLayout
-from mgg.layout.selection import flipped, returning, selection
+from mgg.layout.halo_matrix import flipped, returning, selection
 from mgg.model import Chain
 from mgg.model.arrays.pieces import pieces_bytes
 from mgg.model.features import dense_bytes

@@ -13,7 +13,7 @@ from mgg.aggregate import check_layouts
 from mgg.backend.api import Repeated, World, together
 from mgg.backend.compiling import compile_ahead
 from mgg.backend.machine.start_times import start_times
-from mgg.backend.outside import OutsideArrays
+from mgg.backend.offloaded_arrays import OutsideArrays
 from mgg.config import Activations
 from mgg.errors import InputError
 from mgg.layout import PeLayout
@@ -23,7 +23,7 @@ from mgg.model.arrays import LARGEST
 from mgg.model.features import on_device, prepare_features
 from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
-from mgg.model.named import NamedViews, joined
+from mgg.model.named_views import NamedViews, joined
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.optimizer import RATES, Adam
 from mgg.train import memory

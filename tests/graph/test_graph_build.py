@@ -13,11 +13,11 @@ from mgg.graph import sources
 from mgg.graph.build import build, scatter
 from mgg.graph.csr import row_ids
 from mgg.graph.datasets import catalog
-from mgg.graph.described import describe, description
 from mgg.graph.generate import generate
 from mgg.graph.generators import GENERATORS, Generator
 from mgg.graph.retrieve import retrieve
 from mgg.graph.source import Source
+from mgg.graph.source_description import describe, description
 from mgg.graph.sources import Arcs, ArcStream, StreamedGraph
 from mgg.graph.store import Graph
 

@@ -15,9 +15,9 @@ from graph_helpers import TinyPlanetoid, files_of
 from mgg.errors import InputError, MachineError
 from mgg.graph import datasets
 from mgg.graph.datasets import Dataset, RawFile
-from mgg.graph.described import check_sha256, describe, description
 from mgg.graph.io import download
 from mgg.graph.retrieve import retrieve
+from mgg.graph.source_description import check_sha256, describe, description
 from mgg.graph.sources import planetoid
 
 

@@ -18,7 +18,7 @@ from mgg.cli.training.train import _library
 from mgg.cli.training.train import train as command
 from mgg.errors import InputError, MachineError, StoppedError
 from mgg.interop import sampling
-from mgg.interop.library import LibraryTrainer
+from mgg.interop.pyg_training import LibraryTrainer
 from mgg.interop.sampling import SampledTrainer, Sampler
 from mgg.kernel.random import stream_key
 from mgg.record import read_run

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mgg.errors import MachineError
-from mgg.kernel import ahead as module
 from mgg.kernel import compile as kernels
-from mgg.kernel.ahead import Ahead
+from mgg.kernel import compile_ahead as module
 from mgg.kernel.compile import build_of
+from mgg.kernel.compile_ahead import Ahead
 
 BUILDS = [build_of(name, 32) for name in ("gather", "rows", "halo", "pull")]
 

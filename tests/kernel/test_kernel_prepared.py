@@ -1,5 +1,5 @@
-from mgg.kernel import prepared
-from mgg.kernel.prepared import Prepared
+from mgg.kernel import prepared_launches as prepared
+from mgg.kernel.prepared_launches import Prepared
 
 
 def test_launches_are_worked_out_once_for_each_key_and_forgotten_when_they_grow_too_many(monkeypatch):

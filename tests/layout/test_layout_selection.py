@@ -6,7 +6,7 @@ import numpy as np
 from support.graphs import build_layout, random_csr
 
 from mgg.layout import load
-from mgg.layout.selection import returning, selection
+from mgg.layout.halo_matrix import returning, selection
 
 PES = 3
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mgg.model.arrays import HostArrays
 from mgg.model.initialization import initial_weights
 from mgg.model.module import Parameter
-from mgg.model.named import joined
+from mgg.model.named_views import joined
 from mgg.model.optimizer import Adam
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mgg.aggregate.arc_weights import Reordered, numbered
 from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.neighbor_partitions.on_cpus import Blocks, blocks_cost
 from mgg.aggregate.options import TechniqueOptions
 from mgg.aggregate.plan import Plan
-from mgg.aggregate.reordered import Reordered, numbered
 from mgg.backend.api import Array, SymmetricArray
 from mgg.cost.product import Cost, MachineModel, Workload, meetings, slowest
 from mgg.layout import PeLayout, Product

@@ -75,7 +75,7 @@ def tune(
     from mgg.aggregate.tuning import tune as search
     from mgg.backend import World, launch, together
     from mgg.files import check_file_output, write_text
-    from mgg.kernel.ahead import ahead
+    from mgg.kernel.compile_ahead import ahead
     from mgg.layout import load, read_manifest
     from mgg.tune.setting import Setting
 

@@ -40,7 +40,7 @@ def infer(
 ) -> None:  # fmt: skip
     """Predict for all nodes of LAYOUT with weights trained elsewhere; more than one PE: mpiexec -n P mgg infer ..."""
     from mgg.backend import launch, together
-    from mgg.kernel.ahead import ahead
+    from mgg.kernel.compile_ahead import ahead
     from mgg.layout import load, read_manifest
     from mgg.naming import model_name
     from mgg.train.expected_kernels import of_training

@@ -62,7 +62,7 @@ def _library(side: Side) -> Any:
     if click.get_current_context().get_parameter_source("technique") is not ParameterSource.DEFAULT:
         raise InputError(f"--technique: side {side} aggregates by itself: leave it out")
     try:
-        from mgg.interop.library import LibraryTrainer
+        from mgg.interop.pyg_training import LibraryTrainer
         from mgg.interop.sampling import SampledTrainer
     except ImportError as error:
         raise MachineError(f"side {side}: {error}").on_every_pe() from None
@@ -133,7 +133,7 @@ def train(
     from mgg.backend.emulated import emulating
     from mgg.backend.machine.start_times import start_times
     from mgg.graph.budget import parse_size
-    from mgg.kernel.ahead import ahead
+    from mgg.kernel.compile_ahead import ahead
     from mgg.layout import load, read_manifest
     from mgg.model import find
     from mgg.naming import is_own_model, model_name

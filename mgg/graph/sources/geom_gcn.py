@@ -11,10 +11,10 @@ import numpy as np
 
 from mgg.errors import InputError
 from mgg.graph.check import SPLITS
-from mgg.graph.described import SOURCE_FILE
 from mgg.graph.io.columns import what_is_read
 from mgg.graph.io.npz import Npz
 from mgg.graph.io.text import LineFormat, TextColumn, lines, read_rows
+from mgg.graph.source_description import SOURCE_FILE
 from mgg.graph.sources import Arcs, ArcStream, FeatureStream, StreamedGraph, loader
 
 EDGES, NODES = "out1_graph_edges.txt", "out1_node_feature_label.txt"

@@ -11,7 +11,7 @@ from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.arguments import index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.cuda.dependent_launch import Launch
 from mgg.kernel.pitch import row_pitch
-from mgg.kernel.prepared import Prepared
+from mgg.kernel.prepared_launches import Prepared
 from mgg.kernel.tiles import column_tiles
 
 #: Warps per block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.

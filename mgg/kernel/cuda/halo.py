@@ -24,7 +24,7 @@ from mgg.kernel.cuda.arguments import (
 from mgg.kernel.cuda.dependent_launch import Fork, Launch, PackedLaunch
 from mgg.kernel.cuda.schedule import row_tuning
 from mgg.kernel.halo import HaloPeers, HaloSchedule
-from mgg.kernel.prepared import Prepared
+from mgg.kernel.prepared_launches import Prepared
 
 PARTS = ("all", "transfer", "compute")
 

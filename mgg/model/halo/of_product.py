@@ -16,7 +16,7 @@ from mgg.aggregate.neighbor_partitions.settings import untuned
 from mgg.aggregate.workgroups import members_of
 from mgg.backend.api import Array, World
 from mgg.layout import PeLayout
-from mgg.layout.selection import returning, selection
+from mgg.layout.halo_matrix import returning, selection
 from mgg.model.arrays import Arrays
 from mgg.model.halo import Halo, host_halo, widened
 

@@ -11,7 +11,7 @@ import numpy as np
 from mgg.backend.api import Array, World
 from mgg.kernel.compile import Build
 from mgg.layout import PeLayout, Product
-from mgg.layout.selection import dealt
+from mgg.layout.halo_matrix import dealt
 from mgg.model.arrays import Arrays
 from mgg.model.halo import FetchedHalo, Halo, NoHalo, host_halo
 from mgg.vertex.arcs import ArcTables

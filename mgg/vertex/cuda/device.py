@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgg import files
-from mgg.backend.outside import OutsideArrays
+from mgg.backend.offloaded_arrays import OutsideArrays
 from mgg.kernel import random
 from mgg.kernel.compile import Build
 from mgg.kernel.schedule import Splits

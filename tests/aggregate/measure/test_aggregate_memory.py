@@ -17,7 +17,7 @@ from mgg.backend import simulated
 from mgg.backend.machine import host_memory
 from mgg.errors import NOT_ENOUGH_MEMORY, InputError, MachineError
 from mgg.graph.csr import from_arcs
-from mgg.layout.selection import selection
+from mgg.layout.halo_matrix import selection
 
 
 class CountingOperators(StrictOperators):

@@ -19,8 +19,8 @@ from mgg.aggregate.measure import TimingProtocol
 from mgg.aggregate.predict import Question, predict
 from mgg.cost import machines
 from mgg.graph.build import gather, scatter, shard
-from mgg.graph.described import check_files, description
 from mgg.graph.retrieve import retrieve
+from mgg.graph.source_description import check_files, description
 from mgg.graph.store import Graph
 from mgg.job_record import JobRecord
 from mgg.kernel import compile as kernels

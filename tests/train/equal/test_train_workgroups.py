@@ -14,7 +14,7 @@ from support.ranks.stopped import stop_at
 
 from mgg import layout
 from mgg.aggregate import measure, oracle, parse_options, prepare
-from mgg.aggregate.boundary import sampled
+from mgg.aggregate.boundary_sampling import sampled
 from mgg.aggregate.measure import TimingProtocol, products
 from mgg.backend import launch
 from mgg.errors import CheckError, InputError

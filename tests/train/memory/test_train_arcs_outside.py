@@ -12,7 +12,7 @@ from support.programs.train_program import gradients, graphs_for, on_ranks
 from mgg import layout
 from mgg.backend import launch
 from mgg.backend.host import CpuArrayMethods
-from mgg.backend.outside import OutsideArrays
+from mgg.backend.offloaded_arrays import OutsideArrays
 from mgg.errors import MachineError
 from mgg.model import settings_of
 from mgg.record import read_run

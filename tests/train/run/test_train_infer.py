@@ -21,7 +21,7 @@ from mgg.model.module import Chain
 from mgg.model.zoo import sgc
 from mgg.record import InferenceRecord, read_predicted, read_run
 from mgg.train.evaluate import evaluate
-from mgg.train.foreign import fitted, read
+from mgg.train.import_weights import fitted, read
 from mgg.train.infer import infer
 from mgg.train.run.output import digest
 

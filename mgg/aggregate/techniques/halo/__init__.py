@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from mgg.aggregate.boundary import BoundarySample, boundary_bytes
+from mgg.aggregate.boundary_sampling import BoundarySample, boundary_bytes
 from mgg.aggregate.embeddings import Form
 from mgg.aggregate.memory_model import MemoryCase, PlanMemory
 from mgg.aggregate.options import TechniqueOptions

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from mgg.aggregate.arc_weights import Reordered, numbered
 from mgg.aggregate.embeddings import Embeddings
-from mgg.aggregate.reordered import Reordered, numbered
 from mgg.aggregate.workgroups.intra_inter_group import GroupArcs
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray

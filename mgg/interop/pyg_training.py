@@ -21,7 +21,7 @@ from mgg.backend.machine.facts import these_versions
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.graph.csr import row_ids
-from mgg.interop.twins import put, taken, twin_of
+from mgg.interop.pyg_models import put, taken, twin_of
 from mgg.layout import PeLayout
 from mgg.model import Model, ModelSettings, Sizes, build
 from mgg.model.features import prepare_features
