@@ -122,7 +122,7 @@ class Bench(Results):
         import torch
         from torch.nn import functional
 
-        from mgg.interop.twins import twin_of
+        from mgg.interop.pyg_models import twin_of
 
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
