@@ -140,8 +140,8 @@ def init(
     for file, written in made.items():
         write_text(file, written)
     facts = {"config": str(out), "profile": folder if found else None, "partition": found and found[0]}
-    known = facts if as_json else {key: value for key, value in facts.items() if value is not None}
-    show({**known, "run": run}, as_json)
+    shown = facts if as_json else {key: value for key, value in facts.items() if value is not None}
+    show({**shown, "run": run}, as_json)
 
 
 def _seen(path: Path) -> Path:
