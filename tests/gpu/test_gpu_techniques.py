@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.devices.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.graphs.products import check, check_same_bits
+from support.graphs.checked_products import check, check_same_bits
 from support.programs.spmm_program import VARIANTS, divides, variant
 from support.ranks import succeeded
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.devices.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
-from support.graphs.products import check, check_same_bits
+from support.graphs.checked_products import check, check_same_bits
 from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques

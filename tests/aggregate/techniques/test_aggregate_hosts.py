@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices.strict import HostsWorld
 from support.graphs import make_layout, random_csr
+from support.graphs.checked_products import worst
 from support.graphs.crossings import crossings
-from support.graphs.products import worst
 from support.programs.spmm_program import inputs, products
 from support.records.measured import record
 

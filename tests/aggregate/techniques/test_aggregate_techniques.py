@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices.strict import HostsWorld, StrictWorld
 from support.graphs import awkward_graphs, make_layout, matrix, random_csr
-from support.graphs.products import check, worst
+from support.graphs.checked_products import check, worst
 from support.programs.spmm_program import CROSSING, DIMS, VARIANTS, divides, inputs, products, variant
 from support.ranks import succeeded
 from support.workflow import ROOT

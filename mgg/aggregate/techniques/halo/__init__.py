@@ -117,8 +117,9 @@ class Halo(Plan):
             cost += slowest(_packed(work, machine, split.fused_rows_a_pe, packed), 0, 0)
         if split.sums is None:
             return cost
-        # Sums are computed before anything crosses.
-        return slowest(machine.rates["rows"].seconds(split.sum_arcs, split.sums, work.moved, work.summed), 0, 0) + cost
+        # Sums are computed before anything crosses; where a workgroup adds them up, its PEs wait for each other.
+        sums = machine.rates["rows"].seconds(split.sum_arcs, split.sums, work.moved, work.summed)
+        return slowest(sums, 0, meetings(split, machine, 1) if 1 < split.members < split.pes else 0) + cost
 
     @classmethod
     def choices(cls) -> list[TechniqueOptions]:
