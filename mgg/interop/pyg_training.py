@@ -45,7 +45,7 @@ class LibraryTrainer:
         epochs: int, dtype: str, metric: str, phases: bool,
     ) -> None:  # fmt: skip
         """Set up the training; raises InputError for unsupported input, MachineError if PyTorch lacks World's GPU."""
-        self.technique, self._seed, self._epochs, self._layout = side, seed, epochs, layout
+        self.technique, self._seed, self._epochs, self._layout, self._world = side, seed, epochs, layout, world
         _check(world, layout, side, model, settings, dtype, phases)
         check_settings(model.name, settings)
         self._device = _device(world, side)
@@ -142,8 +142,10 @@ class LibraryTrainer:
         """Do the epoch's single step on the whole graph; return the training loss before it."""
         self._optimizer.zero_grad()
         nodes = self._nodes["train"]
+        self._world.at(epoch, "forward")
         total = cross_entropy(self._logits()[nodes], self._labels[nodes], self._by_class, reduction="sum")
         loss = total / self._counts["train"]
+        self._world.at(epoch, "backward")
         loss.backward()
         found = self._finite(epoch, float(loss.detach()))
         self._optimizer.step()
@@ -157,6 +159,7 @@ class LibraryTrainer:
 
     def _evaluate(self, epoch: int) -> Scores:
         self._twin.eval()
+        self._world.at(epoch, "evaluation")
         with torch.no_grad():
             logits = self._logits()
             judged = self._nodes[self._judge]

@@ -14,6 +14,7 @@ from support.ranks.stopped import ALWAYS
 
 from mgg import layout
 from mgg.backend import launch
+from mgg.backend.simulated import SimulatedWorld
 from mgg.cli.training.train import _library
 from mgg.cli.training.train import train as command
 from mgg.errors import InputError, MachineError, StoppedError
@@ -84,6 +85,16 @@ def test_the_curve_is_ours(model, layouts):
     assert (ours.side, theirs.side, theirs.technique, theirs.options) == ("mgg", "pyg", "pyg", {})
     assert {"torch", "torch-geometric"} == theirs.versions.keys() - ours.versions.keys()
     assert theirs.gpu_memory is None
+
+
+@pytest.mark.parametrize("side", ["pyg", "pyg_sampled"])
+def test_epochs_say_where_they_are(side, layouts, monkeypatch):
+    """Else the watchdog takes a long training for one that does not get further."""
+    places = []
+    monkeypatch.setattr(SimulatedWorld, "at", lambda _, epoch, phase: places.append((epoch, phase)))
+    run(layouts("planted", 1), side=side, model="sage", settings=ALIKE["sage"], epochs=2)
+    epochs = [place for place in places if place[1] in ("forward", "backward", "evaluation")]
+    assert epochs == [(epoch, phase) for epoch in (1, 2) for phase in ("forward", "backward", "evaluation")]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What preparing a technique, and renumbering a graph, cost beside products and epochs; worked out by hand."""
+"""What preparing a technique, renumbering a graph and reaching an accuracy take; worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 from synthetic_records import ORIGIN, timed, train, words
 
 from mgg.job_record import JobRecord
+from mgg.record import EpochRecord
 
 
 def test_preparing_stands_beside_products_and_the_papers_times(report):
@@ -76,3 +77,37 @@ def test_runs_that_differ_in_more_than_the_order_are_not_compared(report):
     runs = [train(dataset="a-shuffled", technique="cola"), train(dataset="a-reordered", technique="cola", seed=1)]
     _, page = report([], "cola_reorder_cost", runs=runs)
     assert "nothing to compare here" in page
+
+
+def curve(seconds: float, *accuracies: float) -> list[EpochRecord]:
+    """Epochs of equal length whose validation accuracies are given."""
+    return [
+        EpochRecord(
+            epoch=number, loss=1.0, train_accuracy=0.9, validation_loss=1.0, validation_accuracy=accuracy,
+            test_accuracy=0.5, seconds=seconds,
+        )
+        for number, accuracy in enumerate(accuracies, 1)
+    ]  # fmt: skip
+
+
+def run(side: str, seed: int, test: float, lines: list[EpochRecord]):
+    best = max(line.validation_accuracy for line in lines)
+    common = {"model": "sage", "seed": seed, "epochs": len(lines), "asked_epochs": 3, "pes": 1}
+    how = {"side": side, "technique": "local" if side == "mgg" else side}
+    return train(**common, **how, validation_accuracy=best, test_accuracy=test), lines
+
+
+def test_the_accuracy_is_one_that_every_run_reaches(page):
+    runs = [
+        run("mgg", 0, 0.80, curve(0.5, 0.3, 0.7, 0.8)),  # two epochs
+        run("mgg", 1, 0.82, curve(0.5, 0.3, 0.6, 0.7)),  # three
+        run("pyg_sampled", 0, 0.70, curve(2.0, 0.65, 0.6, 0.6)),  # the lowest best one, in its first epoch
+    ]
+    text = words(page([], "mgg_table3", runs=runs))
+    assert "to a validation accuracy of 65.0 %" in text
+    assert "local 81.00 ± 1.41 2.50 1.25 1.00 to 1.50 2" in text
+    assert "70.00 1.00 2.00 1" in text
+
+
+def test_a_single_side_is_compared_with_nothing(page):
+    assert "Time to an accuracy" not in page([], "mgg_table3", runs=[run("mgg", 0, 0.8, curve(0.5, 0.3, 0.7))])

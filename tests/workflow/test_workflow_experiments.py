@@ -16,7 +16,7 @@ from mgg.config import LOOKUP_SIDES
 from mgg.graph.datasets import catalog
 from mgg.graph.generators import communities
 from mgg.lookup_record import LookupRecord
-from mgg.record import AggregateRecord, PredictionRecord, read_lines, read_partition, read_run
+from mgg.record import PredictionRecord, read_lines, read_partition, read_run
 from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN, stand_in
 from mgg.report.tables.numbers import quantity
 from mgg.workflow import options
@@ -29,6 +29,8 @@ UNASKED = ["predicted_scaling"]
 SMALLER = {"results": "results", "graph": {"scale": 0.001}, "aggregate": {"iterations": 2}, "train": {"epochs": 2}}
 
 
+#: What a figure of memory says of runs without GPUs.
+MEMORY = "memory is measured on GPUs alone"
 #: What experiments on one PE want beside config/laptop.yaml.
 ONE_PE = {"partition": {"pes": [1]}, "train": {"pes": [1]}}
 GNNA = ONE_PE | {"train": {"pes": [1], "epochs": 2}}
@@ -147,9 +149,9 @@ def test_both_orders_of_a_graph_are_the_same_graph(name: str, count: int):
 
 @pytest.mark.slow
 def test_volumes_from_graph_to_table(folder: Folder):
-    folder.overlay(
-        SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"pokec-like": {"generator": "web-like"}}}}, "s.yaml"
-    )
+    """Tables 2 and 3 have the same graphs and partitions."""
+    graph = SMALLER["graph"] | {"datasets": {"pokec-like": {"generator": "web-like"}}}
+    folder.overlay(SMALLER | {"graph": graph, "report": {"figures": ["cola_table2", "cola_table3"]}}, "s.yaml")
     run = folder.run(overlay=[*overlays("cola_table2"), "s.yaml"])
     assert run.returncode == 0, run.stdout
     assert not (folder.results / "layout").exists(), "nothing runs"
@@ -157,6 +159,7 @@ def test_volumes_from_graph_to_table(folder: Folder):
     assert read_partition(folder.made("partition/pokec-like/p16")).scheme == "equal_nodes"  # CoLa 2.2
     text = re.sub("<[^>]+>", "", page)
     assert "pokec-like, 16 PEs" in text and "V_FC is the least of V_CG, V_FR and V_FC on 1 of 1 graph" in text
+    assert "VI_CoLa is the least of" in text
 
 
 @pytest.mark.slow
@@ -178,16 +181,21 @@ def test_curves_from_8_to_1024_pes(folder: Folder):
 @pytest.mark.slow
 def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
     graph = {"pokec-like": {"generator": "web-like", "features": 4, "classes": 3}}
-    values = SMALLER | {"graph": SMALLER["graph"] | {"datasets": graph}}
-    folder.overlay(values | {"train": {"epochs": 2, "techniques": ["cola", "mgg"]}}, "s.yaml")
+    table9 = yaml.safe_load((ROOT / "config/experiments/cola_table9.yaml").read_text())  # needs no training
+    products = {key: table9[key] for key in ("aggregate", "predict")} | {"partition": {"workgroup": 4}}
+    values = SMALLER | {"graph": SMALLER["graph"] | {"datasets": graph}} | products
+    train = {"epochs": 2, "techniques": ["cola", "mgg"]}
+    folder.overlay(values | {"train": train, "report": {"figures": ["cola_table11", "cola_table9"]}}, "s.yaml")
     run = folder.run(overlay=[*overlays("cola_table11"), "s.yaml"])
     assert run.returncode == 0, run.stdout
     record, _ = read_run(folder.made("experiments/cola_table11/train/pokec-like/gcn-cola-p2-s0"))
     assert (record.settings["layers"], record.settings["hidden"]) == (5, 32)
     assert record.parameters == 4 * 32 + 3 * 32 * 32 + 32 * 3 + 4 * 32 + 3
     with (folder.results / "experiments/cola_table11/report/figures.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
+        (row,) = [row for row in csv.DictReader(file) if row["model"]]
     assert (row["rival"], row["model"], round(float(row["paper"]), 2)) == ("MGG", "gcn", 3.71)  # 1.93 / 0.52
+    page = (folder.results / "experiments/cola_table11/report/index.html").read_text(encoding="utf-8")
+    assert "Means over the graphs, predicted for v100" in page[page.index('<section id="cola_table9">') :]
 
 
 def test_a_grid_reaches_the_command_line():
@@ -213,66 +221,14 @@ def made(folder: Folder, name: str, datasets: dict, **sections: dict) -> list[di
 
 
 @pytest.mark.slow
-def test_an_ablation_from_graph_to_figure(folder: Folder):
-    rows = made(folder, "mgg_fig10a", {"reddit-like": {}})
-    assert [(row["dim"], row["subject"], row["rival"], row["paper"]) for row in rows] == [
-        (dim, "with partitions", "without", "2.26") for dim in ("16", "64")
-    ]
-    records = read_lines(folder.made("experiments/mgg_fig10a/aggregate/reddit-like/p2.jsonl"), AggregateRecord)
-    assert [(r.options["wpb"], r.options["neighbor_partition"], r.dim) for r in records] == [
-        (2, True, 16), (2, True, 64), (2, False, 16), (2, False, 64),
-    ]  # fmt: skip
-    assert all(record.defaults["wpb"] != 2 for record in records)
-
-
-@pytest.mark.slow
-def test_atomics_from_graph_to_page(folder: Folder):
-    folder.overlay({"partition": {"pes": [1]}}, "one.yaml")
-    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"reddit-like": {}}}}, "smaller.yaml")
-    run = folder.run(overlay=[*overlays("gnna_fig12d"), "smaller.yaml", "one.yaml"])
-    assert run.returncode == 0, run.stdout
-    records = read_lines(folder.made("experiments/gnna_fig12d/aggregate/reddit-like/p1.jsonl"), AggregateRecord)
-    counted = {(record.options["leader"], record.dim): record.atomics for record in records}
-    assert set(counted) == {(leader, dim) for leader in (True, False) for dim in (16, 64)}
-    assert all(counted[True, dim] < counted[False, dim] for dim in (16, 64)) and not any(r.repeats for r in records)
-    page = (folder.results / "experiments/gnna_fig12d/report/index.html").read_text(encoding="utf-8")
-    assert f"{counted[False, 64]:,}" in page and "in the paper 47.85 %" in page
-
-
-@pytest.mark.slow
-def test_choices_of_generated_kernels_from_graph_to_page(folder: Folder):
-    """On CPUs all are the same loops, which the page says."""
-    folder.overlay({"partition": {"pes": [1]}, "aggregate": {"dims": [1, 16]}}, "one.yaml")
-    folder.overlay(SMALLER | {"graph": SMALLER["graph"] | {"datasets": {"reddit-like": {}}}}, "smaller.yaml")
-    run = folder.run(overlay=[*overlays("seastar_fig12"), "smaller.yaml", "one.yaml"])
-    assert run.returncode == 0, run.stdout
-    records = read_lines(folder.made("experiments/seastar_fig12/aggregate/reddit-like/p1.jsonl"), AggregateRecord)
-    assert len({(r.technique, *r.options.items()) for r in records}) == 8 and len(records) == 16
-    report = folder.results / "experiments/seastar_fig12/report"
-    with (report / "figures.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["dim"], row["rival"]) for row in rows} == set(
-        product(("1", "16"), (versus.rival.name for versus in EXPERIMENTS["seastar_fig12"].versus))
-    )
-    assert "CPU cores run the same code" in (report / "index.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_what_plans_take_from_graph_to_table(folder: Folder):
-    rows = made(folder, "mgg_arxiv_table4", {"reddit-like": {}})
-    assert [(row["subject"], row["rival"], row["paper"]) for row in rows] == [("MGG", "DGCL", "1.83")]
-    records = read_lines(folder.made("experiments/mgg_arxiv_table4/aggregate/reddit-like/p2.jsonl"), AggregateRecord)
-    assert [record.technique for record in records] == ["mgg", "dgcl"] and all(r.prepare for r in records)
-    page = (folder.results / "experiments/mgg_arxiv_table4/report/index.html").read_text(encoding="utf-8")
-    assert all(f"paper {text}" in page for text in ("590 ms", "82.8 s", "6.95 ms", "12.7 ms"))
-
-
-@pytest.mark.slow
 def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
     """Seconds are those of the job that renumbered the graph, as the workflow's own table has them."""
     shuffled = {"generator": "web-like", "shuffle": True, "features": 4, "classes": 3}
     graphs = {"a-like-shuffled": shuffled, "a-like-reordered": shuffled | {"order": "rabbit"}}
-    made(folder, "cola_reorder_cost", graphs)
+    products = yaml.safe_load((ROOT / "config/experiments/cola_table10.yaml").read_text())["aggregate"]
+    figures = {"figures": ["cola_reorder_cost", "cola_table10"]}
+    rows = made(folder, "cola_reorder_cost", graphs, aggregate=products | {"iterations": 2}, report=figures)
+    assert {row["figure"] for row in rows} == {"cola_table10"}
     report = folder.results / "experiments/cola_reorder_cost/report"
     with (report / "jobs.csv").open(newline="") as file:
         (job,) = [row for row in csv.DictReader(file) if row["rule"] == "order"]
@@ -283,9 +239,9 @@ def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
 def test_what_stands_for_other_systems_from_graph_to_figure(folder: Folder):
-    """One run of figures 8, 9 and 11 and table 2, which share graphs, models and settings here."""
+    """One run of figures 8 to 11 and table 2, which share graphs, models and settings here."""
     train = {**GNNA["train"], "models": ["gcn"], "sides": {"pyg_csr": ["gcn"], "pyg": ["gcn"]}}
-    figures = {"gnna_fig8": "4.03", "gnna_fig9": "1.61", "gnna_table2": "4.102"}
+    figures = {"gnna_fig8": "4.03", "gnna_fig9": "1.61", "gnna_fig10": "1.78", "gnna_table2": "4.102"}
     products = yaml.safe_load((ROOT / "config/experiments/gnna_fig11.yaml").read_text())["aggregate"]
     sections = {"train": train, "aggregate": products, "report": {"figures": [*figures, "gnna_fig11"]}}
     rows = made(folder, "gnna_fig8", {"reddit-like": {"features": 6, "classes": 3}}, **(GNNA | sections))
@@ -318,7 +274,8 @@ def test_models_over_a_technique_from_graph_to_table(folder: Folder):
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
 def test_libraries_from_graph_to_figure(folder: Folder):
     folder.overlay(SMALLER | ONE_PE | {"graph": {"scale": 0.02, "datasets": {"mutag-like": {}}}}, "smaller.yaml")
-    folder.overlay({"train": {"epochs": 2, "pes": [1]}}, "epochs.yaml")
+    figures = {"figures": ["seastar_table3", "seastar_table4"]}  # the same trainings, by time and by memory
+    folder.overlay({"train": {"epochs": 2, "pes": [1]}, "report": figures}, "epochs.yaml")
     run = folder.run(overlay=[*overlays("seastar_table3"), "smaller.yaml", "epochs.yaml"])
     assert run.returncode == 0, run.stdout
     trained = "experiments/seastar_table3/train/mutag-like/rgcn-{}-p1-s0"
@@ -328,6 +285,23 @@ def test_libraries_from_graph_to_figure(folder: Folder):
     with (folder.results / "experiments/seastar_table3/report/figures.csv").open(newline="") as file:
         rows = {row["rival"]: round(float(row["paper"]), 2) for row in csv.DictReader(file)}
     assert rows == {"PyG": 7.54, "PyG-bmm": 2.76}  # 63.3 / 8.4, 23.2 / 8.4
+    page = (folder.results / "experiments/seastar_table3/report/index.html").read_text(encoding="utf-8")
+    assert MEMORY in page[page.index('<section id="seastar_table4">') :]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
+def test_fused_passes_from_graph_to_figure(folder: Folder):
+    """Figures 10 and 11 have the same trainings, too."""
+    train = {"epochs": 2, "pes": [1], "models": ["gat"], "sides": {"pyg": ["gat"], "unfused": ["gat"]}}
+    sections = ONE_PE | {"train": train, "report": {"figures": ["seastar_fig10", "seastar_fig11"]}}
+    rows = made(folder, "seastar_fig10", {"photo-like": {"features": 6, "classes": 3}}, **sections)
+    assert {(row["figure"], row["rival"]) for row in rows} == {
+        ("seastar_fig10", "PyG"),
+        ("seastar_fig10", "MGG, unfused"),
+    }
+    page = (folder.results / "experiments/seastar_fig10/report/index.html").read_text(encoding="utf-8")
+    assert MEMORY in page[page.index('<section id="seastar_fig11">') :]
 
 
 @pytest.mark.slow
@@ -337,6 +311,8 @@ def test_sampling_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_table3", {"reddit-like": {"features": 6, "classes": 3}}, **one)
     assert {row["rival"]: row["paper"][:4] for row in rows} == {"sampled, in PyG": "0.93", "whole graph in PyG": ""}
     assert all(float(row["ratio"]) > 0 for row in rows)
+    page = (folder.results / "experiments/mgg_table3/report/index.html").read_text(encoding="utf-8")
+    assert "Time to an accuracy" in page[page.index('<section id="mgg_table3">') :]
 
 
 @pytest.fixture

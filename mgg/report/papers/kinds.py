@@ -268,6 +268,7 @@ class Experiment(Fixed):
         occupancy: occupancy and SM utilization.
         preparation: time to prepare techniques.
         repaid: time to renumber a graph, and when epochs have repaid it.
+        reached: show the time to an accuracy.
         intergroup_bytes: the technique whose bytes between workgroups are shown.
         advisor: views of technique gnnadvisor: times over ``ngs`` or ``dw``; ``picks`` of the Decider and the grid's
             best; ``atomics`` with and without the leader; the graphs' averaged edge ``span``.
@@ -290,6 +291,7 @@ class Experiment(Fixed):
     occupancy: Occupied | None = None
     preparation: Preparation | None = None
     repaid: Repaid | None = None
+    reached: bool = False
     intergroup_bytes: str = ""
     advisor: tuple[Literal["ngs", "dw", "picks", "atomics", "span"], ...] = ()
     departs: str = ""

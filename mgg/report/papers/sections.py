@@ -17,6 +17,7 @@ from mgg.report.papers import (
     overlap,
     pairs,
     preparation,
+    reached,
     repaid,
     sweeps,
     transfers,
@@ -42,6 +43,7 @@ _KINDS: dict[str, tuple[Callable[[Tables, str, Any], list[Part]], Callable[[Tabl
     "occupancy": (counters.occupancy_parts, counters.occupancy_outcome),
     "preparation": (preparation.parts, None),
     "repaid": (repaid.parts, repaid.outcome),
+    "reached": (reached.parts, None),
 }
 _NOTHING = "The records of this report hold nothing to compare here"
 
