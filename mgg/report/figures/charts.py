@@ -117,6 +117,14 @@ def volumes(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     return drawn(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
 
 
+def series(rows: Rows, name: str, over: str, value: str = "median_s") -> dict[str, list[tuple[int, float]]]:
+    """Return the points (``over``, ``value``) of each line by its ``name`` (columns); lines in the order of rows."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append((row[over], row[value]))
+    return {each: sorted(points) for each, points in found.items()}
+
+
 def lines(
     series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, what: str = "one aggregation"
 ) -> Markup:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
+
+from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.numbers import ABSENT
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class Cell:
         return "best" if self.best else f"heat{self.heat}" if self.heat else ""
 
 
+Line = tuple[str, Sequence[Cell]]
+#: Columns of a table: headings, and what a row shows there.
+Columns = Sequence[tuple[str, Callable[[Row], Cell | str]]]
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table: groups of (heading or "", rows), where a row is a name and its cells.
@@ -36,11 +45,49 @@ class Grid:
     caption: str
     corner: str
     columns: Sequence[str]
-    groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[Cell]]]]]
+    groups: Sequence[tuple[str, Sequence[Line]]]
     note: str = ""
     prose: bool = False
     dense: bool = False
     words: Sequence[str] = ()
+
+
+def table(
+    caption: str,
+    corner: str,
+    columns: Columns,
+    rows: Rows,
+    name: Callable[[Row], str],
+    note: str = "",
+    *,
+    by: Sequence[str] = (),
+    heading: Callable[[Row], str] = lambda _: "",
+    words: Sequence[str] = (),
+) -> Grid:
+    """Return a table with a line per row, called ``name``, and a group per value of the columns ``by``."""
+    groups = [
+        (heading(found[0]), [(name(row), [_cell(show(row)) for _, show in columns]) for row in found])
+        for found in group(rows, *by).values()
+    ]
+    return Grid(caption, corner, [each for each, _ in columns], groups, note, words=words)
+
+
+def across(
+    rows: Iterable[Row], line: Callable[[Row], str], over: str, places: Iterable[Any], show: Callable[[Row], Cell | str]
+) -> list[Line]:
+    """Return a line per name ``line``, in the order of rows, with a cell at each of ``places`` of the column ``over``.
+
+    Of several rows at a place the last one counts.
+    """
+    found: dict[str, dict[Any, Cell]] = {}
+    for row in rows:
+        found.setdefault(line(row), {})[row[over]] = _cell(show(row))
+    places = list(places)
+    return [(name, [at.get(place, Cell(ABSENT)) for place in places]) for name, at in found.items()]
+
+
+def _cell(shown: Cell | str) -> Cell:
+    return Cell(shown) if isinstance(shown, str) else shown
 
 
 @dataclass(frozen=True)
@@ -53,21 +100,22 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Part:
-    """Tables and figures under one heading; ``folded`` hides them until it is opened."""
+    """Tables and figures under one heading; ``outcome`` says what came out, if the figure of a paper is told by it."""
 
     heading: str
     intro: str
     grids: Sequence[Grid] = ()
     drawings: Sequence[Drawing] = ()
-    folded: bool = False
+    outcome: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section on one graph or the training on it; ``folded`` hides its contents until it is opened."""
+    """A section; ``folded`` hides it until it is opened, ``outcome`` says at the top of the page what came out."""
 
     anchor: str
     heading: str
     intro: str
     parts: Sequence[Part] = field(default_factory=list)
     folded: bool = False
+    outcome: str = ""

@@ -42,11 +42,11 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     told = [found for each in sections_told if (found := each.section(tables))]
     experiments, ahead = catalogue.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]
-    styles = charts.Styles(labels)
+    styles, compared = charts.Styles(labels), papers.sections(everything, experiments)
     sections = {
         "aggregate": _sections(tables, styles),
         "train": _training(tables),
-        "papers": [*papers.sections(everything, experiments), *predicted.sections(tables, ahead), *told],
+        "papers": [*compared, *predicted.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
     where = "What ran where" if tables["machines"] else "Graphs"
@@ -58,7 +58,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         answers=findings.answers(tables, everything),
         overview=_overview(tables, styles),
         findings=[
-            *papers.outcomes(everything, experiments),
+            *papers.outcomes(compared),
             *choice.findings(tables),
             *findings.others(tables),
         ],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 
-from mgg.report.page.parts import Cell, Grid, Part
-from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group
+from mgg.report.page.parts import Columns, Part, table
+from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, where
 from mgg.report.tables.numbers import bytes_unit, count, listing, within
 
 #: Columns and their names on the page.
@@ -15,7 +16,6 @@ _SHOWN = {
     "vi_fc": "VI_FC",
     "vi_cola": "VI_CoLa",
 }
-
 _ONCE = "a row once a workgroup (VI_CoLa)"
 
 
@@ -31,34 +31,31 @@ def outcome(aggregate: Rows) -> str:
     return f"Between workgroups {', '.join(told)}." if told else ""
 
 
-def part(tables: dict[str, Rows], technique: str) -> Part | None:
-    """Show the bytes of ``technique`` in workgroups: a line per graph, another without fusion; None if not counted."""
+def parts(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
+    """Show the bytes of ``technique`` in workgroups: a line per graph, another without fusion; empty if not counted."""
     rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
     if not rows:
-        return None
-    names, groups = graph_names(tables["graphs"]), []
+        return []
     unit = bytes_unit([row["bytes_wire"] for row in rows])
-    shared = [column for column in (*COMPARISON, "workgroup") if column not in ("dataset", "graph_hash")]
-    for found in group(rows, *shared).values():
-        one = found[0]
-        heading = f"{count(one['pes'], 'PE')} in workgroups of {one['workgroup']}, D = {one['dim']}, {one['direction']}"
-        heading += f", {one['dtype']}, partition scheme {one['scheme']} ({one['machine']}, {one['device']})"
-        # Variants of a technique that move the same bytes share a line.
-        lines = {
-            (
-                names[row["dataset"], row["graph_hash"]]
-                + ("" if _fused(row) else ", without fusion")
-                + _otherwise(row),
-                *(within(row[column], unit) for column in _SHOWN),
-            )
-            for row in found
-        }
-        groups.append((heading, [(name, [Cell(text) for text in texts]) for name, *texts in sorted(lines)]))
-    columns = [f"{name} ({unit.name})" for name in _SHOWN.values()]
+    shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
+    named = [{**row, "name": _name(row), **{c: within(row[c], unit) for c in _SHOWN}} for row in rows]
+    # Variants of a technique that move the same bytes share a line.
+    lines = [found[0] for found in group(named, *shared, "name", *_SHOWN).values()]
+    columns: Columns = [(f"{name} ({unit.name})", itemgetter(column)) for column, name in _SHOWN.items()]
     note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
-    return Part(
-        "Bytes between workgroups", outcome(rows), [Grid(f"Bytes of {technique}", "graph", columns, groups, note)]
+    grid = table(
+        f"Bytes of {technique}", "graph", columns, lines, lambda row: row["name"], note, by=shared, heading=_heading
     )
+    return [Part("Bytes between workgroups", outcome(rows), [grid])]
+
+
+def _heading(row: Row) -> str:
+    text = f"{count(row['pes'], 'PE')} in workgroups of {row['workgroup']}, {where(row, 'dim', 'direction', 'dtype')}"
+    return f"{text}, partition scheme {row['scheme']} ({where(row, 'machine', 'device')})"
+
+
+def _name(row: Row) -> str:
+    return f"{row['graph']}{'' if _fused(row) else ', without fusion'}{_otherwise(row)}"
 
 
 def _fused(row: Row) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mgg.report.figures import bars
-from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.page.parts import Cell, Drawing, Grid, Line, Part
 from mgg.report.papers.kinds import Experiment, Versus
-from mgg.report.papers.verdicts import left_out, paper_mean, remarks, table, telling
+from mgg.report.papers.verdicts import left_out, paper_mean, remarks, table, telling, verdict
 from mgg.report.tables.comparisons import mean_ratio, of, unit_of, values
-from mgg.report.tables.compute import Row, Rows, graph_names, group
-from mgg.report.tables.numbers import ABSENT, Unit, count, number, within
+from mgg.report.tables.compute import Row, Rows, group, where
+from mgg.report.tables.numbers import ABSENT, Unit, number, within
 
 #: Columns that the comparisons in a block of a table share; each graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
@@ -18,12 +18,14 @@ _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "
 
 def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
     """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
-    blocks = [(_heading(found[0]), found) for found in _blocks(rows)]
-    names = graph_names(tables["graphs"])
-    grids = [_times(shown.versus, rows, blocks, names) if _one_subject(shown) else _means(shown, blocks)]
-    said = " ".join([*left_out(rows), *remarks(tables["graphs"], rows)])
+    known = [{**row, "dim": row["dim"] or 0} for row in rows]
+    blocks = [(_heading(found[0]), found) for found in group(known, *_BLOCK).values()]
+    grids = [_times(shown.versus, rows, blocks) if _one_subject(shown) else _means(shown, blocks)]
+    said = " ".join(filter(None, [left_out(rows), *remarks(tables["graphs"], rows)]))
+    found = [verdict(versus, some) for versus in told(shown) if (some := telling(of(versus, rows)))]
+    outcome = " ".join(filter(None, [*found, left_out(rows)]))
     if not telling(rows):
-        return Part("Here", said, grids)
+        return Part("Here", said, grids, outcome=outcome)
     drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
     svg = bars.paired(
         drawn,
@@ -36,7 +38,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."
-    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(svg, caption)])
+    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(svg, caption)], outcome)
 
 
 def told(shown: Experiment) -> list[Versus]:
@@ -54,14 +56,9 @@ def _one_subject(shown: Experiment) -> bool:
     return len({versus.subject.name for versus in shown.versus}) == 1
 
 
-def _blocks(rows: Rows) -> list[Rows]:
-    known = [{**row, "dim": row["dim"] or 0} for row in rows]
-    return list(group(known, *_BLOCK).values())
-
-
 def _heading(row: Row) -> str:
-    what = [count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", row["direction"], row["dtype"]]
-    return f"{', '.join(filter(None, what))} ({row['machine']}, {row['device']})"
+    what = where(row, "pes", "model" if row["model"] else "dim", "direction", "dtype")
+    return f"{what} ({where(row, 'machine', 'device')})"
 
 
 def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float | None]]:
@@ -71,22 +68,20 @@ def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float 
     return [(name, mean_ratio(some), None if name in most else paper_mean(some)) for name, some in found if some]
 
 
-def _times(
-    versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]], names: dict[tuple[str, str], str]
-) -> Grid:
+def _times(versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]]) -> Grid:
     """Return a line per graph, with the subject after the rivals."""
     unit, what = unit_of(rows), _what(versus)
     subject = versus[0].subject.name
     place = sum(bool(each.claims) for each in versus)
     groups = []
     for heading, found in blocks:
-        lines = []
-        for key, of_graph in group(found, "dataset", "graph_hash").items():
+        lines: list[Line] = []
+        for (graph,), of_graph in group(found, "graph").items():
             best = min(min(values(row)) for row in of_graph)
             cells = [_rival(each, of(each, of_graph), unit, best) for each in versus]
             mine, _ = values(of_graph[0])
             cells.insert(place, Cell(within(mine, unit), "", mine == best))
-            lines.append((names[key], cells))
+            lines.append((graph, cells))
         means = [_mean(of(each, found), _upto(each)) for each in versus]
         means.insert(place, Cell("1 x"))
         groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))

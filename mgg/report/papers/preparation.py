@@ -2,91 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import geometric_mean
 
-from mgg.report.page.parts import Cell, Grid, Part
+from mgg.report.page.parts import Cell, Part, table
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Preparation
 from mgg.report.tables.comparisons import timings
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
-from mgg.report.tables.numbers import ABSENT, Unit, count, number, quantity, time_unit, within
-
-Pair = tuple[Row, Row]
+from mgg.report.tables.compute import SETTING, Row, Rows, best, group, sound, where
+from mgg.report.tables.numbers import ABSENT, Unit, number, quantity, time_unit, within
 
 
 def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     """Return one part, a line per graph and width; empty if no pair of sides was measured."""
-    pairs = _pairs(tables["aggregate"], shown)
-    if not pairs:
+    rows = _pairs(tables["aggregate"], shown)
+    if not rows:
         return []
-    names, groups = graph_names(tables["graphs"]), []
-    units = [time_unit([row[column] for pair in pairs for row in pair]) for column in ("prepare_s", "median_s")]
-    for found in group([{**mine, "pair": (mine, other)} for mine, other in pairs], "machine", "device", "pes").values():
-        lines = [
-            (f"{names[row['dataset'], row['graph_hash']]}, D = {row['dim']}", _cells(row["pair"], shown, units))
-            for row in found
-        ]
-        groups.append((f"{count(found[0]['pes'], 'PE')} ({found[0]['machine']}, {found[0]['device']})", lines))
     subject, rival = shown.subject.name, shown.rival.name
-    columns = [
-        heading
-        for what, unit in zip(("preparing", "a product by"), units, strict=True)
-        for heading in (f"{what} {subject} ({unit.name})", f"{what} {rival} ({unit.name})", f"{rival} / {subject}")
-    ]
+    columns: list[tuple[str, Callable[[Row], Cell | str]]] = []
+    for place, (what, column) in enumerate((("preparing", "prepare_s"), ("a product by", "median_s"))):
+        unit = time_unit([each[column] for row in rows for each in row["pair"]])
+        columns += [
+            *(
+                (f"{what} {each} ({unit.name})", _time(column, unit, place, n))
+                for n, each in enumerate((subject, rival))
+            ),
+            (f"{rival} / {subject}", _ratio(column, place)),
+        ]
     note = (
         "Preparing: from a layout in memory to a plan, slowest PE, median over launches; partition and layout, which "
         "all techniques share, come before it and the paper's times have theirs in them. Small: the paper's."
     )
-    grid = Grid("Preparing, and a product", "graph, width", columns, groups, note)
-    return [Part("Preparing beside products", _told(pairs, shown), [grid])]
+    grid = table(
+        "Preparing, and a product",
+        "graph, width",
+        columns,
+        rows,
+        lambda row: where(row, "graph", "dim"),
+        note,
+        by=["machine", "device", "pes"],
+        heading=lambda row: f"{where(row, 'pes')} ({where(row, 'machine', 'device')})",
+    )
+    told = _told(rows, shown)
+    return [Part("Preparing beside products", told, [grid], outcome=told)]
 
 
-def outcome(tables: dict[str, Rows], shown: Preparation) -> str:
-    """Say how much longer the rival took to prepare; empty if it was not measured."""
-    pairs = _pairs(tables["aggregate"], shown)
-    return _told(pairs, shown) if pairs else ""
+def _time(column: str, unit: Unit, place: int, side: int) -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        paper = row["paper"][2 * place + side] if row["paper"] else None
+        return Cell(within(row["pair"][side][column], unit), f"paper {quantity(paper)}" if paper else "")
+
+    return cell
 
 
-def _pairs(aggregate: Rows, shown: Preparation) -> list[Pair]:
-    """Return the fastest timing of each side, for settings that differ only in technique."""
+def _ratio(column: str, place: int) -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        mine, other = (each[column] for each in row["pair"])
+        theirs, rivals = row["paper"][2 * place : 2 * place + 2] if row["paper"] else (None, None)
+        small = f"paper {number(rivals / theirs)}" if theirs and rivals else ""
+        return Cell(number(other / mine) if mine else ABSENT, small)
+
+    return cell
+
+
+def _pairs(aggregate: Rows, shown: Preparation) -> Rows:
+    """Return the fastest timing of the subject, and as ``pair`` those of both sides, for settings that differ only in
+    technique; ``paper`` are the paper's numbers.
+    """
     rows = [row for row in sound(aggregate) if row["prepare_s"] is not None]
     pairs = []
     for found in group(rows, *SETTING, "dim", "pes").values():
         sides = [timings(side, found) for side in (shown.subject, shown.rival)]
         if all(sides):
-            mine, other = (min(each, key=lambda row: (row["median_s"], row["label"])) for each in sides)
-            pairs.append((mine, other))
+            pair = [best(side) for side in sides]
+            pairs.append({**pair[0], "pair": pair, "paper": shown.printed.get(claimed_as(pair[0]["dataset"]))})
     return pairs
 
 
-def _told(pairs: list[Pair], shown: Preparation) -> str:
-    ours = [other["prepare_s"] / mine["prepare_s"] for mine, other in pairs]
-    theirs = [printed for mine, _ in pairs if (printed := _printed(shown, mine))]
-    text = f"Preparing {shown.rival.name} took {number(geometric_mean(ours))} times as long as {shown.subject.name}"
-    text += f" ({_over(len(ours))}"
-    if theirs:
-        text += f"; in the paper {number(geometric_mean([each[1] / each[0] for each in theirs]))}"
-    longest = max((other for _, other in pairs), key=lambda row: row["prepare_s"])
-    return f"{text}), {quantity(longest['prepare_s'])} at most."
-
-
-def _over(many: int) -> str:
-    return f"the geometric mean of {many} comparisons" if many > 1 else "one comparison"
-
-
-def _printed(shown: Preparation, row: Row) -> tuple[float, float, float, float] | None:
-    return shown.printed.get(claimed_as(row["dataset"]))
-
-
-def _cells(pair: Pair, shown: Preparation, units: list[Unit]) -> list[Cell]:
-    printed, cells = _printed(shown, pair[0]), []
-    for place, (column, unit) in enumerate(zip(("prepare_s", "median_s"), units, strict=True)):
-        theirs = printed[2 * place : 2 * place + 2] if printed else (None, None)
-        values = [row[column] for row in pair]
-        cells += [
-            Cell(within(value, unit), f"paper {quantity(paper)}" if paper else "")
-            for value, paper in zip(values, theirs, strict=True)
-        ]
-        ratio = f"paper {number(theirs[1] / theirs[0])}" if theirs[0] and theirs[1] else ""
-        cells.append(Cell(number(values[1] / values[0]) if values[0] else ABSENT, ratio))
-    return cells
+def _told(rows: Rows, shown: Preparation) -> str:
+    """Say how much longer the rival took to prepare."""
+    ours = [other["prepare_s"] / mine["prepare_s"] for mine, other in (row["pair"] for row in rows)]
+    theirs = [row["paper"][1] / row["paper"][0] for row in rows if row["paper"]]
+    text = f"Preparing {shown.rival.name} took {number(geometric_mean(ours))} times as long as {shown.subject.name} ("
+    text += f"the geometric mean of {len(ours)} comparisons" if len(ours) > 1 else "one comparison"
+    text += f"; in the paper {number(geometric_mean(theirs))}" if theirs else ""
+    return f"{text}), {quantity(max(row['pair'][1]['prepare_s'] for row in rows))} at most."

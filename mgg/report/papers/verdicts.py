@@ -51,20 +51,25 @@ class Outcome(NamedTuple):
         return Counter(row["verdict"] for row in self.rows)
 
 
+def judged(alike: bool) -> str:
+    """Return the verdict on something that goes the paper's way, or does not."""
+    return AGREES if alike else DISAGREES
+
+
 def telling(rows: Rows) -> Rows:
     """Return the rows of table figures without those whose sides are equal for lack of a second workgroup."""
     return [row for row in rows if row["untold"] != ONE_WORKGROUP]
 
 
-def left_out(rows: Rows) -> list[str]:
-    """Return a sentence on the remaining ``rows``."""
+def left_out(rows: Rows) -> str:
+    """Return a sentence on the remaining ``rows``; empty if there are none."""
     others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
     if not others:
-        return []
-    return [
+        return ""
+    return (
         f"{listing([str(pes) for pes in others])} PEs were one workgroup, where the steps change nothing and are not "
         "judged: partition.pes must be larger than the workgroup."
-    ]
+    )
 
 
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
@@ -142,7 +147,7 @@ def _outcome(versus: Versus, rows: Rows) -> Outcome:
     if untold or expected is None:
         return Outcome(rows, mean, paper, "", untold)
     found = Counter(row["verdict"] for row in rows)
-    verdict = AGREES if (mean > 1) == expected else DISAGREES
+    verdict = judged((mean > 1) == expected)
     if 2 * sum(found[why] for why in UNDECIDED) > len(rows):
         verdict = max(UNDECIDED, key=lambda why: found[why])
     elif 1 / EVEN < mean < EVEN:

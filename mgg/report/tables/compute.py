@@ -19,13 +19,16 @@ from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, Predict
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, Collection, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
+from mgg.report.tables.numbers import count
 
 Row = dict[str, Any]
 Rows = list[Row]
 Measured = Common | LatencyRecord | LookupRecord
 
+#: Columns of a graph; ``graph``, its name on the page, is no column of the tables (``graph_names``).
+GRAPH = ("dataset", "graph_hash", "graph")
 #: Columns for the conditions of a timing; only rows that share them are compared.
-SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
+SETTING = ("machine", *GRAPH, "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
@@ -39,19 +42,15 @@ PHASES = ("aggregate", "dense", "communication", "other")
 
 def compute(collection: Collection) -> dict[str, Rows]:
     """Compute sorted rows of the tables made from records alone; those without records are empty."""
-    aggregate = _aggregate(collection.timings)
-    training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
-    return {
+    graphs = _graphs(collection)
+    found = {
         "machines": _machines(collection),
-        "graphs": _graphs(collection),
+        "graphs": graphs,
         "partitions": _partitions(collection.timings),
         "quality": _sorted(map(_quality, collection.partitions), "quality"),
         "halos": _halos(collection.partitions),
-        "aggregate": aggregate,
-        "fastest": _fastest(aggregate),
-        "checks": _checks(aggregate),
-        "training": training,
-        "accuracy": _accuracy(training),
+        "aggregate": [_timing(timing) for timing in collection.timings],
+        "training": [_training(number, run) for number, run in enumerate(collection.runs, 1)],
         "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
         "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
@@ -62,6 +61,12 @@ def compute(collection: Collection) -> dict[str, Rows]:
             for epoch in run.epochs
         ],
     }
+    names = graph_names(graphs)
+    for row in (row for rows in found.values() for row in rows if "graph_hash" in row):
+        row["graph"] = names[row["dataset"], row["graph_hash"]]
+    aggregate = found["aggregate"] = _judged(found["aggregate"])
+    accuracy = _accuracy(found["training"])
+    return found | {"fastest": _fastest(aggregate), "checks": _checks(aggregate), "accuracy": accuracy}
 
 
 def origin_of(record: Origin) -> Row:
@@ -96,6 +101,17 @@ def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
 def varied(rows: Rows, *columns: str) -> list[str]:
     """Return the ``columns`` with several values in ``rows``."""
     return [column for column in columns if len({row[column] for row in rows}) > 1]
+
+
+def best(rows: Iterable[Row]) -> Row:
+    """Return the fastest row; of equal ones the first by name."""
+    return min(rows, key=lambda row: (row["median_s"], row["label"]))
+
+
+def where(row: Row, *columns: str) -> str:
+    """Describe a row by ``columns``: ``cora, 2 PEs, D = 16``; empty values are left out."""
+    shown = {"pes": lambda pes: count(pes, "PE"), "dim": "D = {}".format}
+    return ", ".join(shown.get(column, str)(row[column]) for column in columns if row[column] not in ("", None))
 
 
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
@@ -168,7 +184,7 @@ def _gpus(records: Iterable[Measured]) -> str:
     most: Counter[str] = Counter()
     for record in records:
         most |= Counter(record.machine.gpus)
-    return ", ".join(f"{count} x {model}" for model, count in sorted(most.items()))
+    return ", ".join(f"{number} x {model}" for model, number in sorted(most.items()))
 
 
 def _graphs(collection: Collection) -> Rows:
@@ -222,10 +238,10 @@ def _quality(record: PartitionRecord) -> Row:
 def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
     rows = [
-        noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": count}
+        noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": many}
         for record in partitions
         for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
-        for owner, count in enumerate(counts)
+        for owner, many in enumerate(counts)
         if owner != pe
     ]
     return _once(rows, "halos")
@@ -268,8 +284,8 @@ def shared(rows: Iterable[Row]) -> str:
     return "GPUs" if all(row["device"] == "GPUs" for row in beyond) else "cores"
 
 
-def _aggregate(timings: Iterable[Named[AggregateRecord]]) -> Rows:
-    rows = [_timing(timing) for timing in timings]
+def _judged(rows: Rows) -> Rows:
+    """Return the rows of table aggregate, sorted, with what needs the others: speedup and stars."""
     baseline = {
         key: min(row["median_s"] for row in found)
         for key, found in group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
@@ -364,19 +380,19 @@ def _fastest(aggregate: Rows) -> Rows:
 
 
 def _checks(aggregate: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "label")
+    columns = ("machine", *GRAPH, "device", "dtype", "label")
     rows = []
     for key, found in group(aggregate, *columns).items():
-        count = Counter(row["check"] for row in found)
+        often = Counter(row["check"] for row in found)
         checked = [row for row in found if row["check"] != "not checked"]
         # NaN counts as the largest error.
         worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
         rows.append(
             {
                 **dict(zip(columns, key, strict=True)),
-                "passed": count["passed"],
-                "failed": count["failed"],
-                "unchecked": count["not checked"],
+                "passed": often["passed"],
+                "failed": often["failed"],
+                "unchecked": often["not checked"],
                 "error": worst,
                 "tolerance": min((row["tolerance"] for row in checked), default=None),
                 **joined(found),
@@ -412,7 +428,7 @@ def _known(statistic: Callable[[list[float]], float], values: Iterable[float | N
 
 
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
+    columns = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
     for key, found in group(training, *columns).items():
         test = [row["test_accuracy"] for row in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from mgg.report.tables.compute import SETTING, Row, Rows, group, joined, options_but, sound
+from mgg.report.tables.compute import SETTING, Row, Rows, best, group, joined, options_but, sound
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
@@ -47,8 +47,8 @@ def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best and the default of each sweep, as more would bury other techniques."""
     dropped = set()
     for rows in sweeps(aggregate).values():
-        best = min(rows, key=lambda row: (row["median_s"], row["label"]))
-        dropped |= {id_(row) for row in rows if row is not best and row["knobs"] != row["usual"]}
+        first = best(rows)
+        dropped |= {id_(row) for row in rows if row is not first and row["knobs"] != row["usual"]}
     return [row for row in aggregate if id_(row) not in dropped]
 
 
@@ -80,11 +80,10 @@ def _knobs(text: str) -> Setting | None:
 
 def _row(rows: Rows) -> Row:
     measured = times(rows)
-    best = min(measured, key=lambda knobs: (measured[knobs], knobs))
     tried = search(spread(rows))
-    end = min(tried, key=lambda knobs: (measured[knobs], knobs)) if tried else None
+    least, end = (min(each, key=lambda knobs: (measured[knobs], knobs), default=None) for each in (measured, tried))
     first = rows[0]
-    at = {"default": first["usual"], "best": best, "search": end}
+    at = {"default": first["usual"], "best": least, "search": end}
     return {
         **{column: first[column] for column in (*SETTING, "dim", "pes", "technique")},
         "options": first["others"],
