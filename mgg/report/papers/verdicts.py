@@ -11,7 +11,7 @@ from mgg.report.page.parts import Cell, Grid
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
-from mgg.report.tables.compute import Row, Rows, group, shared
+from mgg.report.tables.compute import Row, Rows, group, listed, shared
 from mgg.report.tables.numbers import ABSENT, listing, number
 from mgg.report.tables.spread import FEW
 
@@ -29,21 +29,13 @@ CLAIMED = {
 
 
 class Outcome(NamedTuple):
-    """Outcome of all comparisons for one number, or direction, of a paper on one kind of device.
+    """Outcome of all comparisons for one number, or direction, of a paper on one kind of device."""
 
-    Attributes:
-        rows: the comparisons, of table figures.
-        mean: geometric mean of their ratios.
-        paper: geometric mean of the paper's numbers for them; None: it has none.
-        verdict: in words; empty: the paper does not mention them.
-        untold: why CPU cores say nothing about them; empty: they ran on GPUs, or CPU cores do count.
-    """
-
-    rows: Rows
-    mean: float
-    paper: float | None
-    verdict: str
-    untold: str
+    rows: Rows  # the comparisons, of table figures
+    mean: float  # geometric mean of their ratios
+    paper: float | None  # geometric mean of the paper's numbers for them; None: it has none
+    verdict: str  # in words; empty: the paper does not mention them
+    untold: str  # why CPU cores say nothing about them; empty: they ran on GPUs, or CPU cores do count
 
     @property
     def found(self) -> Counter[str]:
@@ -63,12 +55,12 @@ def telling(rows: Rows) -> Rows:
 
 def left_out(rows: Rows) -> str:
     """Return a sentence on the remaining ``rows``; empty if there are none."""
-    others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
+    others = [row for row in rows if row["untold"] == ONE_WORKGROUP]
     if not others:
         return ""
     return (
-        f"{listing([str(pes) for pes in others])} PEs were one workgroup, where the steps change nothing and are not "
-        "judged: partition.pes must be larger than the workgroup."
+        f"{listed(others, 'pes')} PEs were one workgroup, where the steps change nothing and are not judged: "
+        "partition.pes must be larger than the workgroup."
     )
 
 
@@ -187,21 +179,16 @@ def remarks(graphs: Rows, rows: Rows) -> list[str]:
         these = "These PEs" if all(on_cpus) else "Some of these PEs"
         sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
     sentences += stand_ins(graphs, rows)
-    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
-    if beyond:
-        sentences.append(
-            f"With {listing([str(p) for p in beyond])} PEs they shared {shared(rows)}, which blurs all of it."
-        )
+    if beyond := [row for row in rows if row["oversubscribed"]]:
+        sentences.append(f"With {listed(beyond, 'pes')} PEs they shared {shared(rows)}, which blurs all of it.")
     return sentences
 
 
 def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
     """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
-    shown = {(row["dataset"], row["graph_hash"]) for row in rows}
-    told = []
+    shown, told = {row["graph"] for row in rows}, []
     for row in graphs:
-        real = stand_in(row["dataset"]) if (row["dataset"], row["graph_hash"]) in shown else None
-        if real:
+        if row["graph"] in shown and (real := stand_in(row["dataset"])):
             mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
             told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
     if len(told) > _STAND_INS:

@@ -134,18 +134,14 @@ def timings(side: Side, rows: Rows) -> Rows:
     return [row for row in rows if fits(row) and row.get(side.column) is not None]
 
 
-def _untold(versus: Versus, subject: Row) -> str:
-    """Return why this comparison says nothing; empty if it does."""
-    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
-    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
-        return ONE_WORKGROUP
-    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
-
-
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
     ratio = other / max(mine, 1e-9)  # the remaining transfer time may be too short for the clock
-    memory = versus.memory
+    expected, untold, memory = versus.expects_slower(claim), _untold(versus, subject), versus.memory
+    verdict = ""
+    if expected is not None and not untold:
+        why = _undecided(subject, rival) if versus.subject.column == "median_s" else ""
+        verdict = why or (AGREES if (ratio > 1) == expected else DISAGREES)
     return {
         "subject": versus.subject.name,
         "rival": versus.rival.name,
@@ -156,20 +152,19 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "rival_memory_bytes": other if memory else None,
         "ratio": ratio,
         "paper": claim,
-        "verdict": _verdict(versus, subject, rival, ratio, claim),
-        "untold": _untold(versus, subject),
+        "verdict": verdict,
+        "untold": untold,
         "oversubscribed": subject["oversubscribed"],
         **joined((subject, rival)),
     }
 
 
-def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
-    expected = versus.expects_slower(claim)
-    if expected is None or _untold(versus, subject):
-        return ""
-    if versus.subject.column == "median_s" and (why := _undecided(subject, rival)):
-        return why
-    return AGREES if (ratio > 1) == expected else DISAGREES
+def _untold(versus: Versus, subject: Row) -> str:
+    """Return why a comparison says nothing; empty if it does."""
+    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
+    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
+        return ONE_WORKGROUP
+    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
 
 
 def _undecided(subject: Row, rival: Row) -> str:

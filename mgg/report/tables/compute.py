@@ -19,7 +19,7 @@ from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, Predict
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, Collection, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
-from mgg.report.tables.numbers import count
+from mgg.report.tables.numbers import count, listing
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -114,6 +114,11 @@ def where(row: Row, *columns: str) -> str:
     return ", ".join(shown.get(column, str)(row[column]) for column in columns if row[column] not in ("", None))
 
 
+def listed(rows: Iterable[Row], column: str, limit: int = 6) -> str:
+    """List the distinct values of a column in ascending order; beyond ``limit`` the rest is counted."""
+    return listing([str(value) for value in sorted({row[column] for row in rows})], limit)
+
+
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
     """Return the page's name of each graph by (dataset, graph_hash); the hash separates graphs of equal name."""
     often = Counter(row["dataset"] for row in graphs)
@@ -189,22 +194,13 @@ def _gpus(records: Iterable[Measured]) -> str:
 
 def _graphs(collection: Collection) -> Rows:
     timed: list[Named[Any]] = [*collection.timings, *collection.runs]
-    records = [entry.record for entry in timed]
-    found = [
-        (each.dataset, each.graph_hash, each.nodes, each.arcs, each)
-        for each in (*records, *collection.predictions, *collection.described)
-    ]
-    found += [(each.name, each.graph_hash, each.nodes, _arcs(each), each) for each in collection.partitions]
+    records = [*(each.record for each in timed), *collection.predictions, *collection.described]
+    found = [(each, each.dataset, each.arcs) for each in records]
+    found += [(each, each.name, _arcs(each)) for each in collection.partitions]
     rows = [
-        {
-            "dataset": name,
-            "graph_hash": code,
-            "nodes": nodes,
-            "arcs": arcs,
-            "arcs_per_node": arcs / nodes if nodes else 0.0,
-            **origin_of(record),
-        }
-        for name, code, nodes, arcs, record in found
+        noted(record, "graphs")
+        | {"dataset": name, "arcs": arcs, "arcs_per_node": arcs / record.nodes if record.nodes else 0.0}
+        for record, name, arcs in found
     ]
     return _once(rows, "graphs")
 
@@ -259,12 +255,23 @@ def _described(record: GraphRecord) -> Row:
 def _latency(latency: Named[LatencyRecord]) -> Row:
     record = latency.record
     return {
-        **noted(record, "latencies"),
-        "machine": latency.machine,
-        "device": _device(record),
+        **_measured(latency, "latencies"),
         "transfers": len(record.seconds),
         "low_s": min(record.seconds),
         "high_s": max(record.seconds),
+    }
+
+
+def _measured(named: Named[Any], table: str) -> Row:
+    """Return the columns of a table that every measurement has, and those that are fields of its record."""
+    record = named.record
+    options = {name: canonical(getattr(record, name)) for name in ("options", "defaults") if hasattr(record, name)}
+    return {
+        **noted(record, table),
+        **options,
+        "machine": named.machine,
+        "device": _device(record),
+        "label": named.label,
         "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
@@ -308,12 +315,7 @@ def sound(rows: Iterable[Row]) -> Rows:
 def _timing(timing: Named[AggregateRecord]) -> Row:
     record = timing.record
     return {
-        **noted(record, "aggregate"),
-        "machine": timing.machine,
-        "device": _device(record),
-        "label": timing.label,
-        "options": canonical(record.options),
-        "defaults": canonical(record.defaults),
+        **_measured(timing, "aggregate"),
         "decided": canonical(record.decided) if record.decided else "",
         "faults_untold": record.faults_untold or "",
         "profile_untold": record.profile_untold or "",
@@ -322,7 +324,6 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
         "fastest": False,
         "close": False,
         "starred": False,
-        "oversubscribed": record.machine.oversubscribed(record.pes),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
         "fault_s": record.fault_seconds,
         "overlap_ratio": record.median / max(record.compute, record.transfer)
@@ -336,9 +337,7 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
 def _lookup(lookup: Named[LookupRecord]) -> Row:
     record = lookup.record
     return {
-        **noted(record, "lookups"),
-        "machine": lookup.machine,
-        "device": _device(record),
+        **_measured(lookup, "lookups"),
         "launches": len(record.launches),
         "iterations": record.timed,
         "rows_per_s": record.rate,
@@ -346,7 +345,6 @@ def _lookup(lookup: Named[LookupRecord]) -> Row:
         "bytes_wire_mean": record.bytes_wire / record.timed,
         "bytes_ids_mean": record.bytes_ids / record.timed,
         "v_fr_mean": record.v_fr / record.timed,
-        "oversubscribed": record.machine.oversubscribed(record.pes),
         "check": _check(record),
     }
 
@@ -405,19 +403,14 @@ def _training(number: int, run: Named[TrainRecord]) -> Row:
     record = run.record
     return {
         "run": number,
-        **noted(record, "training"),
-        "machine": run.machine,
-        "device": _device(record),
+        **_measured(run, "training"),
         "model_label": run.model_label,
-        "label": run.label,
         "settings": canonical(record.settings),
         "weights": record.weights or "",
         "epochs_asked": record.asked_epochs or record.epochs,
         "scheme": record.scheme or "",
         **{f"{p}_s": _known(statistics.median, (getattr(epoch, p) for epoch in run.epochs)) for p in PHASES},
-        "options": canonical(record.options),
         "activations": canonical(record.activations) if record.activations else "",
-        "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
 
