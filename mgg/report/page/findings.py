@@ -7,7 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from mgg.record import METRIC_NAMES
-from mgg.report.papers import intergroup_bytes
+from mgg.report.papers import volumes
 from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound, where
 from mgg.report.tables.numbers import count, listing, number, percent, quantity, span
 from mgg.report.tables.spread import undecided
@@ -278,7 +278,7 @@ def _bytes(aggregate: Rows) -> list[Finding]:
     text = f"Counted where they cross PEs: {'; '.join(parts)}."
     if ratios:
         text += f" V_CG is {span(ratios)} times V_FC here."
-    if told := intergroup_bytes.outcome(rows):
+    if told := volumes.between_told(rows):
         text += f" {told}"
     return [Finding("Bytes on the wire", text)]
 

@@ -13,10 +13,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
-from mgg.report.page import described, findings, glossary, lookups, phases, predictions, quality
+from mgg.report.page import described, findings, glossary, lookups, phases, quality
 from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, across, table
-from mgg.report.papers import advisor, catalogue
-from mgg.report.papers import predictions as predicted
+from mgg.report.papers import advisor, catalogue, predictions
 from mgg.report.papers import sections as papers
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables import choice, jobs, mgg_sweep
@@ -46,7 +45,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     sections = {
         "aggregate": _sections(tables, styles),
         "train": _training(tables),
-        "papers": [*compared, *predicted.sections(tables, ahead), *told],
+        "papers": [*compared, *predictions.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
     where = "What ran where" if tables["machines"] else "Graphs"

@@ -10,14 +10,11 @@ from mgg.report.page.findings import Finding
 from mgg.report.page.parts import Part, Section
 from mgg.report.papers import (
     advisor,
+    compared,
     counters,
-    intergroup_bytes,
-    methods,
     mgg_sweep,
     overlap,
-    pairs,
     preparation,
-    repaid,
     sweeps,
     transfers,
     volumes,
@@ -67,7 +64,7 @@ def _section(tables: Tables, name: str, note: str) -> Section:
 
 def _compared(tables: Tables, name: str, _: object) -> list[Part]:
     shown, rows = EXPERIMENTS[name], _rows(tables, name)
-    return [(methods if shown.together else pairs).part(tables, name, shown, rows)] if rows else []
+    return [compared.part(tables, name, shown, rows)] if rows else []
 
 
 def _nothing(tables: Tables, shown: Experiment) -> str:
@@ -97,8 +94,8 @@ _KINDS: dict[str, Callable[[Tables, str, Any], list[Part]]] = {
     "faults": counters.faults,
     "occupancy": counters.occupancy,
     "preparation": preparation.parts,
-    "repaid": repaid.parts,
+    "repaid": preparation.renumbering,
     "versus": _compared,
     "advisor": advisor.parts,
-    "intergroup_bytes": intergroup_bytes.parts,
+    "intergroup_bytes": volumes.between,
 }

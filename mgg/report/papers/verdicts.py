@@ -97,7 +97,7 @@ def verdict(versus: Versus, rows: Rows) -> str:
     return " ".join(sentences)
 
 
-def table(told: Sequence[Versus], rows: Rows) -> Grid:
+def summary(told: Sequence[Versus], rows: Rows) -> Grid:
     """Return the outcomes as a table, one per line."""
     lines = []
     mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)

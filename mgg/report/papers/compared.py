@@ -1,25 +1,109 @@
-"""Techniques side by side: comparisons with one subject in one table, one column per technique."""
+"""Comparisons of two or many sides: each with its cases, or all with one subject in one table, a column per side."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from mgg.report.figures import bars
-from mgg.report.page.parts import Cell, Drawing, Grid, Line, Part
-from mgg.report.papers.kinds import Experiment, Versus
-from mgg.report.papers.verdicts import left_out, paper_mean, remarks, table, telling, verdict
-from mgg.report.tables.comparisons import mean_ratio, of, unit_of, values
-from mgg.report.tables.compute import Row, Rows, group, where
+from mgg.report.figures.bars import shorten
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, table
+from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
+from mgg.report.papers.verdicts import CLAIMED, left_out, paper_mean, remarks, summary, telling, verdict
+from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
+from mgg.report.tables.compute import SETTING, Row, Rows, group, where
 from mgg.report.tables.numbers import ABSENT, Unit, number, within
+
+
+def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
+    return (_methods if shown.together else _pairs)(tables, name, shown, rows)
+
+
+def _pairs(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+    """Show each comparison, with every case in the records."""
+    sentences, grids, drawings = list[str](), [], []
+    for number_, versus in enumerate(shown.versus, 1):
+        found = _with_cases(of(versus, rows))
+        if not found:
+            continue
+        sentences.append(verdict(versus, found))
+        grids.append(_grid(versus, found))
+        subject, rival = versus.subject.name, versus.rival.name
+        svg = bars.paired(
+            {
+                graph: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
+                for (graph,), of_graph in group(found, "graph").items()
+            },
+            f"{shorten(rival, 24)} / {shorten(subject, 24)}, time",
+            f"{name}r{number_}",
+            printed=CLAIMED[versus.claimed],
+            about=f"time of {rival} over that of {subject}",
+            note="{:g}".format,
+        )
+        caption = f"Time of “{rival}” over that of “{subject}”"
+        caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
+        drawings.append(Drawing(svg, caption))
+    outcome = " ".join(filter(None, [*sentences, left_out(rows)]))
+    if any(row["ratio"] < LEAST for row in rows):
+        sentences.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
+    return Part("Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, drawings, outcome)
+
+
+def _with_cases(rows: Rows) -> Rows:
+    """Return the rows in page order, each with the name of its case."""
+    ordered = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"]))
+    return [{**row, "case": case} for row, case in zip(ordered, cases(ordered), strict=True)]
+
+
+def _grid(versus: Versus, rows: Rows) -> Grid:
+    unit, subject, rival = unit_of(rows), versus.subject.name, versus.rival.name
+    columns: Columns = [
+        (f"{subject} ({unit.name})", lambda row: within(values(row)[0], unit)),
+        (f"{rival} ({unit.name})", lambda row: within(values(row)[1], unit)),
+        ("ratio", lambda row: number(row["ratio"])),
+        (CLAIMED[versus.claimed], lambda row: f"{row['paper']:g}" if row["paper"] else ABSENT),
+        ("verdict", lambda row: row["verdict"] or ABSENT),
+    ]
+    a_pass = "a pass without gradients" if versus.subject.column == INFERENCE else "an epoch"
+    note = (
+        f"Medians of the slowest PE: of a product, or of {a_pass} where a model is named. Ratio: the second time over "
+        "the first. Verdict: on which of the two is slower, not on by how much."
+    )
+    return table(
+        f"{subject} against {rival}",
+        "case",
+        columns,
+        rows,
+        # Lines break only after commas.
+        lambda row: ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", ")),
+        note + _options_note(versus, rows),
+        by=["graph", *SETTING],
+        heading=_heading,
+    )
+
+
+def _heading(row: Row) -> str:
+    return f"{row['graph']} ({where(row, 'machine', 'device', 'direction', 'dtype')})"
+
+
+def _options_note(versus: Versus, rows: Rows) -> str:
+    """Describe the options that all comparisons share, without those that distinguish the sides."""
+    first, *others = [json.loads(row["options"]) for row in rows]
+    apart = {*versus.subject.options, *versus.rival.options}
+    kept = {key: value for key, value in first.items() if key not in apart}
+    told = [f"{key}={value}" for key, value in sorted(kept.items()) if all(each.get(key) == value for each in others)]
+    return f" Options of {versus.subject.technique}: {', '.join(told)}." if told else ""
+
 
 #: Columns that the comparisons in a block of a table share; each graph is a line of the block.
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
 
 
-def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
-    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
+def _methods(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+    """Show techniques side by side, one column each."""
     known = [{**row, "dim": row["dim"] or 0} for row in rows]
-    blocks = [(_heading(found[0]), found) for found in group(known, *_BLOCK).values()]
+    blocks = [(_block(found[0]), found) for found in group(known, *_BLOCK).values()]
     grids = [_times(shown.versus, rows, blocks) if _one_subject(shown) else _means(shown, blocks)]
     said = " ".join(filter(None, [left_out(rows), *remarks(tables["graphs"], rows)]))
     found = [verdict(versus, some) for versus in told(shown) if (some := telling(of(versus, rows)))]
@@ -38,7 +122,7 @@ def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> P
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."
-    return Part("Here", said, [table(told(shown), rows), *grids], [Drawing(svg, caption)], outcome)
+    return Part("Here", said, [summary(told(shown), rows), *grids], [Drawing(svg, caption)], outcome)
 
 
 def told(shown: Experiment) -> list[Versus]:
@@ -56,7 +140,7 @@ def _one_subject(shown: Experiment) -> bool:
     return len({versus.subject.name for versus in shown.versus}) == 1
 
 
-def _heading(row: Row) -> str:
+def _block(row: Row) -> str:
     what = where(row, "pes", "model" if row["model"] else "dim", "direction", "dtype")
     return f"{what} ({where(row, 'machine', 'device')})"
 
