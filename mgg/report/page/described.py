@@ -26,7 +26,7 @@ def _in_rabbit_order(row: Row) -> Cell:
     return Cell(number(row["span_rabbit"]), percent(row["span_rabbit"] / row["span"]) if known else "")
 
 
-_COLUMNS: Columns = (
+_COLUMNS: Columns = [
     ("order", lambda row: row["order"]),
     ("arcs of a row", _mean("degree")),
     ("most", _counted("degree_largest")),
@@ -38,7 +38,7 @@ _COLUMNS: Columns = (
     ("span in rabbit order", _in_rabbit_order),
     ("the paper's test", lambda row: "renumber" if row["reorder_pays"] else "leave it"),
     ("rabbit order took", lambda row: ABSENT if row["rabbit_s"] is None else quantity(row["rabbit_s"])),
-)
+]
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
@@ -53,6 +53,6 @@ def section(tables: dict[str, Rows]) -> Section | None:
         "Rabbit order: one core, the graph in memory."
     )
     caption = "What decides how a graph is aggregated"
-    grid = table(caption, "graph", _COLUMNS, rows, lambda row: row["graph"], note, words=("order",))
+    grid = table(caption, "graph", _COLUMNS, rows, "graph", note, words=["order"])
     intro = "By mgg describe: what GNNAdvisor (OSDI'21, section 3) extracts of a graph before it chooses."
     return Section("described", "What the graphs are like", intro, [Part("Graphs", "", [grid])])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from mgg.lookup_record import crossover, crossovers, told
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Line, Part, Section, across
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, Section, across
 from mgg.report.papers.kinds import LookedUp
 from mgg.report.tables import spread
 from mgg.report.tables.compute import Row, Rows, group, shared, sound, where
@@ -95,13 +94,13 @@ def _part(rows: Rows, key: str) -> Part:
         small = f"{within(row['low_s'], unit)} to {within(row['high_s'], unit)}{wrong}"
         return Cell(within(row["median_s"], unit), small, row.get("starred", False))
 
-    shown: list[tuple[str, Callable[[Row], Cell | str]]] = [
+    shown: Columns = [
         (f"median time of a batch ({unit.name}); below it the fastest and the slowest launch", time),
         ("rows a second", lambda row: number(row["rows_per_s"])),
         (f"embeddings on the wire of a batch ({volume.name})", lambda row: within(row["bytes_wire_mean"], volume)),
         ("share of remote indices", lambda row: percent(row["remote_share"])),
     ]
-    groups = [(heading, across(judged, lambda row: row["side"], "batch", sizes, show)) for heading, show in shown]
+    groups = [(heading, across(judged, "side", "batch", sizes, show)) for heading, show in shown]
     note = (
         "Marked: its slowest launch was faster than the fastest of every other side. alltoall_tables has whole tables "
         "on a PE: other indices are remote there, and one row a bag crosses for all of an owner's tables."

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.compute import Row, Rows, group, where
 from mgg.report.tables.numbers import ABSENT
 
 
@@ -32,7 +32,7 @@ class Cell:
 
 Line = tuple[str, Sequence[Cell]]
 #: Columns of a table: headings, and what a row shows there.
-Columns = Sequence[tuple[str, Callable[[Row], Cell | str]]]
+Columns = list[tuple[str, Callable[[Row], Cell | str]]]
 
 
 @dataclass(frozen=True)
@@ -52,38 +52,42 @@ class Grid:
     words: Sequence[str] = ()
 
 
+#: What describes a row: a function, or columns as in ``graph, pes (machine, device)``.
+Words = str | Callable[[Row], str]
+
+
 def table(
-    caption: str,
-    corner: str,
-    columns: Columns,
-    rows: Rows,
-    name: Callable[[Row], str],
-    note: str = "",
-    *,
-    by: Sequence[str] = (),
-    heading: Callable[[Row], str] = lambda _: "",
-    words: Sequence[str] = (),
-) -> Grid:
+    caption: str, corner: str, columns: Columns, rows: Rows, name: Words, note: str = "", *,
+    by: Sequence[str] = (), heading: Words = "", words: Sequence[str] = (),
+) -> Grid:  # fmt: skip
     """Return a table with a line per row, called ``name``, and a group per value of the columns ``by``."""
+    line, head = _described(name), _described(heading)
     groups = [
-        (heading(found[0]), [(name(row), [_cell(show(row)) for _, show in columns]) for row in found])
+        (head(found[0]), [(line(row), [_cell(show(row)) for _, show in columns]) for row in found])
         for found in group(rows, *by).values()
     ]
     return Grid(caption, corner, [each for each, _ in columns], groups, note, words=words)
 
 
+def _described(words: Words) -> Callable[[Row], str]:
+    if not isinstance(words, str):
+        return words
+    told, conditions = (part.split(", ") if part else [] for part in words.removesuffix(")").partition(" (")[::2])
+    return lambda row: where(row, *told) + (f" ({where(row, *conditions)})" if conditions else "")
+
+
 def across(
-    rows: Iterable[Row], line: Callable[[Row], str], over: str, places: Iterable[Any], show: Callable[[Row], Cell | str]
+    rows: Iterable[Row], line: Words, over: str, places: Iterable[Any], show: Callable[[Row], Cell | str]
 ) -> list[Line]:
     """Return a line per name ``line``, in the order of rows, with a cell at each of ``places`` of the column ``over``.
 
     Of several rows at a place the last one counts.
     """
-    found: dict[str, dict[Any, Cell]] = {}
+    found, name = dict[str, dict[Any, Cell]](), _described(line)
     for row in rows:
-        found.setdefault(line(row), {})[row[over]] = _cell(show(row))
+        found.setdefault(name(row), {})[row[over]] = _cell(show(row))
     places = list(places)
-    return [(name, [at.get(place, Cell(ABSENT)) for place in places]) for name, at in found.items()]
+    return [(each, [at.get(place, Cell(ABSENT)) for place in places]) for each, at in found.items()]
 
 
 def _cell(shown: Cell | str) -> Cell:

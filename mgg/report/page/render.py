@@ -110,7 +110,7 @@ def _pivot(rows: Rows, caption: str, cell: Callable[[Row], Cell], note: str = ""
     pes = sorted({each["pes"] for each in rows})
     groups = []
     for (dim,), found in group(rows, "dim").items():
-        lines = across(sorted(found, key=lambda row: row["label"]), lambda row: row["label"], "pes", pes, cell)
+        lines = across(sorted(found, key=lambda row: row["label"]), "label", "pes", pes, cell)
         groups.append((f"D\N{NO-BREAK SPACE}= {dim}", lines))
     return Grid(caption, "technique", _pes_headings(rows), groups, note)
 
@@ -120,10 +120,6 @@ def _pes_headings(rows: Rows) -> list[str]:
     for (pes,), found in group(rows, "pes").items():
         headings.append(count(pes, "PE") + (f" (more than {shared(found)})" if shared(found) else ""))
     return headings
-
-
-def _graph(row: Row) -> str:
-    return str(row["graph"])
 
 
 def _setting(row: Row) -> str:
@@ -193,7 +189,7 @@ def _graphs(rows: Rows) -> Grid:
         real = stand_in(row["dataset"])
         return Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT)
 
-    columns: list[tuple[str, Callable[[Row], Cell | str]]] = [
+    columns: Columns = [
         ("nodes", lambda row: f"{row['nodes']:,}"),
         ("arcs", lambda row: f"{row['arcs']:,}"),
         ("degree", lambda row: number(row["arcs_per_node"])),
@@ -203,7 +199,7 @@ def _graphs(rows: Rows) -> Grid:
     if any(stand_in(row["dataset"]) for row in rows):
         columns.append(("stands for", stands_for))
         note = "Stand-ins are generated: their numbers are not those of the real graphs."
-    return table("Graphs", "graph", columns, rows, lambda row: row["graph"], note, words=["stands for"])
+    return table("Graphs", "graph", columns, rows, "graph", note, words=["stands for"])
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:
@@ -220,11 +216,10 @@ def _partitions(tables: dict[str, Rows]) -> Grid | None:
         ("halo rows, all PEs", lambda row: f"{row['halo_rows']:,}"),
     ]
 
-    def name(row: Row) -> str:
-        return where(row, "pes", "scheme", "direction")
-
     caption, corner = "How each graph was split", "PEs, scheme, product"
-    return table(caption, corner, columns, rows, name, by=["graph"], heading=_graph) if rows else None
+    return (
+        table(caption, corner, columns, rows, "pes, scheme, direction", by=["graph"], heading="graph") if rows else None
+    )
 
 
 def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
@@ -412,7 +407,7 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
         ends = min(run["q1_s"] for run in alike), max(run["q3_s"] for run in alike)
         return Cell(within(row["epoch_s"], unit), "\N{EN DASH}".join(within(end, unit) for end in ends))
 
-    columns: list[tuple[str, Callable[[Row], Cell | str]]] = [
+    columns: Columns = [
         ("PEs", lambda row: str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else "")),
         (f"test {metric} (%)", test),
         ("validation", lambda row: _bare(row["validation_mean"])),
@@ -428,15 +423,9 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
     note += f"Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
     return table(
-        f"{name}: {metric} at the epoch that counts, and cost",
-        "technique",
-        columns,
-        rows,
-        name_,
-        note,
-        by=["model_label"],
-        heading=lambda row: f"model {row['model_label']}",
-    )
+        f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, rows, name_, note,
+        by=["model_label"], heading=lambda row: f"model {row['model_label']}",
+    )  # fmt: skip
 
 
 def _bare(share: float | None) -> str:

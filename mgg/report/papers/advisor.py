@@ -57,10 +57,6 @@ def _grids(rows: Rows) -> list[Rows]:
     return [each for each in found if len({row["decided"] for row in each if row["decide"] == "none"}) >= FEWEST]
 
 
-def _place(row: Row) -> str:
-    return f"{row['graph']} ({where(row, 'machine', 'device')})"
-
-
 def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
     """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
     known = [
@@ -78,7 +74,7 @@ def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
         told.append(f"{least[option]} ({at})")
         body = across(
             mine,
-            lambda row: row["series"],
+            "series",
             option,
             points,
             lambda row: Cell(within(row["median_s"], unit), best=row["best"]),
@@ -139,16 +135,9 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
         *((name, pick(who)) for who, name in DECIDERS.items()),
         ("settings measured", lambda row: str(row["settings"])),
     ]
-    grid = table(
-        "The grid's best and the picks",
-        "width",
-        columns,
-        lines,
-        lambda row: where(row, "dim", "direction"),
-        "Times over the best of the grid. Small: ngs, dw, tpb.",
-        by=["machine", "graph"],
-        heading=_place,
-    )
+    caption, note = "The grid's best and the picks", "Times over the best of the grid. Small: ngs, dw, tpb."
+    by = ["machine", "graph"]
+    grid = table(caption, "width", columns, lines, "dim, direction", note, by=by, heading="graph (machine, device)")
     text = _judged([row["picked"] for row in lines]) + _on_cpus(lines)
     return Part("Picks of the Decider", text, [grid], outcome=text)
 
@@ -185,16 +174,12 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
         ("with the leader", lambda row: f"{row['joined']:,}"),
         ("saved", lambda row: percent(None if row["share"] is None else 1 - row["share"])),
     ]
+    note = "Additions of a float that the kernel issues in one product, counted on the host."
     grid = table(
-        "Atomics of a product",
-        "width, setting",
-        columns,
-        rows,
+        "Atomics of a product", "width, setting", columns, rows,
         lambda row: f"D = {row['dim']}; ngs, dw, tpb = {row['setting']}",
-        "Additions of a float that the kernel issues in one product, counted on the host.",
-        by=SETTING,
-        heading=_place,
-    )
+        note, by=SETTING, heading="graph (machine, device)",
+    )  # fmt: skip
     shares = [row["share"] for row in rows if row["share"] is not None]
     saved = percent(1 - mean(shares)) if shares else ABSENT
     text = f"The leader saves {saved} of the atomics on average; in the paper {100 * SAVED:.2f} %."
@@ -212,7 +197,7 @@ def _spans(tables: dict[str, Rows]) -> Part | None:
     return Part(
         "Averaged edge span",
         "",
-        [table("Averaged edge span", "graph", columns, ordered, lambda row: row["graph"], note)],
+        [table("Averaged edge span", "graph", columns, ordered, "graph", note)],
     )
 
 

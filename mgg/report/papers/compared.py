@@ -70,21 +70,14 @@ def _grid(versus: Versus, rows: Rows) -> Grid:
         f"Medians of the slowest PE: of a product, or of {a_pass} where a model is named. Ratio: the second time over "
         "the first. Verdict: on which of the two is slower, not on by how much."
     )
-    return table(
-        f"{subject} against {rival}",
-        "case",
-        columns,
-        rows,
+
+    def case(row: Row) -> str:
         # Lines break only after commas.
-        lambda row: ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", ")),
-        note + _options_note(versus, rows),
-        by=["graph", *SETTING],
-        heading=_heading,
-    )
+        return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", "))
 
-
-def _heading(row: Row) -> str:
-    return f"{row['graph']} ({where(row, 'machine', 'device', 'direction', 'dtype')})"
+    caption, heading = f"{subject} against {rival}", "graph (machine, device, direction, dtype)"
+    note += _options_note(versus, rows)
+    return table(caption, "case", columns, rows, case, note, by=["graph", *SETTING], heading=heading)
 
 
 def _options_note(versus: Versus, rows: Rows) -> str:

@@ -45,16 +45,8 @@ def faults(tables: dict[str, Rows], name: str, technique: str) -> list[Part]:
         "Mean of as many products as were timed; all GPUs together. A group of faults on one page counts once; times "
         "of page faults that the driver worked on side by side are added up."
     )
-    grid = table(
-        "Page faults of GPUs in one product",
-        "PEs",
-        columns,
-        rows,
-        lambda row: count(row["pes"], "PE"),
-        note,
-        by=_CASE,
-        heading=lambda row: f"{where(row, 'graph', 'dim', 'label')} ({where(row, 'machine', 'device')})",
-    )
+    caption, heading = "Page faults of GPUs in one product", "graph, dim, label (machine, device)"
+    grid = table(caption, "PEs", columns, rows, "pes", note, by=_CASE, heading=heading)
     told = _faults_told(rows)
     intro = " ".join([told, *remarks(tables["graphs"], rows)])
     return [
@@ -132,16 +124,8 @@ def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
         ("its limit", lambda row: percent(row["occupancy_limit"])),
         ("SM utilization", lambda row: percent(row["sm_utilization"])),
     ]
-    grid = table(
-        "Occupancy and SM utilization",
-        "side",
-        columns,
-        rows,
-        lambda row: where(row, "of", "pes", "dim"),
-        note,
-        by=SETTING,
-        heading=lambda row: f"{row['graph']} ({where(row, 'machine', 'device', 'direction')})",
-    )
+    caption, heading = "Occupancy and SM utilization", "graph (machine, device, direction)"
+    grid = table(caption, "side", columns, rows, "of, pes, dim", note, by=SETTING, heading=heading)
     told = _occupancy_told(rows, shown)
     return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid], outcome=told)]
 

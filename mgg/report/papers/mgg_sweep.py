@@ -71,16 +71,8 @@ def _summary(rows: Rows) -> Grid:
         (f"end of the search ({unit.name})", lambda row: Cell(within(row["search_s"], unit), end(row))),
         ("settings measured", lambda row: str(row["settings_measured"])),
     ]
-    return table(
-        "Best and default setting",
-        "PEs, width",
-        columns,
-        rows,
-        lambda row: where(row, "pes", "dim"),
-        "Small: ps, dist, wpb.",
-        by=["graph", *SETTING],
-        heading=lambda row: f"{row['graph']} ({where(row, 'machine', 'device')})",
-    )
+    caption, note, by = "Best and default setting", "Small: ps, dist, wpb.", ["graph", *SETTING]
+    return table(caption, "PEs, width", columns, rows, "pes, dim", note, by=by, heading="graph (machine, device)")
 
 
 def _sweep(rows: Rows, key: str) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgg.report.figures import bars
 from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, table
 from mgg.report.papers.verdicts import remarks
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, sound, varied, where
+from mgg.report.tables.compute import SETTING, Row, Rows, group, sound, varied, where
 from mgg.report.tables.numbers import count, number, time_unit, within
 
 HEADING = "Is communication hidden?"
@@ -67,14 +67,7 @@ def _grid(rows: Rows) -> Grid:
         "Medians of the slowest PE, all of one run. Transfers: every needed remote row, nothing else. Arithmetic: the "
         "local and the remote part, on a halo that is there."
     )
-    conditions = ("machine", "device", "scheme", "direction", "dtype")
-    return table(
-        "A product and its parts",
-        "product",
-        columns,
-        sorted(rows, key=lambda row: (row["label"], row["dim"])),
-        lambda row: where(row, "label", "dim"),
-        note,
-        by=[*GRAPH, *SETTING, "pes"],
-        heading=lambda row: f"{where(row, 'graph', 'pes')} ({where(row, *conditions)})",
-    )
+    ordered = sorted(rows, key=lambda row: (row["label"], row["dim"]))
+    heading = "graph, pes (machine, device, scheme, direction, dtype)"
+    by = ["graph", *SETTING, "pes"]
+    return table("A product and its parts", "product", columns, ordered, "label, dim", note, by=by, heading=heading)

@@ -11,7 +11,7 @@ from mgg.report.page.parts import Cell, Columns, Part, table
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Preparation, Repaid
 from mgg.report.tables.comparisons import timings
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, sound, where
+from mgg.report.tables.compute import SETTING, Row, Rows, best, group, sound
 from mgg.report.tables.numbers import ABSENT, Unit, count, number, percent, quantity, time_unit, within
 
 
@@ -21,7 +21,7 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     if not rows:
         return []
     subject, rival = shown.subject.name, shown.rival.name
-    columns: list[tuple[str, Callable[[Row], Cell | str]]] = []
+    columns: Columns = []
     for place, (what, column) in enumerate((("preparing", "prepare_s"), ("a product by", "median_s"))):
         unit = time_unit([each[column] for row in rows for each in row["pair"]])
         columns += [
@@ -36,15 +36,9 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
         "all techniques share, come before it and the paper's times have theirs in them. Small: the paper's."
     )
     grid = table(
-        "Preparing, and a product",
-        "graph, width",
-        columns,
-        rows,
-        lambda row: where(row, "graph", "dim"),
-        note,
-        by=["machine", "device", "pes"],
-        heading=lambda row: f"{where(row, 'pes')} ({where(row, 'machine', 'device')})",
-    )
+        "Preparing, and a product", "graph, width", columns, rows, "graph, dim", note,
+        by=["machine", "device", "pes"], heading="pes (machine, device)",
+    )  # fmt: skip
     told = _prepared(rows, shown)
     return [Part("Preparing beside products", told, [grid], outcome=told)]
 
@@ -117,16 +111,8 @@ def renumbering(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
         "included; it takes no GPU. Epochs: medians, slowest PE. Of an epoch, of the training: renumbering over the "
         "time of a renumbered epoch, and of all of them. Repaid after: renumbering over what an epoch is shorter by."
     )
-    grid = table(
-        "Renumbering and the epochs that repay it",
-        "graph",
-        columns,
-        rows,
-        lambda row: f"{where(row, 'stem', 'model', 'pes')}, seed {row['seed']}",
-        note,
-        by=["machine", "device"],
-        heading=lambda row: where(row, "machine", "device"),
-    )
+    caption, at = "Renumbering and the epochs that repay it", ["machine", "device"]
+    grid = table(caption, "graph", columns, rows, "stem, model, pes, seeded", note, by=at, heading="machine, device")
     told = _renumbering_told(rows, shown)
     return [Part("The cost of renumbering", told, [grid], outcome=told)]
 
@@ -152,7 +138,15 @@ def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:
         if before and after:
             took, saved = seconds.get(after["dataset"]), before["median_s"] - after["median_s"]
             repaid = math.ceil(took / saved) if took is not None and saved > 0 else None
-            rows.append({**after, "shuffled_s": before["median_s"], "renumber_s": took, "repaid": repaid})
+            rows.append(
+                {
+                    **after,
+                    "seeded": f"seed {after['seed']}",
+                    "shuffled_s": before["median_s"],
+                    "renumber_s": took,
+                    "repaid": repaid,
+                }
+            )
     return rows
 
 

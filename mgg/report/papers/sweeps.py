@@ -126,7 +126,7 @@ def _grid(shown: Sweep, found: Sequence[Rows]) -> Grid:
     groups = [
         (
             f"{where(rows[0], 'graph', fixed)} ({where(rows[0], 'machine', 'device', 'dtype')})",
-            across(rows, lambda row: row["side"], shown.over, points, cell),
+            across(rows, "side", shown.over, points, cell),
         )
         for rows in found
     ]

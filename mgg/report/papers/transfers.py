@@ -40,7 +40,7 @@ def _part(rows: Rows, shown: Transfers, key: str) -> Part:
         f"A transfer over {link}{over} ({unit.name})",
         "grain",
         [_mib(size) for size in sizes],
-        [("", across(rows, lambda row: row["grain"], "bytes", sizes, cell))],
+        [("", across(rows, "grain", "bytes", sizes, cell))],
         f"fine: a request for each row of {first['row_bytes']} bytes; coarse: one transfer. Median of "
         f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's.",
     )

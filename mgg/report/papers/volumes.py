@@ -134,9 +134,8 @@ def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
     lines = [found[0] for found in group(named, *shared, "name", *_SHOWN).values()]
     columns: Columns = [(f"{name} ({unit.name})", itemgetter(column)) for column, name in _SHOWN.items()]
     note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
-    grid = table(
-        f"Bytes of {technique}", "graph", columns, lines, lambda row: row["name"], note, by=shared, heading=_heading
-    )
+    caption = f"Bytes of {technique}"
+    grid = table(caption, "graph", columns, lines, "name", note, by=shared, heading=_heading)
     return [Part("Bytes between workgroups", between_told(rows), [grid])]
 
 

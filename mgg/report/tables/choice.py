@@ -6,7 +6,7 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Cell, Grid, Part, Section, across, table
+from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, across, table
 from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
 from mgg.report.tables.numbers import count, number, percent, time_unit, within
 from mgg.report.tables.spread import undecided
@@ -94,21 +94,15 @@ def _case(row: Row) -> str:
 
 def _picks(rows: Rows) -> Grid:
     unit = time_unit([row["median_s"] for row in rows])
-    return table(
-        "Auto's pick and the fastest technique",
-        "case",
-        [
-            ("pick", lambda row: Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}")),
-            ("fastest", lambda row: Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}")),
-            ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
-            ("compared", lambda row: str(row["compared"])),
-        ],
-        rows,
-        _case,
-        "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap.",
-        by=["graph"],
-        heading=lambda row: row["graph"],
-    )
+    columns: Columns = [
+        ("pick", lambda row: Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}")),
+        ("fastest", lambda row: Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}")),
+        ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
+        ("compared", lambda row: str(row["compared"])),
+    ]
+    caption = "Auto's pick and the fastest technique"
+    note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
+    return table(caption, "case", columns, rows, _case, note, by=["graph"], heading="graph")
 
 
 def _foretold(rows: Rows) -> Grid:
