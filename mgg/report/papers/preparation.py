@@ -127,7 +127,7 @@ def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:
         json.loads(row["wildcards"])["dataset"]: row["ran_s"] for row in tables["jobs"] if row["rule"] == "order"
     }
     runs = [
-        {**row, "stem": row["dataset"].removesuffix(ending), "ending": ending}
+        row | {"stem": row["dataset"].removesuffix(ending), "ending": ending, "seeded": f"seed {row['seed']}"}
         for row in timings(shown.side, tables["training"])
         for ending in ENDINGS
         if row["dataset"].endswith(ending)
@@ -141,7 +141,6 @@ def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:
             rows.append(
                 {
                     **after,
-                    "seeded": f"seed {after['seed']}",
                     "shuffled_s": before["median_s"],
                     "renumber_s": took,
                     "repaid": repaid,
