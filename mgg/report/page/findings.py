@@ -64,8 +64,10 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
     ran += [] if ran else [count(len(tables["quality"]) or len(tables["graphs"]), "record")]
     found = [Answer("What ran", listing(ran), [Finding("", text) for text in compared(everything)], [])]
     if aggregate or training:
-        won = [*_winners(tables["fastest"]), *_faster(aggregate), *_undecided(tables["fastest"])]
-        won += [*_not_faster(aggregate), *_epochs(tables["accuracy"])]
+        faster, products = _products(aggregate)
+        close = _undecided(tables["fastest"])
+        won = [*_winners(tables["fastest"]), *([*products, *close] if faster else [*close, *products])]
+        won += _epochs(tables["accuracy"])
         found.append(Answer("What won", _won(tables), won, []))
         found.append(Answer("Can I trust it", _trusted(tables), _checks(tables["checks"]), cautions(tables)))
     return found
@@ -178,48 +180,31 @@ def _undecided(fastest: Rows) -> list[Finding]:
     return [Finding("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
 
 
-def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
-    """Return the products on several PEs with times on 1 PE (``ones``), and those of them faster than all on 1 PE."""
+def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:
+    """Return whether a product on several PEs was faster than all on 1 PE, and the fastest, or why none was."""
     ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
     rows = [
         row | {"ones": ones[tuple(row[column] for column in (*SETTING, "dim"))]}
         for row in sound(aggregate)
         if row["speedup"] and row["pes"] > 1
     ]
-    return rows, [
-        row for row in rows if row["speedup"] > 1 and not row["oversubscribed"] and not undecided(row, *row["ones"])
-    ]
-
-
-def _product(row: Row) -> str:
-    return f"{row['label']} with {count(row['pes'], 'PE')} on {where(row, 'dataset', 'dim')}"
-
-
-def _faster(aggregate: Rows) -> list[Finding]:
-    _, faster = _scaled(aggregate)
-    if not faster:
-        return []
-    best = max(faster, key=lambda row: row["speedup"])
-    text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({_product(best)})."
-    return [Finding("Products on several PEs", text)]
-
-
-def _not_faster(aggregate: Rows) -> list[Finding]:
-    """Explain why no product on several PEs counts as faster than on 1 PE."""
-    rows, faster = _scaled(aggregate)
-    honest = [row for row in rows if not row["oversubscribed"]]
-    if faster or not rows:
-        return []
-    if not honest:
+    if not rows:
+        return False, []
+    honest = sorted((row for row in rows if not row["oversubscribed"]), key=lambda row: -row["speedup"])
+    faster = [row for row in honest if row["speedup"] > 1 and not undecided(row, *row["ones"])]
+    best = next(iter(faster or honest), None)
+    if best is None:
         text = f"Not measured: every one had more PEs than {shared(rows)}."
     else:
-        best = max(honest, key=lambda row: row["speedup"])
-        if best["speedup"] <= 1:
-            text = f"No single product was faster than the best of 1 PE (nearest: {_product(best)})."
+        what = f"{best['label']} with {count(best['pes'], 'PE')} on {where(best, 'dataset', 'dim')}"
+        if faster:
+            text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({what})."
+        elif best["speedup"] <= 1:
+            text = f"No single product was faster than the best of 1 PE (nearest: {what})."
         else:
             why = undecided(best, *best["ones"])
-            text = f"None can be told from the best time of 1 PE: {why} (nearest: {_product(best)})."
-    return [Finding("Products on several PEs", text)]
+            text = f"None can be told from the best time of 1 PE: {why} (nearest: {what})."
+    return bool(faster), [Finding("Products on several PEs", text)]
 
 
 def _epochs(accuracy: Rows) -> list[Finding]:

@@ -8,8 +8,8 @@ from statistics import geometric_mean, mean
 
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, across, table
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, options_but, sound, where
-from mgg.report.tables.mgg_sweep import id_
+from mgg.report.tables.compute import SETTING, Row, Rows, group, options_but, sound, where
+from mgg.report.tables.mgg_sweep import without
 from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, time_unit, within
 
 #: Deciders of the parameters and their names on the page.
@@ -29,11 +29,7 @@ def parts(tables: dict[str, Rows], name: str, shown: Sequence[str]) -> list[Part
 
 def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best of each grid, because more would bury the other techniques."""
-    dropped = set()
-    for rows in _grids(_rows(aggregate)):
-        first = best(rows)
-        dropped |= {id_(row) for row in rows if row is not first and row["decide"] == "none"}
-    return [row for row in aggregate if id_(row) not in dropped]
+    return without(aggregate, _grids(_rows(aggregate)), lambda row: bool(row["decide"] != "none"))
 
 
 def _rows(aggregate: Rows) -> Rows:

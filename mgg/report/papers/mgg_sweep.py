@@ -98,8 +98,13 @@ def _sweep(rows: Rows, key: str) -> Part:
         if len({getattr(at, knob) for at in plane}) == 1:
             intro += f" With {fixed} only one {knob} was measured."
             continue
+        rows = [
+            {"dist": f"dist = {at.dist}", "x": getattr(at, knob), "time": plane[at]}
+            for at in sorted(plane, key=lambda at: at.dist)
+        ]
+        curves = charts.series(rows, "dist", "x", "time")
         grids.append(_plane(plane, knob, f"{place}: {knob} (down) and dist (across), {fixed}", marks))
-        svg = charts.lines(_curves(plane, knob), f"{knob} ({fixed})", f"{key}{knob}", f"{place}, {fixed}")
+        svg = charts.lines(curves, f"{knob} ({fixed})", f"{key}{knob}", f"{place}, {fixed}")
         drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {fixed}."))
         walked.append(_walked(plane, knob, fixed, tried, end))
     if tried and walked:
@@ -123,14 +128,6 @@ def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], e
         end=at(end) if end in plane else None,
         best=at(min(plane, key=lambda each: (plane[each], each))),
     )
-
-
-def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
-    """Return the times over the other knob for each dist."""
-    return {
-        f"dist = {dist}": sorted((getattr(at, knob), time) for at, time in plane.items() if at.dist == dist)
-        for dist in sorted({at.dist for at in plane})
-    }
 
 
 def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Setting, str]) -> Grid:

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, PredictionRecord, TrainRecord
@@ -54,7 +53,9 @@ def compute(collection: Collection) -> dict[str, Rows]:
         "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
         "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
-        "described": _sorted(map(_described, collection.described), "described"),
+        "described": _sorted(
+            (noted(each, "described") | {"rabbit_s": each.rabbit_seconds} for each in collection.described), "described"
+        ),
         "epochs": [
             {"run": number, **noted(epoch, "epochs"), "epoch_s": epoch.seconds, **origin_of(run.record)}
             for number, run in enumerate(collection.runs, 1)
@@ -210,10 +211,10 @@ def _arcs(record: PartitionRecord) -> int:
 
 
 def _partitions(timings: Iterable[Named[AggregateRecord]]) -> Rows:
-    rows = []
-    for record in (timing.record for timing in timings):
-        share = record.edge_cut / record.arcs if record.arcs else 0.0
-        rows.append(noted(record, "partitions") | {"edge_cut_share": share})
+    rows = (
+        noted(record, "partitions") | {"edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0}
+        for record in (timing.record for timing in timings)
+    )
     return _once(rows, "partitions")
 
 
@@ -246,10 +247,6 @@ def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
 def _prediction(record: PredictionRecord) -> Row:
     told = {"options": canonical(record.options), "links": canonical(record.links), "model_machine": record.machine}
     return noted(record, "predictions") | told | {"predicted_s": record.seconds, "overlapped_s": record.hidden}
-
-
-def _described(record: GraphRecord) -> Row:
-    return noted(record, "described") | {"rabbit_s": record.rabbit_seconds}
 
 
 def _latency(latency: Named[LatencyRecord]) -> Row:
@@ -380,14 +377,14 @@ def _fastest(aggregate: Rows) -> Rows:
 def _checks(aggregate: Rows) -> Rows:
     columns = ("machine", *GRAPH, "device", "dtype", "label")
     rows = []
-    for key, found in group(aggregate, *columns).items():
+    for found in group(aggregate, *columns).values():
         often = Counter(row["check"] for row in found)
         checked = [row for row in found if row["check"] != "not checked"]
         # NaN counts as the largest error.
         worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
         rows.append(
             {
-                **dict(zip(columns, key, strict=True)),
+                **{column: found[0][column] for column in columns},
                 "passed": often["passed"],
                 "failed": often["failed"],
                 "unchecked": often["not checked"],
@@ -423,11 +420,11 @@ def _known(statistic: Callable[[list[float]], float], values: Iterable[float | N
 def _accuracy(training: Rows) -> Rows:
     columns = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
-    for key, found in group(training, *columns).items():
+    for found in group(training, *columns).values():
         test = [row["test_accuracy"] for row in found]
         rows.append(
             {
-                **dict(zip(columns, key, strict=True)),
+                **{column: found[0][column] for column in columns},
                 "seeds": len(found),
                 "test_mean": statistics.fmean(test),
                 "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
