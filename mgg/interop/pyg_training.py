@@ -142,10 +142,10 @@ class LibraryTrainer:
         """Do the epoch's single step on the whole graph; return the training loss before it."""
         self._optimizer.zero_grad()
         nodes = self._nodes["train"]
-        self._world.at(epoch, "forward")
+        self._world.set_phase(epoch, "forward")
         total = cross_entropy(self._logits()[nodes], self._labels[nodes], self._by_class, reduction="sum")
         loss = total / self._counts["train"]
-        self._world.at(epoch, "backward")
+        self._world.set_phase(epoch, "backward")
         loss.backward()
         found = self._finite(epoch, float(loss.detach()))
         self._optimizer.step()
@@ -159,7 +159,7 @@ class LibraryTrainer:
 
     def _evaluate(self, epoch: int) -> Scores:
         self._twin.eval()
-        self._world.at(epoch, "evaluation")
+        self._world.set_phase(epoch, "evaluation")
         with torch.no_grad():
             logits = self._logits()
             judged = self._nodes[self._judge]

@@ -132,11 +132,11 @@ class SampledTrainer(LibraryTrainer):
             nodes = torch.as_tensor(sample.nodes, device=self._device)
             hops = [torch.as_tensor(hop, device=self._device) for hop in sample.hops]
             assert self._x is not None
-            self._world.at(epoch, "forward")
+            self._world.set_phase(epoch, "forward")
             logits = self._twin.sampled(self._x[nodes], hops, sample.sizes)
             labels = self._labels[nodes[: sample.sizes[0]]]
             total = cross_entropy(logits, labels, self._by_class, reduction="sum")
-            self._world.at(epoch, "backward")
+            self._world.set_phase(epoch, "backward")
             (total / len(labels)).backward()
             self._optimizer.step()
             sums += total.detach()

@@ -91,7 +91,7 @@ def test_the_curve_is_ours(model, layouts):
 def test_epochs_say_where_they_are(side, layouts, monkeypatch):
     """Else the watchdog takes a long training for one that does not get further."""
     places = []
-    monkeypatch.setattr(SimulatedWorld, "at", lambda _, epoch, phase: places.append((epoch, phase)))
+    monkeypatch.setattr(SimulatedWorld, "set_phase", lambda _, epoch, phase: places.append((epoch, phase)))
     run(layouts("planted", 1), side=side, model="sage", settings=ALIKE["sage"], epochs=2)
     epochs = [place for place in places if place[1] in ("forward", "backward", "evaluation")]
     assert epochs == [(epoch, phase) for epoch in (1, 2) for phase in ("forward", "backward", "evaluation")]

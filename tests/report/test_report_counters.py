@@ -17,7 +17,7 @@ def shown(tables):
 
     def make(name, records):
         found = tables(records, figures=FIGURES)
-        (finding,) = outcomes(found, [(name, "")])
+        (finding,) = outcomes(sections(found, [(name, "")]))
         (section,) = [each for each in sections(found, [(name, "")]) if each.anchor == name]
         (part,) = section.parts
         assert finding.text in part.intro
@@ -91,7 +91,7 @@ def test_occupancy_stands_beside_unified_memory_and_the_paper(shown):
 
 def test_what_was_not_asked_for_is_said_to_be_missing(tables):
     found = tables([timed(0.1, "mgg_uvm")], figures=FIGURES)
-    told = [finding.text for finding in outcomes(found, [("mgg_arxiv_fig3", ""), ("mgg_fig3", "")])]
+    told = [finding.text for finding in outcomes(sections(found, [("mgg_arxiv_fig3", ""), ("mgg_fig3", "")]))]
     assert "mgg aggregate --faults" in told[0] and "mgg aggregate --profile" in told[1]
 
 

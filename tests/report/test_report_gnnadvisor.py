@@ -93,7 +93,7 @@ def test_atomics_of_both_sides_are_set_against_each_other(tables):
     (part,) = advisor.parts(found, "f", ["atomics"])
     assert part.intro == "The leader saves 75.0 % of the atomics on average; in the paper 47.85 %."
     assert {row["repeats"] for row in found["aggregate"]} == {False, None}
-    (told,) = outcomes(found, [("gnna_fig12d", "")])[:1]
+    (told,) = outcomes(sections(found, [("gnna_fig12d", "")]))[:1]
     assert part.intro in told.text and "noise, since CPU cores run the same code" in told.text
 
 
@@ -116,7 +116,7 @@ def test_every_figure_has_its_section_with_and_without_records(tables):
     chosen = [(name, "") for name in NAMES]
     empty = tables([aggregate()])
     assert all(re.search("hold nothing to compare", each.parts[0].intro) for each in sections(empty, chosen)[:12])
-    assert all("hold nothing to compare" in each.text for each in outcomes(empty, chosen)[:12])
+    assert all("hold nothing to compare" in each.text for each in outcomes(sections(empty, chosen))[:12])
 
 
 def test_graphs_described_are_a_section(tables):

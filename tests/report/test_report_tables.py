@@ -209,7 +209,7 @@ def test_quality_is_that_of_the_partition(tables):
     assert (row["vi_cg"], row["vi_fr"], row["vi_fc"]) == (64 * 2708 * 2, 64 * 3 * 140, 64 * 140)
     assert [two[name] for name in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")] == [0, 0, 0, 0]
     graph = {"dataset": "cora", "graph_hash": row["graph_hash"], "nodes": 2708, "arcs": 10_556}
-    assert found["graphs"] == [graph | ORIGIN | {"arcs_per_node": 10_556 / 2708}]
+    assert found["graphs"] == [graph | ORIGIN | {"arcs_per_node": 10_556 / 2708, "graph": "cora"}]
     assert found["machines"] == found["partitions"] == []
 
 
@@ -228,6 +228,8 @@ def test_every_row_has_exactly_the_documented_columns(tables, runs, splits):
     assert len(found["graphs"]) == 1
     for name, rows in found.items():
         names = [column.name for column in TABLES[name]]
+        # Rows of a graph have its name on the page, too.
+        assert all(row.pop("graph") == "cora" for row in rows if "graph_hash" in row), name
         assert all(sorted(row) == sorted(names) for row in rows), name
         assert to_arrow(name, rows).column_names == names
 

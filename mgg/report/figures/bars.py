@@ -91,16 +91,11 @@ def paired(
 
 def limited(groups: Mapping[str, Sequence[tuple[str, float, bool]]], limit: float, axis: str, key: str) -> Markup:
     """Draw, per heading, bars of (name, value, whether it is within ``limit``) and a line at the limit."""
-    found = [
-        Bars(
-            heading,
-            [
-                Bar(shorten(name, LONGEST), value, number(value) + ("" if within_ else " beyond"), SERIES[0])
-                for name, value, within_ in values
-            ],
-        )
-        for heading, values in groups.items()
-    ]
+
+    def bar(name: str, value: float, within_: bool) -> Bar:
+        return Bar(shorten(name, LONGEST), value, number(value) + ("" if within_ else " beyond"), SERIES[0])
+
+    found = [Bars(heading, [bar(*each) for each in values]) for heading, values in groups.items()]
     return drawn(found, axis, key=key, alt=f"Bar chart: {axis}, limit {limit:g}. {told(found)}.", limit=limit)
 
 

@@ -33,11 +33,10 @@ class Styles:
     """Consistent color, marker, dash and short form for each label in all figures of a report."""
 
     def __init__(self, labels: Sequence[str]) -> None:
-        ordered = sorted(set(labels))
-        self._index = {label: index for index, label in enumerate(ordered)}
+        self._index = {label: index for index, label in enumerate(sorted(set(labels)))}
         self._short: dict[str, str] = {}
         taken: Counter[str] = Counter()
-        for label in ordered:
+        for label in self._index:
             short = shorten(label, LONGEST)
             taken[short] += 1
             self._short[label] = short if taken[short] == 1 else f"{shorten(label, LONGEST - 3)} {taken[short]}"
@@ -52,14 +51,14 @@ class Styles:
 
     def line(self, label: str) -> dict[str, Any]:
         """Return the keywords of Axes.plot for ``label``."""
-        index = self._index[label]
-        return _line(index) | {"color": self.color(label), "label": self.short(label)}
+        return _line(self._index[label]) | {"label": self.short(label)}
 
 
 def _line(index: int) -> dict[str, Any]:
-    """Return marker and dash number ``index``: 10 markers, then the same with other dashes."""
-    dash = _DASHES[(index + index // len(_MARKERS)) % len(_DASHES)]
-    return {"marker": _MARKERS[index % len(_MARKERS)], "linestyle": dash, "linewidth": 1.6, "markersize": 5.5}
+    """Return the look of line number ``index``: 10 markers and colors, then the same with other dashes."""
+    dash, color = _DASHES[(index + index // len(_MARKERS)) % len(_DASHES)], SERIES[index % len(SERIES)]
+    marker = _MARKERS[index % len(_MARKERS)]
+    return {"marker": marker, "linestyle": dash, "linewidth": 1.6, "markersize": 5.5, "color": color}
 
 
 def mark(row: Row) -> str:
@@ -75,23 +74,19 @@ def mark(row: Row) -> str:
 def times(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
     unit = time_unit([row["median_s"] for row in rows])
-    groups = []
+    groups, best = [], []
     for (pes,), found in group(rows, "pes").items():
         heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
         bars = []
         for row in found:
-            sign = mark(row)
-            note = " ".join([within(row["median_s"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
+            sign, time = mark(row), within(row["median_s"], unit)
+            note = " ".join([time, sign, *["fastest"] * (sign == STAR)]).rstrip()
             note += " (wrong result)" if row["check"] == "failed" else ""
             ends = (row["low_s"] / unit.size, row["high_s"] / unit.size)
             name, color = styles.short(row["label"]), styles.color(row["label"])
             bars.append(Bar(name, row["median_s"] / unit.size, note, color, ends, sign == STAR))
+            best += [f"{count(pes, 'PE')}: {row['label']}, {time} {unit.name}"] * (sign == STAR)
         groups.append(Bars(heading, bars))
-    best = [
-        f"{count(r['pes'], 'PE')}: {r['label']}, {within(r['median_s'], unit)} {unit.name}"
-        for r in rows
-        if mark(r) == STAR
-    ]
     alt = f"Bar chart: time of one aggregation, {where}. Fastest: {'; '.join(best) or 'none to be called so'}."
     return drawn(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
 
@@ -99,52 +94,49 @@ def times(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
 def volumes(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
     """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
     unit = bytes_unit([row["bytes_wire"] for row in rows])
-    groups = []
+    groups, told = [], []
     for (pes,), found in group(rows, "pes").items():
-        bars = [
-            Bar(styles.short(label), moved / unit.size, within(moved, unit), styles.color(label))
-            for label, moved in ((row["label"], row["bytes_wire"]) for row in found)
-        ]
-        formulas = {name: found[0][column] for column, name in _VOLUMES.items()}
-        bars += [Bar(name, size / unit.size, within(size, unit)) for name, size in formulas.items()]
+        moved = [(styles.short(row["label"]), row["bytes_wire"], styles.color(row["label"])) for row in found]
+        formulas = [(name, found[0][column], None) for column, name in _VOLUMES.items()]
+        bars = [Bar(name, size / unit.size, within(size, unit), color) for name, size, color in (*moved, *formulas)]
         groups.append(Bars(count(pes, "PE"), bars))
-    least = {pes: min(found, key=lambda row: row["bytes_wire"]) for (pes,), found in group(rows, "pes").items()}
-    told = [
-        f"{count(pes, 'PE')}: {row['label']}, {within(row['bytes_wire'], unit)} {unit.name}"
-        for pes, row in least.items()
-    ]
+        least = min(found, key=lambda row: row["bytes_wire"])
+        told.append(f"{count(pes, 'PE')}: {least['label']}, {within(least['bytes_wire'], unit)} {unit.name}")
     alt = f"Bar chart: bytes on the wire of one aggregation, {where}. Least: {'; '.join(told)}."
     return drawn(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
+
+
+def series(rows: Rows, name: str, over: str, value: str = "median_s") -> dict[str, list[tuple[int, float]]]:
+    """Return the points (``over``, ``value``) of each line by its ``name`` (columns); lines in the order of rows."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        found.setdefault(row[name], []).append((row[over], row[value]))
+    return {each: sorted(points) for each, points in found.items()}
 
 
 def lines(
     series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, what: str = "one aggregation"
 ) -> Markup:
     """Draw times (seconds) of ``what`` over a knob whose values double, one line per name."""
-    unit = time_unit([time for points in series.values() for _, time in points])
+    found = [(time, name, x) for name, points in series.items() for x, time in points]
+    least, longest = min(found, key=lambda each: each[0]), max(found)
+    unit = time_unit([time for time, *_ in found])
 
     def plot(figure: Figure) -> None:
         axes = figure.add_subplot()
         for index, (name, points) in enumerate(series.items()):
-            values = [(x, time / unit.size) for x, time in points]
-            axes.plot(*zip(*values, strict=True), color=SERIES[index % len(SERIES)], label=name, **_line(index))
+            axes.plot(*zip(*((x, time / unit.size) for x, time in points), strict=True), label=name, **_line(index))
         axes.set_xscale("log", base=2)
-        _ticks(axes.xaxis, sorted({float(x) for points in series.values() for x, _ in points}))
+        _ticks(axes.xaxis, sorted({float(x) for *_, x in found}))
         axes.set_yscale("log")
-        times = [time for points in series.values() for _, time in points]
         # Powers of ten alone could leave an axis without a number.
-        steps = (1, 3) if max(times) > 10 * min(times) else (1, 1.5, 2, 3, 5, 7)
-        axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _decades(axes.yaxis, (1, 3) if longest[0] > 10 * least[0] else (1, 1.5, 2, 3, 5, 7))
         axes.set_xlabel(axis)
         axes.set_ylabel(f"time of {what} ({unit.name})")
         figure.legend(loc="outside lower center", ncols=2)
 
-    at, best = min(
-        ((f"{name}, {x}", time) for name, points in series.items() for x, time in points), key=lambda p: p[1]
-    )
-    alt = f"Line chart: time of {what} over {axis}, {where}. Least: {within(best, unit)} {unit.name} ({at})."
+    told = f"{within(least[0], unit)} {unit.name} ({least[1]}, {least[2]})"
+    alt = f"Line chart: time of {what} over {axis}, {where}. Least: {told}."
     return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
 
 
@@ -248,6 +240,13 @@ def _ticks(axis: Any, values: Sequence[float], times: bool = False) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: _fold(value) if times else f"{value:g}"))
 
 
+def _decades(axis: Any, steps: Sequence[float]) -> None:
+    """Set ticks at ``steps`` of each power of ten, formatted as plain numbers."""
+    axis.set_major_locator(LogLocator(10, subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def _fold(value: float) -> str:
     """Format a factor: ``4.0x``, ``0.25x``."""
     return f"{value:.1f}x" if value >= 1 else f"{value:.3g}x"
@@ -309,26 +308,23 @@ def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool 
     def plot(figure: Figure) -> None:
         axes = figure.add_subplot()
         for index, line in enumerate(lines):
-            color = SERIES[index % len(SERIES)]
             # Equal runs overlap: thinner lines and staggered markers keep every one visible.
             step = max(1, len(line.epochs) // 8)
             style = _line(index) | {"linewidth": max(1.0, 2.6 - 0.4 * index), "markersize": 5}
             marks = (index * step // max(1, len(lines)), step)
             values = [scale * value for value in line.middle]
-            axes.plot(line.epochs, values, color=color, label=shorten(line.name, 40), markevery=marks, **style)
+            axes.plot(line.epochs, values, label=shorten(line.name, 40), markevery=marks, **style)
             told = [
                 (x, y, f"{line.name}, epoch {x}: {number(y)}{mark}") for x, y in zip(line.epochs, values, strict=True)
             ]
-            _hovered(axes, told[marks[0] :: step], style | {"color": color}, titles)
+            _hovered(axes, told[marks[0] :: step], style, titles)
             if line.low != line.high:
                 low, high = ([scale * value for value in side] for side in (line.low, line.high))
-                axes.fill_between(line.epochs, low, high, color=color, alpha=0.25, linewidth=0)
+                axes.fill_between(line.epochs, low, high, color=style["color"], alpha=0.25, linewidth=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         if log:
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-            axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            _decades(axes.yaxis, (1, 2, 5))
         else:
             axes.set_ylim(bottom=0, top=100 if share else None)
         axes.set_xlabel("epoch")

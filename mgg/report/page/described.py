@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from mgg.report.page.parts import Cell, Grid, Part, Section
-from mgg.report.tables.compute import Rows, graph_names
+from collections.abc import Callable
+
+from mgg.report.page.parts import Cell, Columns, Part, Section, table
+from mgg.report.tables.compute import Row, Rows
 from mgg.report.tables.numbers import ABSENT, number, percent, quantity
 
-_COLUMNS = (
-    "order", "arcs of a row", "most", "rows without arcs", "communities", "nodes of one", "most", "span",
-    "span in rabbit order", "the paper's test", "rabbit order took",
-)  # fmt: skip
+
+def _counted(column: str) -> Callable[[Row], str]:
+    return lambda row: ABSENT if row[column] is None else f"{row[column]:,}"
+
+
+def _mean(what: str) -> Callable[[Row], Cell]:
+    def cell(row: Row) -> Cell:
+        mean, deviation = row[f"{what}_mean"], row[f"{what}_deviation"]
+        return Cell(number(mean), "" if mean is None else f"± {number(deviation)}")
+
+    return cell
+
+
+def _in_rabbit_order(row: Row) -> Cell:
+    known = row["communities"] is not None and row["span"]
+    return Cell(number(row["span_rabbit"]), percent(row["span_rabbit"] / row["span"]) if known else "")
+
+
+_COLUMNS: Columns = [
+    ("order", lambda row: row["order"]),
+    ("arcs of a row", _mean("degree")),
+    ("most", _counted("degree_largest")),
+    ("rows without arcs", _counted("empty_rows")),
+    ("communities", _counted("communities")),
+    ("nodes of one", _mean("community")),
+    ("most", _counted("community_largest")),
+    ("span", lambda row: number(row["span"])),
+    ("span in rabbit order", _in_rabbit_order),
+    ("the paper's test", lambda row: "renumber" if row["reorder_pays"] else "leave it"),
+    ("rabbit order took", lambda row: ABSENT if row["rabbit_s"] is None else quantity(row["rabbit_s"])),
+]
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
@@ -17,31 +46,13 @@ def section(tables: dict[str, Rows]) -> Section | None:
     rows = tables["described"]
     if not rows:
         return None
-    names, lines = graph_names(tables["graphs"]), []
-    for row in rows:
-        found = row["communities"] is not None
-        cells = [
-            Cell(row["order"]),
-            Cell(number(row["degree_mean"]), f"± {number(row['degree_deviation'])}"),
-            Cell(f"{row['degree_largest']:,}"),
-            Cell(f"{row['empty_rows']:,}"),
-            Cell(f"{row['communities']:,}" if found else ABSENT),
-            Cell(number(row["community_mean"]), f"± {number(row['community_deviation'])}" if found else ""),
-            Cell(f"{row['community_largest']:,}" if found else ABSENT),
-            Cell(number(row["span"])),
-            Cell(
-                number(row["span_rabbit"]), percent(row["span_rabbit"] / row["span"]) if found and row["span"] else ""
-            ),
-            Cell("renumber" if row["reorder_pays"] else "leave it"),
-            Cell(quantity(row["rabbit_s"]) if found else ABSENT),
-        ]
-        lines.append((names[row["dataset"], row["graph_hash"]], cells))
     note = (
         "Behind ±: standard deviations. Communities: those that rabbit order finds at resolution 1. Span: the mean "
         "distance between the ids of an arc's ends, as the nodes are numbered, and in rabbit order with its share of "
         "the former; a random order of n nodes has about n / 3. The paper's test: sqrt(span) > floor(sqrt(n) / 100). "
         "Rabbit order: one core, the graph in memory."
     )
-    grid = Grid("What decides how a graph is aggregated", "graph", _COLUMNS, [("", lines)], note, words=("order",))
+    caption = "What decides how a graph is aggregated"
+    grid = table(caption, "graph", _COLUMNS, rows, "graph", note, words=["order"])
     intro = "By mgg describe: what GNNAdvisor (OSDI'21, section 3) extracts of a graph before it chooses."
     return Section("described", "What the graphs are like", intro, [Part("Graphs", "", [grid])])

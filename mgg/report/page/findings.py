@@ -7,8 +7,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from mgg.record import METRIC_NAMES
-from mgg.report.papers import intergroup_bytes
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, shared, sound
+from mgg.report.papers import volumes
+from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound, where
 from mgg.report.tables.numbers import count, listing, number, percent, quantity, span
 from mgg.report.tables.spread import undecided
 
@@ -26,33 +26,24 @@ MOST = 4
 ONE_LAUNCH = "A training is one launch, of unknown spread: none is starred."
 
 Tables = dict[str, Rows]
-Names = dict[tuple[str, str], str]
 
 
 def compared(tables: Tables) -> list[str]:
     """Summarize the records, one sentence per kind."""
     sentences = []
-    rows = tables["aggregate"]
-    if rows:
-        techniques = sorted({row["label"] for row in rows})
-        if len(techniques) > 12:
-            techniques = sorted({row["technique"] for row in rows})
-        graphs = listing(sorted({row["dataset"] for row in rows}))
-        widths = listing([str(d) for d in sorted({row["dim"] for row in rows})])
+    if rows := tables["aggregate"]:
+        by = "label" if len({row["label"] for row in rows}) <= 12 else "technique"
         sentences.append(
-            f"{count(len(rows), 'timing')} of one aggregation: {count(len(techniques), 'technique')} "
-            f"({listing(techniques, 12)}) on {graphs}, with {_pes(rows)} and embeddings {widths} numbers wide (D)."
+            f"{count(len(rows), 'timing')} of one aggregation: {count(len({row[by] for row in rows}), 'technique')} "
+            f"({listed(rows, by, 12)}) on {listed(rows, 'dataset')}, with {_pes(rows)} and embeddings "
+            f"{listed(rows, 'dim')} numbers wide (D)."
         )
-    runs = tables["training"]
-    if runs:
-        graphs = listing(sorted({row["dataset"] for row in runs}))
-        models = listing(sorted({row["model_label"] for row in runs}))
-        sentences.append(f"{count(len(runs), 'training run')}: {models} on {graphs}, with {_pes(runs)}.")
-    splits = [row for row in tables["quality"] if row["pes"] > 1]
-    if splits:
-        schemes = listing(sorted({row["scheme"] for row in splits}))
-        graphs = listing(sorted({row["dataset"] for row in splits}))
-        sentences.append(f"{count(len(splits), 'partition')} ({schemes}) of {graphs}, over {_pes(splits)}.")
+    if runs := tables["training"]:
+        on = f"{listed(runs, 'model_label')} on {listed(runs, 'dataset')}"
+        sentences.append(f"{count(len(runs), 'training run')}: {on}, with {_pes(runs)}.")
+    if splits := [row for row in tables["quality"] if row["pes"] > 1]:
+        of = f"({listed(splits, 'scheme')}) of {listed(splits, 'dataset')}"
+        sentences.append(f"{count(len(splits), 'partition')} {of}, over {_pes(splits)}.")
     return sentences
 
 
@@ -73,8 +64,10 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
     ran += [] if ran else [count(len(tables["quality"]) or len(tables["graphs"]), "record")]
     found = [Answer("What ran", listing(ran), [Finding("", text) for text in compared(everything)], [])]
     if aggregate or training:
-        won = [*_winners(tables["fastest"]), *_faster(aggregate), *_undecided(tables["fastest"])]
-        won += [*_not_faster(aggregate), *_epochs(tables["accuracy"], graph_names(tables["graphs"]))]
+        faster, products = _products(aggregate)
+        close = _undecided(tables["fastest"])
+        won = [*_winners(tables["fastest"]), *([*products, *close] if faster else [*close, *products])]
+        won += _epochs(tables["accuracy"])
         found.append(Answer("What won", _won(tables), won, []))
         found.append(Answer("Can I trust it", _trusted(tables), _checks(tables["checks"]), cautions(tables)))
     return found
@@ -82,14 +75,17 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
 
 def _won(tables: Tables) -> str:
     """Return the technique with the most stars, or that there is none."""
-    several = [row for row in tables["fastest"] if row["pes"] > 1]
-    wins = Counter(row["label"] for row in several if not row["unstarred"])
+    several, ranked = _several(tables["fastest"])
     if not several:
         return "Nothing to compare on several PEs"
-    if not wins:
-        return "No technique stands out"
-    label = min(wins, key=lambda label: (-wins[label], label))
-    return f"{label}, in {wins[label]} of {len(several)}"
+    return f"{ranked[0][0]}, in {ranked[0][1]} of {len(several)}" if ranked else "No technique stands out"
+
+
+def _several(fastest: Rows) -> tuple[Rows, list[tuple[str, int]]]:
+    """Return the comparisons of several PEs, and how many of them each technique won, most first."""
+    several = [row for row in fastest if row["pes"] > 1]
+    wins = Counter(row["label"] for row in several if not row["unstarred"])
+    return several, sorted(wins.items(), key=lambda each: (-each[1], each[0]))
 
 
 def _trusted(tables: Tables) -> str:
@@ -104,9 +100,7 @@ def _trusted(tables: Tables) -> str:
 
 def others(tables: Tables) -> list[Finding]:
     """Return the other findings from the tables."""
-    names = graph_names(tables["graphs"])
-    splits = _splits(tables["quality"], names)
-    return [*_bytes(tables["aggregate"]), *_accuracy(tables["accuracy"], names), *splits]
+    return [*_bytes(tables["aggregate"]), *_accuracy(tables["accuracy"]), *_splits(tables["quality"])]
 
 
 def cautions(tables: Tables) -> list[str]:
@@ -119,22 +113,18 @@ def cautions(tables: Tables) -> list[str]:
             f"These records come from {len(machines)} machines, sets of software versions or places (see “What ran"
             " where”). Times from different ones are not comparable; the page never compares them, nor should you."
         )
-    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
-    if beyond:
-        where = {row["machine"] for row in rows if row["oversubscribed"]}
-        cores = listing(
-            [f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in where]
-        )
+    if beyond := [row for row in rows if row["oversubscribed"]]:
+        on = {row["machine"] for row in beyond}
+        cores = listing([f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in on])
         found.append(
-            f"Runs with {listing([str(pes) for pes in beyond])} PEs had more PEs than the {cores}: they took turns, "
-            "and their times say nothing about scaling."
+            f"Runs with {listed(beyond, 'pes')} PEs had more PEs than the {cores}: they took turns, and their times "
+            "say nothing about scaling."
         )
     on_gpus = {row["graph_hash"] for row in rows if row["device"] == "GPUs"}
-    mixed = sorted({row["pes"] for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus})
-    if mixed:
+    if mixed := [row for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus]:
         found.append(
-            f"Some runs computed on GPUs, but those with {listing([str(pes) for pes in mixed])} PEs on CPU cores (more "
-            "PEs than the host has GPUs, or another backend). They are never compared with those on GPUs."
+            f"Some runs computed on GPUs, but those with {listed(mixed, 'pes')} PEs on CPU cores (more PEs than the "
+            "host has GPUs, or another backend). They are never compared with those on GPUs."
         )
     if any(row["device"] == "CPU threads" for row in rows):
         found.append(
@@ -146,18 +136,15 @@ def cautions(tables: Tables) -> list[str]:
             "Other work may share the cores of CPU ranks or threads: another job can differ by more than its launches, "
             "and another technique can be the fastest in it."
         )
-    unchecked = sum(row["unchecked"] for row in tables["checks"])
-    if unchecked:
+    if unchecked := sum(row["unchecked"] for row in tables["checks"]):
         found.append(f"{count(unchecked, 'timing')} came without a check of the result (marked “not checked”).")
-    failed = sum(row["failed"] for row in tables["checks"])
-    if failed:
+    if failed := sum(row["failed"] for row in tables["checks"]):
         found.append(f"{count(failed, 'result')} failed the check: wrong results are shown, but never as the fastest.")
     return found
 
 
 def _pes(rows: Rows) -> str:
-    pes = sorted({row["pes"] for row in rows})
-    return f"{listing([str(p) for p in pes], 12)} PE{'' if pes == [1] else 's'}"
+    return f"{listed(rows, 'pes', 12)} PE{'' if all(row['pes'] == 1 for row in rows) else 's'}"
 
 
 def _capacity(machine: Row) -> str:
@@ -168,13 +155,10 @@ def _capacity(machine: Row) -> str:
 
 
 def _winners(fastest: Rows) -> list[Finding]:
-    several = [row for row in fastest if row["pes"] > 1]
-    starred = [row for row in several if not row["unstarred"]]
-    if not starred:
+    several, ranked = _several(fastest)
+    if not ranked:
         return []
-    wins = Counter(row["label"] for row in starred)
-    ranked = sorted(wins, key=lambda label: (-wins[label], label))
-    told = listing([f"{label} in {wins[label]}" for label in ranked])
+    told = listing([f"{label} in {wins}" for label, wins in ranked])
     text = f"{told} of {_comparisons(several)}: the slowest of its launches was faster than the fastest of any other."
     return [Finding("Fastest in these runs", text)]
 
@@ -185,7 +169,7 @@ def _comparisons(rows: Rows) -> str:
 
 def _undecided(fastest: Rows) -> list[Finding]:
     """Count the comparisons without a fastest technique, with the reasons."""
-    several = [row for row in fastest if row["pes"] > 1]
+    several, _ = _several(fastest)
     if not several:
         text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
         return [Finding("Fastest in these runs", text)] if fastest else []
@@ -196,64 +180,44 @@ def _undecided(fastest: Rows) -> list[Finding]:
     return [Finding("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
 
 
-def _scaled(aggregate: Rows) -> tuple[Rows, Rows]:
-    """Return the products on several PEs with a time on 1 PE, and those of them faster than all on 1 PE."""
+def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:
+    """Return whether a product on several PEs was faster than all on 1 PE, and the fastest, or why none was."""
     ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")
-    rows = [row for row in sound(aggregate) if row["speedup"] and row["pes"] > 1]
-    faster = [
-        row
-        for row in rows
-        if not (row["speedup"] <= 1 or row["oversubscribed"] or undecided(row, *ones[_without_pes(row)]))
+    rows = [
+        row | {"ones": ones[tuple(row[column] for column in (*SETTING, "dim"))]}
+        for row in sound(aggregate)
+        if row["speedup"] and row["pes"] > 1
     ]
-    return rows, faster
-
-
-def _without_pes(row: Row) -> tuple[object, ...]:
-    return tuple(row[column] for column in (*SETTING, "dim"))
-
-
-def _product(row: Row) -> str:
-    return f"{row['label']} with {count(row['pes'], 'PE')} on {row['dataset']}, D = {row['dim']}"
-
-
-def _faster(aggregate: Rows) -> list[Finding]:
-    _, faster = _scaled(aggregate)
-    if not faster:
-        return []
-    best = max(faster, key=lambda row: row["speedup"])
-    text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({_product(best)})."
-    return [Finding("Products on several PEs", text)]
-
-
-def _not_faster(aggregate: Rows) -> list[Finding]:
-    """Explain why no product on several PEs counts as faster than on 1 PE."""
-    rows, faster = _scaled(aggregate)
-    honest = [row for row in rows if not row["oversubscribed"]]
-    if faster or not rows:
-        return []
-    if not honest:
+    if not rows:
+        return False, []
+    honest = sorted((row for row in rows if not row["oversubscribed"]), key=lambda row: -row["speedup"])
+    faster = [row for row in honest if row["speedup"] > 1 and not undecided(row, *row["ones"])]
+    best = next(iter(faster or honest), None)
+    if best is None:
         text = f"Not measured: every one had more PEs than {shared(rows)}."
     else:
-        best = max(honest, key=lambda row: row["speedup"])
-        if best["speedup"] <= 1:
-            text = f"No single product was faster than the best of 1 PE (nearest: {_product(best)})."
+        what = f"{best['label']} with {count(best['pes'], 'PE')} on {where(best, 'dataset', 'dim')}"
+        if faster:
+            text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({what})."
+        elif best["speedup"] <= 1:
+            text = f"No single product was faster than the best of 1 PE (nearest: {what})."
         else:
-            ones = group((row for row in sound(aggregate) if row["pes"] == 1), *SETTING, "dim")[_without_pes(best)]
-            text = f"None can be told from the best time of 1 PE: {undecided(best, *ones)} (nearest: {_product(best)})."
-    return [Finding("Products on several PEs", text)]
+            why = undecided(best, *best["ones"])
+            text = f"None can be told from the best time of 1 PE: {why} (nearest: {what})."
+    return bool(faster), [Finding("Products on several PEs", text)]
 
 
-def _epochs(accuracy: Rows, names: Names) -> list[Finding]:
+def _epochs(accuracy: Rows) -> list[Finding]:
     """Compare epochs on several PEs with those on 1 PE over all techniques, largest ratios first."""
     told, beyond = [], []
-    columns = ("dataset", "graph_hash", "machine", "device", "dtype", "scheme", "model_label", "metric")
-    for (dataset, code, *_), rows in group(accuracy, *columns).items():
+    columns = (*GRAPH, "machine", "device", "dtype", "scheme", "model_label", "metric")
+    for rows in group(accuracy, *columns).values():
         ones = [row["epoch_s"] for row in rows if row["pes"] == 1]
         several = [row for row in rows if row["pes"] > 1]
         honest = [row for row in several if not row["oversubscribed"]]
         if ones and honest:
             best = min(honest, key=lambda row: (row["epoch_s"], row["pes"]))
-            told.append((min(ones) / best["epoch_s"], min(ones), best, names[dataset, code]))
+            told.append((min(ones) / best["epoch_s"], min(ones), best))
         elif ones:
             beyond += several
     if not told:
@@ -266,10 +230,10 @@ def _epochs(accuracy: Rows, names: Names) -> list[Finding]:
     return [Finding("Epochs on several PEs", text)]
 
 
-def _epoch(ratio: float, one: float, best: Row, name: str) -> str:
+def _epoch(ratio: float, one: float, best: Row) -> str:
     said = f"{number(ratio)} times as fast" if ratio >= 1 else f"{number(1 / ratio)} times as long"
-    where = f"{best['model_label']} on {name}, {best['label']}"
-    return f"{where}: {quantity(one)} on 1 PE, {quantity(best['epoch_s'])} on {best['pes']} PEs, {said}."
+    what = f"{best['model_label']} on {best['graph']}, {best['label']}"
+    return f"{what}: {quantity(one)} on 1 PE, {quantity(best['epoch_s'])} on {best['pes']} PEs, {said}."
 
 
 #: Meaning of bytes that equal a volume of the CoLa paper in every product. "<": all are less than the smallest volume;
@@ -299,7 +263,7 @@ def _bytes(aggregate: Rows) -> list[Finding]:
     text = f"Counted where they cross PEs: {'; '.join(parts)}."
     if ratios:
         text += f" V_CG is {span(ratios)} times V_FC here."
-    if told := intergroup_bytes.outcome(rows):
+    if told := volumes.between_told(rows):
         text += f" {told}"
     return [Finding("Bytes on the wire", text)]
 
@@ -314,8 +278,8 @@ def _checks(checks: Rows) -> list[Finding]:
     return [Finding("Correct results", text + (f"; largest error {max(errors):.1e}." if errors else "."))]
 
 
-def _accuracy(accuracy: Rows, names: Names) -> list[Finding]:
-    graphs = group(accuracy, "dataset", "graph_hash", "metric")
+def _accuracy(accuracy: Rows) -> list[Finding]:
+    graphs = group(accuracy, "graph", "metric")
     if len(graphs) > MOST:
         told = [row["test_mean"] for rows in graphs.values() for row in _told(rows)]
         text = f"{percent(min(told))} to {percent(max(told))} on the test nodes, of each graph the best run on its"
@@ -323,10 +287,7 @@ def _accuracy(accuracy: Rows, names: Names) -> list[Finding]:
         if some := sum(len(_told(rows)) > 1 for rows in graphs.values()):
             text += f"; all runs of {count(some, 'graph')} without such nodes"
         return [Finding(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
-    return [
-        Finding(f"Accuracy on {names[dataset, code]}", _accuracy_text(rows, metric))
-        for (dataset, code, metric), rows in graphs.items()
-    ]
+    return [Finding(f"Accuracy on {graph}", _accuracy_text(rows, metric)) for (graph, metric), rows in graphs.items()]
 
 
 def _told(rows: Rows) -> Rows:
@@ -340,8 +301,8 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     told = _told(rows)
     right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
     if len(told) > 1:
-        models = listing(sorted({row["model_label"] for row in told}))
         scores = span([100 * row["test_mean"] for row in told])
+        models = listed(told, "model_label")
         return f"{scores} {right} ({models}, {_pes(told)}; no validation nodes to choose the best by)."
     (best,) = told
     seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
@@ -351,22 +312,22 @@ def _accuracy_text(rows: Rows, metric: str) -> str:
     return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
-def _splits(quality: Rows, names: Names) -> list[Finding]:
+def _splits(quality: Rows) -> list[Finding]:
     found = []
-    graphs = group((row for row in quality if row["v_fc"]), "dataset", "graph_hash")
+    graphs = group((row for row in quality if row["v_fc"]), "graph")
     if len(graphs) > MOST:
         pes = max(row["pes"] for rows in graphs.values() for row in rows)
         shares = [100 * row["v_fc"] / row["v_cg"] for rows in graphs.values() for row in rows if row["pes"] == pes]
         return [Finding(f"Splitting {len(graphs)} graphs", f"{pes} PEs: V_FC is {span(shares)} % of V_CG.")]
-    for graph, rows in graphs.items():
+    for (graph,), rows in graphs.items():
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
-        rivals = sorted({row["scheme"] for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]})
-        least = f", less than {listing(rivals)}" if rivals else ""
+        rivals = [row for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]]
+        least = f", less than {listed(rivals, 'scheme')}" if rivals else ""
         share = percent(best["v_fc"] / best["v_cg"])
         text = f"{best['pes']} PEs, {best['scheme']}: V_FC is {share} of V_CG{least}."
         if best["vi_fc"]:
             share = percent(best["vi_cola"] / best["vi_fc"])
             text += f" Between workgroups of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
-        found.append(Finding(f"Splitting {names[graph]}", text))
+        found.append(Finding(f"Splitting {graph}", text))
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from mgg.report.figures.svg import INK, SERIES, draw, horizontal
-from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.page.parts import Cell, Columns, Drawing, Part, table
 from mgg.report.tables.compute import NOT_NOTED, PHASES, Row, Rows, group, varied
 from mgg.report.tables.numbers import count, percent, time_unit, within
 
@@ -23,22 +24,17 @@ def part(runs: Rows, key: str, name: str) -> Part | None:
     if not found:
         return None
     unit = time_unit([row["whole"] for row in found])
-    lines = [
-        (
-            row["name"],
-            [
-                Cell(within(row["whole"], unit)),
-                *(Cell(within(row[phase], unit), percent(row[phase] / row["whole"])) for phase in PHASES),
-            ],
-        )
-        for row in found
-    ]
     gpus = any(run["device"] == "GPUs" for run in runs)
     note = "Communication: transfers and waits for other PEs." + (
         " On GPUs an aggregation hides its transfers behind arithmetic: they count there." if gpus else ""
     )
-    columns = [f"epoch ({unit.name})", *PHASES]
-    grid = Grid(f"{name}: median time of an epoch by phase, mean of the PEs", "run", columns, [("", lines)], note)
+
+    def share(phase: str) -> Callable[[Row], Cell]:
+        return lambda row: Cell(within(row[phase], unit), percent(row[phase] / row["whole"]))
+
+    columns: Columns = [(f"epoch ({unit.name})", lambda row: within(row["whole"], unit))]
+    columns += [(phase, share(phase)) for phase in PHASES]
+    grid = table(f"{name}: median time of an epoch by phase, mean of the PEs", "run", columns, found, "name", note)
     told = [f"{row['name']}: " + ", ".join(f"{p} {percent(row[p] / row['whole'])}" for p in PHASES) for row in found]
     alt = f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}."
     bars = [(row["name"], [row[phase] / unit.size for phase in PHASES]) for row in found]

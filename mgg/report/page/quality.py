@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgg.report.page.parts import Cell, Grid, Part, Section
-from mgg.report.tables.compute import Row, Rows, graph_names, group
+from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import count, number, percent
 
 MIB = 2**20
@@ -20,11 +20,10 @@ def section(tables: dict[str, Rows]) -> Section | None:
     rows = [row for row in tables["quality"] if row["pes"] > 1]
     if not rows:
         return None
-    names = graph_names(tables["graphs"])
     parts = []
-    for key, found in group(rows, "dataset", "graph_hash").items():
-        halos = [row for row in tables["halos"] if (row["dataset"], row["graph_hash"]) == key]
-        parts.append(Part(names[key], "", [_volumes(found, names[key]), *_heat(halos, names[key])]))
+    for (graph,), found in group(rows, "graph").items():
+        halos = [row for row in tables["halos"] if row["graph"] == graph]
+        parts.append(Part(graph, "", [_volumes(found, graph), *_heat(halos, graph)]))
     intro = (
         "Volumes of one product, all PEs; nothing ran. Small: % of arcs; a pointer tells shares of "
         "volumes. Empty: one workgroup, or not counted."

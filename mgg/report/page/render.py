@@ -13,15 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
-from mgg.report.page import described, findings, glossary, lookups, phases, predictions, quality
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
-from mgg.report.papers import advisor, catalogue
-from mgg.report.papers import predictions as predicted
+from mgg.report.page import described, findings, glossary, lookups, phases, quality
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, across, table
+from mgg.report.papers import advisor, catalogue, predictions
 from mgg.report.papers import sections as papers
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables import choice, jobs, mgg_sweep
 from mgg.report.tables.columns import ABOUT, TABLES
-from mgg.report.tables.compute import NOT_NOTED, SETTING, Row, Rows, graph_names, group, shared, varied
+from mgg.report.tables.compute import NOT_NOTED, SETTING, Row, Rows, best, group, shared, varied, where
 from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 
 
@@ -42,15 +41,15 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     told = [found for each in sections_told if (found := each.section(tables))]
     experiments, ahead = catalogue.divided(experiments)
     labels = [row["label"] for row in tables["aggregate"]]
-    styles = charts.Styles(labels)
+    styles, compared = charts.Styles(labels), papers.sections(everything, experiments)
     sections = {
         "aggregate": _sections(tables, styles),
         "train": _training(tables),
-        "papers": [*papers.sections(everything, experiments), *predicted.sections(tables, ahead), *told],
+        "papers": [*compared, *predictions.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
     where = "What ran where" if tables["machines"] else "Graphs"
-    grids = [grid for grid in (_machines(tables["machines"]), _graphs(tables), _partitions(tables)) if grid]
+    grids = [grid for grid in (_machines(tables["machines"]), _graphs(tables["graphs"]), _partitions(tables)) if grid]
     timed = bool(tables["aggregate"] or tables["training"])
     split = quality.section(tables)
     html = _template().render(
@@ -58,7 +57,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         answers=findings.answers(tables, everything),
         overview=_overview(tables, styles),
         findings=[
-            *papers.outcomes(everything, experiments),
+            *papers.outcomes(compared),
             *choice.findings(tables),
             *findings.others(tables),
         ],
@@ -87,20 +86,22 @@ def _template() -> Template:
 
 def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
     """Return two figures for the first screen: the largest graph's widest products, or else the first training."""
-    graphs = group(tables["aggregate"], "dataset", "graph_hash")
+    graphs = group(tables["aggregate"], "graph")
     if not graphs:
         parts = (part for section in _training(tables, "o") for part in section.parts)
         return [drawing for part in parts for drawing in part.drawings][:2]
-    arcs = {(row["dataset"], row["graph_hash"]): row["arcs"] for row in tables["graphs"]}
+    arcs = {(row["graph"],): row["arcs"] for row in tables["graphs"]}
     largest = next(key for key in arcs if key in graphs and arcs[key] == max(arcs[each] for each in graphs))
     found = max(group(graphs[largest], *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
-    where = f"{graph_names(tables['graphs'])[largest]}, D = {found[0]['dim']}"
-    drawings = [Drawing(charts.times(found, styles, "ot", where), f"{where}: median time, fastest to slowest launch.")]
+    where_ = where(found[0], "graph", "dim")
+    drawings = [
+        Drawing(charts.times(found, styles, "ot", where_), f"{where_}: median time, fastest to slowest launch.")
+    ]
     known = [row for row in found if row["speedup"] is not None and row["check"] != "failed"]
     if len({row["pes"] for row in known}) > 1:
-        drawings.append(Drawing(charts.scaling(known, styles, "os", where), f"{where}: speedup over 1 PE."))
+        drawings.append(Drawing(charts.scaling(known, styles, "os", where_), f"{where_}: speedup over 1 PE."))
     elif found[0]["pes"] > 1:
-        drawings.append(Drawing(charts.volumes(found, styles, "ob", where), f"{where}: bytes on the wire."))
+        drawings.append(Drawing(charts.volumes(found, styles, "ob", where_), f"{where_}: bytes on the wire."))
     return drawings
 
 
@@ -108,11 +109,8 @@ def _pivot(rows: Rows, caption: str, cell: Callable[[Row], Cell], note: str = ""
     """Return rows of one setting: a group per width, a row per technique, a column per number of PEs."""
     pes = sorted({each["pes"] for each in rows})
     groups = []
-    for (dim,), of_dim in group(rows, "dim").items():
-        lines = []
-        for (label,), found in group(of_dim, "label").items():
-            at = {each["pes"]: cell(each) for each in found}
-            lines.append((label, [at.get(p, Cell(ABSENT)) for p in pes]))
+    for (dim,), found in group(rows, "dim").items():
+        lines = across(sorted(found, key=lambda row: row["label"]), "label", "pes", pes, cell)
         groups.append((f"D\N{NO-BREAK SPACE}= {dim}", lines))
     return Grid(caption, "technique", _pes_headings(rows), groups, note)
 
@@ -134,16 +132,12 @@ def _fastest(tables: dict[str, Rows]) -> Grid | None:
     rows = [row for row in tables["fastest"] if row["pes"] > 1]
     if not rows:
         return None
-    names = graph_names(tables["graphs"])
-    several = len(group(rows, *SETTING)) > len(group(rows, "dataset", "graph_hash"))
+    several = len(group(rows, *SETTING)) > len(group(rows, "graph"))
     pes = sorted({row["pes"] for row in rows})
     groups = []
-    for _, found in group(rows, "dataset", "graph_hash", *SETTING).items():
-        heading = names[found[0]["dataset"], found[0]["graph_hash"]]
-        lines = []
-        for (dim,), of_dim in group(found, "dim").items():
-            at = {row["pes"]: _winner(row) for row in of_dim}
-            lines.append((f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}", [at.get(p, Cell(ABSENT)) for p in pes]))
+    for found in group(rows, "graph", *SETTING).values():
+        heading = found[0]["graph"]
+        lines = across(found, lambda row: f"D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}", "pes", pes, _winner)
         groups.append((f"{heading} ({_setting(found[0])})" if several else heading, lines))
     # The star's tooltip says when it is given.
     note = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
@@ -190,64 +184,62 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}, by job"
 
 
-def _graphs(tables: dict[str, Rows]) -> Grid:
-    names = graph_names(tables["graphs"])
-    lines = []
-    for row in tables["graphs"]:
-        texts = f"{row['nodes']:,}", f"{row['arcs']:,}", number(row["arcs_per_node"]), row["graph_hash"][:12]
-        lines.append((names[row["dataset"], row["graph_hash"]], [Cell(text) for text in texts]))
-    columns = ["nodes", "arcs", "degree", "hash"]
+def _graphs(rows: Rows) -> Grid:
+    def stands_for(row: Row) -> Cell:
+        real = stand_in(row["dataset"])
+        return Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT)
+
+    columns: Columns = [
+        ("nodes", lambda row: f"{row['nodes']:,}"),
+        ("arcs", lambda row: f"{row['arcs']:,}"),
+        ("degree", lambda row: number(row["arcs_per_node"])),
+        ("hash", lambda row: row["graph_hash"][:12]),
+    ]
     note = ""
-    if any(stand_in(row["dataset"]) for row in tables["graphs"]):
-        columns.append("stands for")
-        for (_, cells), row in zip(lines, tables["graphs"], strict=True):
-            real = stand_in(row["dataset"])
-            cells.append(Cell(real.name, f"{real.nodes:,} nodes, {real.counted}") if real else Cell(ABSENT))
+    if any(stand_in(row["dataset"]) for row in rows):
+        columns.append(("stands for", stands_for))
         note = "Stand-ins are generated: their numbers are not those of the real graphs."
-    return Grid("Graphs", "graph", columns, [("", lines)], note, words=["stands for"])
+    return table("Graphs", "graph", columns, rows, "graph", note, words=["stands for"])
 
 
 def _partitions(tables: dict[str, Rows]) -> Grid | None:
     """Return how the timed products were split, unless the section on partitions covers it."""
-    names = graph_names(tables["graphs"])
-    told = {(row["graph_hash"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
+    told = {(row["graph"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
     rows = [
         row
         for row in tables["partitions"]
-        if row["pes"] > 1 and (row["graph_hash"], row["scheme"], row["direction"], row["pes"]) not in told
+        if row["pes"] > 1 and (row["graph"], row["scheme"], row["direction"], row["pes"]) not in told
+    ]
+    columns: Columns = [
+        ("imbalance (1 is even)", lambda row: number(row["imbalance"])),
+        ("edge cut, arcs", lambda row: f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"),
+        ("halo rows, all PEs", lambda row: f"{row['halo_rows']:,}"),
     ]
 
-    def line(row: Row) -> tuple[str, list[Cell]]:
-        cut = f"{row['edge_cut']:,} ({percent(row['edge_cut_share'])})"
-        cells = [number(row["imbalance"]), cut, f"{row['halo_rows']:,}"]
-        return f"{row['pes']} PEs, {row['scheme']}, {row['direction']}", [Cell(text) for text in cells]
-
-    groups = [(names[key], [line(row) for row in found]) for key, found in group(rows, "dataset", "graph_hash").items()]
-    if not groups:
-        return None
-    columns = ["imbalance (1 is even)", "edge cut, arcs", "halo rows, all PEs"]
-    return Grid("How each graph was split", "PEs, scheme, product", columns, groups)
+    caption, corner = "How each graph was split", "PEs, scheme, product"
+    return (
+        table(caption, corner, columns, rows, "pes, scheme, direction", by=["graph"], heading="graph") if rows else None
+    )
 
 
 def _sections(tables: dict[str, Rows], styles: charts.Styles) -> list[Section]:
-    names = graph_names(tables["graphs"])
     sections, told = list[Section](), ""
-    for number_, (key, rows) in enumerate(group(tables["aggregate"], "dataset", "graph_hash").items(), 1):
+    for number_, ((graph,), rows) in enumerate(group(tables["aggregate"], "graph").items(), 1):
         parts: list[Part] = []
         for index, (setting, found) in enumerate(group(rows, *SETTING).items(), 1):
             fastest = group(tables["fastest"], *SETTING).get(setting, [])
-            shown = found, styles, f"g{number_}s{index}", names[key]
+            shown = found, styles, f"g{number_}s{index}"
             first = _time_part(fastest, *shown)
             parts.append(replace(first, intro="Measured as above.") if first.intro == told else first)
             told = first.intro
             if any(row["pes"] > 1 for row in found):
                 parts += [_scaling_part(*shown), _bytes_part(*shown)]
-        sections.append(Section(f"graph-{number_}", f"Graph {names[key]}", "", parts))
+        sections.append(Section(f"graph-{number_}", f"Graph {graph}", "", parts))
     return sections
 
 
-def _time_part(fastest: Rows, rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
-    unit, where = time_unit([row["median_s"] for row in rows]), _setting(rows[0])
+def _time_part(fastest: Rows, rows: Rows, styles: charts.Styles, key: str) -> Part:
+    unit, setting = time_unit([row["median_s"] for row in rows]), _setting(rows[0])
     # The first section explains the techniques; elsewhere tooltips do.
     legend = [glossary.legend(row["technique"] for row in rows)] if key == "g1s1" else []
 
@@ -260,13 +252,13 @@ def _time_part(fastest: Rows, rows: Rows, styles: charts.Styles, key: str, name:
         return Cell(f"{sign} {within(row['median_s'], unit)}".lstrip(), small, sign == charts.STAR, hint=hint)
 
     note = " ".join([*_no_star(fastest), *legend])
-    caption = f"{name}: median time of one aggregation ({unit.name}); small: fastest to slowest launch"
+    caption = f"{rows[0]['graph']}: median time of one aggregation ({unit.name}); small: fastest to slowest launch"
     grid = _pivot(rows, caption, cell, note)
-    drawings = [
-        Drawing(charts.times(found, styles, f"{key}t{dim}", f"{name}, D = {dim}"), f"{name}, D = {dim}: time.")
-        for (dim,), found in group(rows, "dim").items()
-    ]
-    return Part("Time", f"{where[:1].upper()}{where[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
+    drawings = []
+    for (dim,), found in group(rows, "dim").items():
+        at = where(found[0], "graph", "dim")
+        drawings.append(Drawing(charts.times(found, styles, f"{key}t{dim}", at), f"{at}: time."))
+    return Part("Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
 
 
 def _launches(rows: Rows) -> str:
@@ -292,7 +284,7 @@ def _no_star(fastest: Rows) -> list[str]:
     return told
 
 
-def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+def _scaling_part(rows: Rows, styles: charts.Styles, key: str) -> Part:
     known = [row for row in rows if row["speedup"] is not None and row["check"] != "failed"]
     if not known:
         text = "There is no sound time with 1 PE to compare with, so speedups are unknown."
@@ -300,72 +292,62 @@ def _scaling_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Par
 
     drawings = []
     for (dim,), found in group(known, "dim").items():
-        one = min((row for row in found if row["pes"] == 1), key=lambda row: (row["median_s"], row["label"]))
+        one = best(row for row in found if row["pes"] == 1)
         if len({row["pes"] for row in found}) > 1:
-            svg = charts.scaling(found, styles, f"{key}s{dim}", f"{name}, D = {dim}")
-            drawings.append(Drawing(svg, f"{name}, D = {dim}: speedup over 1 PE ({one['label']})."))
+            at = where(one, "graph", "dim")
+            svg = charts.scaling(found, styles, f"{key}s{dim}", at)
+            drawings.append(Drawing(svg, f"{at}: speedup over 1 PE ({one['label']})."))
     return Part("Scaling", "", (), drawings)
 
 
-def _bytes_part(rows: Rows, styles: charts.Styles, key: str, name: str) -> Part:
+def _bytes_part(rows: Rows, styles: charts.Styles, key: str) -> Part:
     widest = max(row["dim"] for row in rows if row["pes"] > 1)
     found = [row for row in rows if row["pes"] > 1 and row["dim"] == widest]
-    unit = bytes_unit([row["bytes_wire"] for row in found])
+    unit, at = bytes_unit([row["bytes_wire"] for row in found]), where(found[0], "graph", "dim")
 
     def cell(row: Row) -> Cell:
         rate = number(row["bytes_wire"] / row["median_s"] / 1e9)
-        return Cell(
-            within(row["bytes_wire"], unit), f"{row['equal_volumes']}; {rate}" if row["equal_volumes"] else rate
-        )
+        small = f"{row['equal_volumes']}; {rate}" if row["equal_volumes"] else rate
+        return Cell(within(row["bytes_wire"], unit), small)
 
-    caption = f"{name}: bytes on the wire of one aggregation ({unit.name}), all PEs; small: volume equaled; GB/s"
+    caption = f"{found[0]['graph']}: bytes on the wire of one aggregation ({unit.name}), all PEs"
     # Plain headings: bytes do not depend on whether PEs share cores.
-    pes = sorted({row["pes"] for row in found})
-    grid = replace(_pivot(found, caption, cell), columns=[count(p, "PE") for p in pes])
-    drawing = Drawing(
-        charts.volumes(found, styles, f"{key}b", f"{name}, D = {widest}"),
-        f"{name}, D = {widest}: bytes on the wire; hatched: by formula.",
-    )
-    return Part("Bytes on the wire", "", [grid], [drawing])
+    columns = [count(p, "PE") for p in sorted({row["pes"] for row in found})]
+    grid = replace(_pivot(found, f"{caption}; small: volume equaled; GB/s", cell), columns=columns)
+    svg = charts.volumes(found, styles, f"{key}b", at)
+    return Part("Bytes on the wire", "", [grid], [Drawing(svg, f"{at}: bytes on the wire; hatched: by formula.")])
 
 
 def _checks(tables: dict[str, Rows]) -> Grid | None:
-    names = graph_names(tables["graphs"])
-    groups = []
     several = len(group(tables["checks"], "machine", "device", "dtype")) > 1
     # For swept techniques, keep the settings shown elsewhere on the page and every failed one.
     labels = {row["label"] for row in tables["aggregate"]}
     rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
-    told = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
-    counts = {column: name for column, name in told.items() if column == "passed" or any(row[column] for row in rows)}
-    for key, found in group(rows, "dataset", "graph_hash").items():
+    counts = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
+    shown = [column for column in counts if column == "passed" or any(row[column] for row in rows)]
+    groups = []
+    for (graph,), found in group(rows, "graph").items():
         alike: dict[tuple[str, ...], list[str]] = {}
         for row in found:
-            where = f" ({row['machine']}, {row['device']}, {row['dtype']})" if several else ""
+            at = f" ({where(row, 'machine', 'device', 'dtype')})" if several else ""
             error = f"{row['error']:.1e}" if row["error"] is not None else ABSENT
             tolerance = f"{row['tolerance']:.0e}" if row["tolerance"] is not None else ABSENT
-            texts = (error, tolerance, *(str(row[column]) for column in counts))
-            alike.setdefault(texts, []).append(f"{row['label']}{where}")
-        # Failures are highlighted.
-        failed = 2 + list(counts).index("failed") if "failed" in counts else None
-        lines = [
-            ("; ".join(who), [Cell(text, best=n > 1 and failed is not None and texts[failed] != "0")
-                              for n, text in enumerate(texts)])
-            for texts, who in alike.items()
-        ]  # fmt: skip
-        groups.append((names[key], lines))
-    columns = ["largest error", "tolerance", *counts.values()]
+            alike.setdefault((error, tolerance, *(str(row[column]) for column in shown)), []).append(row["label"] + at)
+        lines = []
+        for texts, who in alike.items():
+            # Failures are highlighted.
+            failed = "failed" in shown and texts[2 + shown.index("failed")] != "0"
+            lines.append(("; ".join(who), [Cell(text, best=failed and n > 1) for n, text in enumerate(texts)]))
+        groups.append((graph, lines))
+    columns = ["largest error", "tolerance", *(counts[column] for column in shown)]
     return Grid("Error of each technique", "technique", columns, groups) if groups else None
 
 
 def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
-    names = graph_names(tables["graphs"])
     epochs = group(tables["epochs"], "run")
     sections = []
-    graphs = group(tables["training"], "dataset", "graph_hash")
-    for index, (graph, runs) in enumerate(graphs.items(), 1):
-        rows = [row for row in tables["accuracy"] if (row["dataset"], row["graph_hash"]) == graph]
-        name = names[graph]
+    for index, ((name,), runs) in enumerate(group(tables["training"], "graph").items(), 1):
+        rows = [row for row in tables["accuracy"] if row["graph"] == name]
         drawings: list[Drawing] = []
         for number_, ((label,), found) in enumerate(group(runs, "model_label").items(), 1):
             points = {
@@ -408,42 +390,42 @@ def _metric_text(runs: Rows) -> str:
 
 def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     metric = _metric_name(rows)
-    unit = time_unit([row["epoch_s"] for row in rows])
-    volume = bytes_unit([row["bytes_wire"] for row in rows])
-    seeds = any(row["seeds"] > 1 for row in rows)
-    columns = ["PEs", f"test {metric} (%)", *["lowest to highest"] * seeds, "validation", "training", "seeds"]
-    columns += [f"time per epoch ({unit.name})", f"bytes per epoch ({volume.name})"]
+    unit, volume = time_unit([row["epoch_s"] for row in rows]), bytes_unit([row["bytes_wire"] for row in rows])
     held = [row["gpu_memory_bytes"] for row in rows if row["gpu_memory_bytes"] is not None]
-    room = bytes_unit(held)
-    columns += [f"GPU memory ({room.name})"] if held else []
+    room, seeds = bytes_unit(held), any(row["seeds"] > 1 for row in rows)
     varying = varied(rows, "machine", "device", "dtype", "scheme")
-    groups = []
-    for (model,), found in group(rows, "model_label").items():
-        lines = []
-        for row in found:
-            where = f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else ""
-            spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
-            cells = [
-                str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else ""),
-                f"{_bare(row['test_mean'])}{spread}",
-                *([f"{_bare(row['test_min'])} to {_bare(row['test_max'])}"] if seeds else []),
-                _bare(row["validation_mean"]),
-                _bare(row["train_mean"]),
-                str(row["seeds"]),
-                within(row["epoch_s"], unit),
-                within(row["bytes_wire"], volume),
-                *([within(row["gpu_memory_bytes"], room)] if held else []),
-            ]
-            epochs = [run for run in runs if all(run[column] == row[column] for column in _GROUP)]
-            small = {}
-            if epochs:
-                ends = min(run["q1_s"] for run in epochs), max(run["q3_s"] for run in epochs)
-                small = {5 + seeds: "\N{EN DASH}".join(within(end, unit) for end in ends)}
-            lines.append((f"{row['label']}{where}", [Cell(text, small.get(n, "")) for n, text in enumerate(cells)]))
-        groups.append((f"model {model}", lines))
+
+    def name_(row: Row) -> str:
+        return row["label"] + (f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else "")
+
+    def test(row: Row) -> str:
+        spread = f" ± {100 * row['test_deviation']:.1f}" if row["test_deviation"] is not None else ""
+        return f"{_bare(row['test_mean'])}{spread}"
+
+    def epoch(row: Row) -> Cell:
+        alike = [run for run in runs if all(run[column] == row[column] for column in _GROUP)]
+        ends = min(run["q1_s"] for run in alike), max(run["q3_s"] for run in alike)
+        return Cell(within(row["epoch_s"], unit), "\N{EN DASH}".join(within(end, unit) for end in ends))
+
+    columns: Columns = [
+        ("PEs", lambda row: str(row["pes"]) + (f" (more than {shared([row])})" if shared([row]) else "")),
+        (f"test {metric} (%)", test),
+        ("validation", lambda row: _bare(row["validation_mean"])),
+        ("training", lambda row: _bare(row["train_mean"])),
+        ("seeds", lambda row: str(row["seeds"])),
+        (f"time per epoch ({unit.name})", epoch),
+        (f"bytes per epoch ({volume.name})", lambda row: within(row["bytes_wire"], volume)),
+    ]
+    if seeds:
+        columns.insert(2, ("lowest to highest", lambda row: f"{_bare(row['test_min'])} to {_bare(row['test_max'])}"))
+    if held:
+        columns.append((f"GPU memory ({room.name})", lambda row: within(row["gpu_memory_bytes"], room)))
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
     note += f"Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
-    return Grid(f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, groups, note)
+    return table(
+        f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, rows, name_, note,
+        by=["model_label"], heading=lambda row: f"model {row['model_label']}",
+    )  # fmt: skip
 
 
 def _bare(share: float | None) -> str:

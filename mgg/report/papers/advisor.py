@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, options_but, sound
-from mgg.report.tables.mgg_sweep import id_
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, across, table
+from mgg.report.tables.compute import SETTING, Row, Rows, group, options_but, sound, where
+from mgg.report.tables.mgg_sweep import without
 from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, time_unit, within
 
 #: Deciders of the parameters and their names on the page.
@@ -18,105 +18,85 @@ DECIDERS = {"paper": "as printed", "artifact": "as released", "fitted": "fitted"
 GOOD, FEWEST = 1.1, 4
 #: GNNAdvisor 7.4: share of atomics that the leader saves, on average over three graphs.
 SAVED = 0.4785
-
-Names = dict[tuple[str, str], str]
+_KNOBS = ("ngs", "dw", "tpb")
 
 
 def parts(tables: dict[str, Rows], name: str, shown: Sequence[str]) -> list[Part]:
     """Return a part for each item in ``shown`` of an ``Experiment``; none for what was not measured."""
-    found = []
-    for what in shown:
-        part = _over(tables, name, what) if what in ("ngs", "dw") else _PARTS[what](tables)
-        found += [part] if part else []
-    return found
-
-
-def outcomes(tables: dict[str, Rows], shown: Sequence[str]) -> list[str]:
-    """Return a sentence for each of them that was measured."""
-    return [part.intro for part in parts(tables, "", shown) if part.intro]
+    found = [_over(tables, name, what) if what in ("ngs", "dw") else _PARTS[what](tables) for what in shown]
+    return [part for part in found if part]
 
 
 def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best of each grid, because more would bury the other techniques."""
-    dropped = set()
-    for rows in _grids(aggregate).values():
-        best = min(rows, key=lambda row: (row["median_s"], row["label"]))
-        dropped |= {id_(row) for row in rows if row is not best and _options(row)["decide"] == "none"}
-    return [row for row in aggregate if id_(row) not in dropped]
-
-
-def _options(row: Row) -> dict[str, object]:
-    found: dict[str, object] = json.loads(row["options"])
-    return found
-
-
-def _decided(row: Row) -> dict[str, int]:
-    found: dict[str, int] = json.loads(row["decided"])
-    return found
+    return without(aggregate, _grids(_rows(aggregate)), lambda row: bool(row["decide"] != "none"))
 
 
 def _rows(aggregate: Rows) -> Rows:
-    return [row for row in sound(aggregate) if row["technique"] == "gnnadvisor" and row["decided"]]
+    """Return the sound products of gnnadvisor with their options and, as ``ngs``, ``dw`` and ``tpb``, the decided ones.
+
+    ``setting`` are these three in words.
+    """
+    rows = []
+    for row in sound(aggregate):
+        if row["technique"] == "gnnadvisor" and row["decided"]:
+            decided = json.loads(row["decided"])
+            setting = ", ".join(str(decided[knob]) for knob in _KNOBS)
+            rows.append({**row, **json.loads(row["options"]), **decided, "setting": setting})
+    return rows
 
 
-def _grids(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
+def _grids(rows: Rows) -> list[Rows]:
     """Return grids: timings that differ only in decider, ngs, dw and tpb, if the user set enough of them."""
-    rows = [{**row, "others": options_but(row, ("ngs", "dw", "tpb", "decide"))} for row in _rows(aggregate)]
-    found = group(rows, *SETTING, "dim", "pes", "others")
-    return {
-        key: rows
-        for key, rows in found.items()
-        if len({row["decided"] for row in rows if _options(row)["decide"] == "none"}) >= FEWEST
-    }
-
-
-def _where(row: Row, names: Names) -> str:
-    return f"{names[row['dataset'], row['graph_hash']]} ({row['machine']}, {row['device']})"
+    known = [{**row, "others": options_but(row, (*_KNOBS, "decide"))} for row in rows]
+    found = group(known, *SETTING, "dim", "pes", "others").values()
+    return [each for each in found if len({row["decided"] for row in each if row["decide"] == "none"}) >= FEWEST]
 
 
 def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
     """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
-    rows = [
-        {**row, "x": _decided(row)[option], "others": options_but(row, [option])}
-        for row in _rows(tables["aggregate"])
-        if _options(row)["decide"] == "none"
+    known = [
+        {**row, "others": options_but(row, [option])} for row in _rows(tables["aggregate"]) if row["decide"] == "none"
     ]
-    lines = [found for found in group(rows, *SETTING, "dim", "others").values() if len({r["x"] for r in found}) > 2]
-    if not lines:
+    alike = group(known, *SETTING, "dim", "others").values()
+    rows = [row for found in alike if len({each[option] for each in found}) > 2 for row in found]
+    if not rows:
         return None
-    rows = [row for found in lines for row in found]
-    names, unit = graph_names(tables["graphs"]), time_unit([row["median_s"] for row in rows])
-    points, groups, drawings, told = sorted({row["x"] for row in rows}), [], [], []
-    for index, mine in enumerate(group(rows, *SETTING, "dim").values(), 1):
-        series = _series(mine, option)
-        where = f"{names[mine[0]['dataset'], mine[0]['graph_hash']]}, D = {mine[0]['dim']}"
-        least = min(mine, key=lambda row: (row["median_s"], row["x"]))
-        told.append(f"{least['x']} ({where})")
-        body = [
-            (
-                label,
-                [Cell(within(at[x], unit) if x in at else ABSENT, best=at.get(x) == min(at.values())) for x in points],
-            )
-            for label, at in series.items()
-        ]
-        groups.append((f"{where} ({mine[0]['machine']}, {mine[0]['device']}, {mine[0]['direction']})", body))
-        curves = {label: sorted(at.items()) for label, at in series.items()}
-        svg = charts.lines(curves, option, f"{name}{option}{index}", where)
-        drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {option}."))
+    unit, points = time_unit([row["median_s"] for row in rows]), sorted({row[option] for row in rows})
+    groups, drawings, told = list[tuple[str, list[Line]]](), [], []
+    for index, found in enumerate(group(rows, *SETTING, "dim").values(), 1):
+        mine, at = _series(found, option), where(found[0], "graph", "dim")
+        least = min(found, key=lambda row: (row["median_s"], row[option]))
+        told.append(f"{least[option]} ({at})")
+        body = across(
+            mine,
+            "series",
+            option,
+            points,
+            lambda row: Cell(within(row["median_s"], unit), best=row["best"]),
+        )
+        groups.append((f"{at} ({where(found[0], 'machine', 'device', 'direction')})", body))
+        svg = charts.lines(charts.series(mine, "series", option), option, f"{name}{option}{index}", at)
+        drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {option}."))
     columns = [f"{option} = {x}" for x in points]
     grid = Grid(f"Time of one aggregation over {option}", "setting", columns, groups, f"Medians in {unit.name}.")
-    return Part(f"Over {option}", f"The least time is at {option} {listing(told)}.{_on_cpus(rows)}", [grid], drawings)
+    text = f"The least time is at {option} {listing(told)}.{_on_cpus(rows)}"
+    return Part(f"Over {option}", text, [grid], drawings, text)
 
 
-def _series(rows: Rows, option: str) -> dict[str, dict[int, float]]:
-    """Return times over an option, by those of ngs, dw and tpb that also differ in ``rows`` (one graph and width)."""
-    others = [each for each in ("ngs", "dw", "tpb") if each != option]
-    varying = [each for each in others if len({_decided(row)[each] for row in rows}) > 1]
-    found: dict[str, dict[int, float]] = {}
-    for row in sorted(rows, key=lambda row: [_decided(row)[each] for each in varying]):
-        label = ", ".join(f"{each} = {_decided(row)[each]}" for each in varying) or "gnnadvisor"
-        at = found.setdefault(label, {})
-        at[row["x"]] = min(row["median_s"], at.get(row["x"], row["median_s"]))
+def _series(rows: Rows, option: str) -> Rows:
+    """Return the least time at each value of an option, by the other knobs that differ in ``rows`` (one graph, width).
+
+    ``best``: it is the least of its ``series``.
+    """
+    varying = [each for each in _KNOBS if each != option and len({row[each] for row in rows}) > 1]
+    found = []
+    for series in group(rows, *varying).values():
+        label = ", ".join(f"{each} = {series[0][each]}" for each in varying) or "gnnadvisor"
+        least = min(row["median_s"] for row in series)
+        for at in group(series, option).values():
+            time = min(row["median_s"] for row in at)
+            found.append({**at[0], "median_s": time, "series": label, "best": time == least})
     return found
 
 
@@ -126,44 +106,43 @@ def _on_cpus(rows: Rows) -> str:
 
 def _picks(tables: dict[str, Rows]) -> Part | None:
     """Compare the grid's best with each Decider's pick."""
-    names, lines, ratios = graph_names(tables["graphs"]), [], dict[str, list[float]]()
-    for rows in _grids(tables["aggregate"]).values():
-        best = min((row for row in rows if _options(row)["decide"] == "none"), key=lambda row: row["median_s"])
-        picked = {str(_options(row)["decide"]): row for row in rows if _options(row)["decide"] != "none"}
-        for who, row in picked.items():
-            ratios.setdefault(who, []).append(row["median_s"] / best["median_s"])
-        lines.append((best, picked, len({row["decided"] for row in rows})))
+    lines: Rows = []
+    for rows in _grids(_rows(tables["aggregate"])):
+        first = min((row for row in rows if row["decide"] == "none"), key=lambda row: row["median_s"])
+        picked = {
+            row["decide"]: (row["median_s"] / first["median_s"], row["setting"])
+            for row in rows
+            if row["decide"] != "none"
+        }
+        lines.append({**first, "picked": picked, "settings": len({row["decided"] for row in rows})})
     if not lines:
         return None
-    unit, groups = time_unit([best["median_s"] for best, _, _ in lines]), []
-    for key in dict.fromkeys((best["dataset"], best["graph_hash"], best["machine"]) for best, _, _ in lines):
-        mine = [each for each in lines if (each[0]["dataset"], each[0]["graph_hash"], each[0]["machine"]) == key]
-        body = []
-        for best, picked, settings in mine:
-            cells = [Cell(within(best["median_s"], unit), _setting(best), True)]
-            for who in DECIDERS:
-                pick = picked.get(who)
-                cells.append(
-                    Cell(f"{number(pick['median_s'] / best['median_s'])} x", _setting(pick)) if pick else Cell(ABSENT)
-                )
-            case = f"D = {best['dim']}, {best['direction']}"
-            body.append((case, [*cells, Cell(str(settings))]))
-        groups.append((_where(mine[0][0], names), body))
-    columns = [f"best ({unit.name})", *DECIDERS.values(), "settings measured"]
-    note = "Times over the best of the grid. Small: ngs, dw, tpb."
-    grid = Grid("The grid's best and the picks", "width", columns, groups, note)
-    return Part("Picks of the Decider", _judged(ratios) + _on_cpus([best for best, _, _ in lines]), [grid])
+    unit = time_unit([row["median_s"] for row in lines])
+
+    def pick(who: str) -> Callable[[Row], Cell]:
+        def cell(row: Row) -> Cell:
+            over, setting = row["picked"].get(who, (None, ""))
+            return Cell(ABSENT if over is None else f"{number(over)} x", setting)
+
+        return cell
+
+    columns: Columns = [
+        (f"best ({unit.name})", lambda row: Cell(within(row["median_s"], unit), row["setting"], True)),
+        *((name, pick(who)) for who, name in DECIDERS.items()),
+        ("settings measured", lambda row: str(row["settings"])),
+    ]
+    caption, note = "The grid's best and the picks", "Times over the best of the grid. Small: ngs, dw, tpb."
+    by = ["machine", "graph"]
+    grid = table(caption, "width", columns, lines, "dim, direction", note, by=by, heading="graph (machine, device)")
+    text = _judged([row["picked"] for row in lines]) + _on_cpus(lines)
+    return Part("Picks of the Decider", text, [grid], outcome=text)
 
 
-def _setting(row: Row) -> str:
-    return ", ".join(str(_decided(row)[name]) for name in ("ngs", "dw", "tpb"))
-
-
-def _judged(ratios: Mapping[str, list[float]]) -> str:
+def _judged(picked: Sequence[Mapping[str, tuple[float, str]]]) -> str:
     """Describe how far the picks are from the best."""
     told = []
     for who, name in DECIDERS.items():
-        if found := ratios.get(who):
+        if found := [each[who][0] for each in picked if who in each]:
             good = sum(ratio <= GOOD for ratio in found)
             told.append(
                 f"{name} {number(geometric_mean(found))} times the grid's best on average, within 10 % of it in {good}"
@@ -174,42 +153,48 @@ def _judged(ratios: Mapping[str, list[float]]) -> str:
 
 def _atomics(tables: dict[str, Rows]) -> Part | None:
     """Compare counted atomics with and without the leader."""
-    rows = [row for row in _rows(tables["aggregate"]) if _options(row)["sums"] == "atomic"]
-    pairs = []
-    for found in group(
-        [{**row, "others": options_but(row, ["leader"])} for row in rows], *SETTING, "dim", "others"
-    ).values():
-        by_leader = {_options(row)["leader"]: row for row in found}
+    known = [
+        {**row, "others": options_but(row, ["leader"])} for row in _rows(tables["aggregate"]) if row["sums"] == "atomic"
+    ]
+    rows: Rows = []
+    for found in group(known, *SETTING, "dim", "others").values():
+        by_leader = {row["leader"]: row["atomics"] for row in found}
         if len(by_leader) == 2:
-            pairs.append((by_leader[False], by_leader[True]))
-    if not pairs:
+            alone, joined = by_leader[False], by_leader[True]
+            share = joined / alone if alone else None
+            rows.append({**found[0], "alone": alone, "joined": joined, "share": share})
+    if not rows:
         return None
-    names, groups = graph_names(tables["graphs"]), []
-    for mine in group([{**alone, "joined": joined["atomics"]} for alone, joined in pairs], *SETTING).values():
-        body = []
-        for row in mine:
-            saved = 1 - row["joined"] / row["atomics"] if row["atomics"] else None
-            cells = [Cell(f"{row['atomics']:,}"), Cell(f"{row['joined']:,}"), Cell(percent(saved))]
-            body.append((f"D = {row['dim']}; ngs, dw, tpb = {_setting(row)}", cells))
-        groups.append((_where(mine[0], names), body))
-    shares = [joined["atomics"] / alone["atomics"] for alone, joined in pairs if alone["atomics"]]
-    mean = percent(1 - sum(shares) / len(shares)) if shares else ABSENT
-    text = f"The leader saves {mean} of the atomics on average; in the paper {100 * SAVED:.2f} %."
+    columns: Columns = [
+        ("without", lambda row: f"{row['alone']:,}"),
+        ("with the leader", lambda row: f"{row['joined']:,}"),
+        ("saved", lambda row: percent(None if row["share"] is None else 1 - row["share"])),
+    ]
     note = "Additions of a float that the kernel issues in one product, counted on the host."
-    columns = ["without", "with the leader", "saved"]
-    return Part("Atomics", text, [Grid("Atomics of a product", "width, setting", columns, groups, note)])
+    grid = table(
+        "Atomics of a product", "width, setting", columns, rows,
+        lambda row: f"D = {row['dim']}; ngs, dw, tpb = {row['setting']}",
+        note, by=SETTING, heading="graph (machine, device)",
+    )  # fmt: skip
+    shares = [row["share"] for row in rows if row["share"] is not None]
+    saved = percent(1 - mean(shares)) if shares else ABSENT
+    text = f"The leader saves {saved} of the atomics on average; in the paper {100 * SAVED:.2f} %."
+    return Part("Atomics", text, [grid], outcome=text)
 
 
 def _spans(tables: dict[str, Rows]) -> Part | None:
     """Show the averaged edge span of each graph that has one."""
-    rows = [row for row in tables["quality"] if row["span"] is not None]
-    names = graph_names(tables["graphs"])
-    lines = {str(names[row["dataset"], row["graph_hash"]]): [Cell(number(row["span"]))] for row in rows}
-    if not lines:
+    rows = {row["graph"]: row for row in tables["quality"] if row["span"] is not None}
+    if not rows:
         return None
     note = "The mean distance between the ids of an arc's ends; a random order of n nodes has about n / 3."
-    grid = Grid("Averaged edge span", "graph", ["span"], [("", sorted(lines.items()))], note)
-    return Part("Averaged edge span", "", [grid])
+    columns: Columns = [("span", lambda row: number(row["span"]))]
+    ordered = [row for _, row in sorted(rows.items())]
+    return Part(
+        "Averaged edge span",
+        "",
+        [table("Averaged edge span", "graph", columns, ordered, "graph", note)],
+    )
 
 
 _PARTS: dict[str, Callable[[dict[str, Rows]], Part | None]] = {

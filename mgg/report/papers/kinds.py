@@ -20,19 +20,12 @@ UNTOLD = {
 
 
 class StandIn(Fixed):
-    """The paper's graph that a generated graph stands for.
+    """The paper's graph that a generated graph stands for."""
 
-    Attributes:
-        name: the papers' name.
-        nodes: number of nodes.
-        arcs: number of arcs; an undirected edge counts as two, as in our graphs.
-        edges: the number in papers that count each undirected edge once; 0: none does.
-    """
-
-    name: str
-    nodes: int
-    arcs: int
-    edges: int = 0
+    name: str  # the papers' name
+    nodes: int  # number of nodes
+    arcs: int  # number of arcs; an undirected edge counts as two, as in our graphs
+    edges: int = 0  # the number in papers that count each undirected edge once; 0: none does
 
     @property
     def counted(self) -> str:
@@ -41,24 +34,16 @@ class StandIn(Fixed):
 
 
 class Side(Fixed):
-    """One side of a comparison.
+    """One side of a comparison."""
 
-    Attributes:
-        name: the name on the page.
-        technique: the technique.
-        options: the technique's options that define this side.
-        column: the compared value: of a timing ``median_s``, ``compute_s`` (without transfers) or ``transfers_s`` (the
-            rest); of a training also ``inference_s``; or ``gpu_memory_bytes``, which compares bytes instead of seconds.
-        ending: ending of its data sets' names, if the sides differ in the graph's order.
-        trained_by: for trainings, the records' field ``side``; a library is also its technique.
-    """
-
-    name: str
-    technique: str
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    name: str  # the name on the page
+    technique: str  # the technique
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the technique's options that define this side
+    #: The compared value: of a timing ``median_s``, ``compute_s`` (without transfers) or ``transfers_s`` (the rest);
+    #: of a training also ``inference_s``; or ``gpu_memory_bytes``, which compares bytes instead of seconds.
     column: str = "median_s"
-    ending: str = ""
-    trained_by: str = "mgg"
+    ending: str = ""  # ending of its data sets' names, if the sides differ in the graph's order
+    trained_by: str = "mgg"  # for trainings, the records' field ``side``; a library is also its technique
 
 
 def at(dataset: str, pes: int) -> str:
@@ -78,28 +63,23 @@ INFERENCE = "inference_s"
 
 
 class Versus(Fixed):
-    """A comparison of the paper's own method (``subject``) with another (``rival``).
+    """A comparison of the paper's own method (``subject``) with another (``rival``)."""
 
-    Attributes:
-        subject, rival: the sides.
-        claims: the rival's time (or memory) over the subject's in the paper: by data set and PEs (``at``), by
-            data set (its stand-in's name), by width (``D=16``), by model and data set (``model_on``), by model, or for
-            everything (``ALL``). A file may give ``printed`` and ``columns`` in their place: the paper's rows by such a
-            key (by data set, then PEs, too), and which two of a row are the rival's and the subject's.
-        slower: if the paper gives no number, whether it calls the rival slower; None: it does not say.
-        claimed: kind of the numbers: an ``average`` over the paper's graphs, one ``graph`` each, one of a ``table`` of
-            such, a lower ``bound``, the ``most`` over its graphs.
-        alike_in_one_workgroup: whether both sides do the same if all PEs are one workgroup.
-        untold_on_cpus: why CPU cores say nothing, in the page's words (files name a key of ``UNTOLD``); empty: they may
-            agree with the paper.
-    """
-
+    #: subject, rival: the sides.
     subject: Side
     rival: Side
+    #: The rival's time (or memory) over the subject's in the paper: by data set and PEs (``at``), by data set (its
+    #: stand-in's name), by width (``D=16``), by model and data set (``model_on``), by model, or for everything
+    #: (``ALL``). A file may give ``printed`` and ``columns`` in their place: the paper's rows by such a key (by data
+    #: set, then PEs, too), and which two of a row are the rival's and the subject's.
     claims: Mapping[str, float] = Field(default_factory=dict)
-    slower: bool | None = None
+    slower: bool | None = None  # if the paper gives no number, whether it calls the rival slower; None: it does not say
+    #: Kind of the numbers: an ``average`` over the paper's graphs, one ``graph`` each, one of a ``table`` of such, a
+    #: lower ``bound``, the ``most`` over its graphs.
     claimed: Literal["average", "graph", "table", "bound", "most"] = "average"
-    alike_in_one_workgroup: bool = False
+    alike_in_one_workgroup: bool = False  # whether both sides do the same if all PEs are one workgroup
+    #: Why CPU cores say nothing, in the page's words (files name a key of ``UNTOLD``); empty: they may agree with the
+    #: paper.
     untold_on_cpus: str = ""
 
     @model_validator(mode="before")
@@ -136,84 +116,58 @@ class Versus(Fixed):
 
 
 class Sweep(Fixed):
-    """Times of several techniques over numbers of PEs or widths.
+    """Times of several techniques over numbers of PEs or widths."""
 
-    Attributes:
-        over: the quantity that changes along a line.
-        sides: the lines.
-        single: the side that stands for all sides on one PE.
-        printed: the paper's milliseconds, by data set (its stand-in's name), then by PEs or width, in the order of the
-            sides; for all that it prints.
-        falls: per side, whether the paper says that two PEs take less time than one.
-        steepest: the side whose times the paper says differ most along its line.
-    """
-
-    over: Literal["pes", "dim"]
-    sides: tuple[Side, ...]
-    single: Side | None = None
+    over: Literal["pes", "dim"]  # the quantity that changes along a line
+    sides: tuple[Side, ...]  # the lines
+    single: Side | None = None  # the side that stands for all sides on one PE
+    #: The paper's milliseconds, by data set (its stand-in's name), then by PEs or width, in the order of the sides;
+    #: for all that it prints.
     printed: Mapping[str, Mapping[int, Sequence[float]]] = Field(default_factory=dict)
+    #: Per side, whether the paper says that two PEs take less time than one.
     falls: Mapping[str, bool] = Field(default_factory=dict)
-    steepest: str = ""
+    steepest: str = ""  # the side whose times the paper says differ most along its line
 
 
 class Volumes(Fixed):
-    """Communication volumes of partitions.
+    """Communication volumes of partitions."""
 
-    Attributes:
-        columns: columns of table quality; the paper says that the last one is the least.
-        against: columns of which figures show the last one as a share.
-        pes, workgroup, dim: the paper's values; volumes are scaled to its width, as they are proportional to it.
-        printed: the paper's MiB by data set (its stand-in's name), in the order of the columns.
-        redundancy: also show the share of a volume beyond the last column.
-        doubtful: per data set, the value the paper should have printed in the first column, if its own is impossible.
-    """
-
-    columns: tuple[str, ...]
-    against: tuple[str, ...]
+    columns: tuple[str, ...]  # columns of table quality; the paper says that the last one is the least
+    against: tuple[str, ...]  # columns of which figures show the last one as a share
+    #: pes, workgroup, dim: the paper's values; volumes are scaled to its width, as they are proportional to it.
     pes: int
     workgroup: int
     dim: int
+    #: The paper's MiB by data set (its stand-in's name), in the order of the columns.
     printed: Mapping[str, Sequence[float]]
-    redundancy: bool = False
+    redundancy: bool = False  # also show the share of a volume beyond the last column
+    #: Per data set, the value the paper should have printed in the first column, if its own is impossible.
     doubtful: Mapping[str, float] = Field(default_factory=dict)
 
 
 class LookedUp(Fixed):
-    """Embedding lookups: one side against others.
+    """Embedding lookups: one side against others."""
 
-    Attributes:
-        subject, rivals: names of sides.
-        printed: the paper's milliseconds of the subject and of its rival.
-    """
-
+    #: subject, rivals: names of sides.
     subject: str
     rivals: tuple[str, ...]
-    printed: tuple[float, float]
+    printed: tuple[float, float]  # the paper's milliseconds of the subject and of its rival
 
 
 class Occupied(Fixed):
-    """Occupancy and SM utilization of several sides.
+    """Occupancy and SM utilization of several sides."""
 
-    Attributes:
-        sides: the paper's own, its rival, and more of ours.
-        gains: per column, how much higher the first side is than the second in the paper, as a share of the second.
-    """
-
-    sides: tuple[Side, ...]
+    sides: tuple[Side, ...]  # the paper's own, its rival, and more of ours
+    #: Per column, how much higher the first side is than the second in the paper, as a share of the second.
     gains: Mapping[str, float]
 
 
 class Transfers(Fixed):
-    """Times of transfers by size.
+    """Times of transfers by size."""
 
-    Attributes:
-        printed: the paper's microseconds by link name and grain (``fine``, ``coarse``), for 256 KiB and each doubling
-            of it.
-        beside: for each class of our links, the paper's link to compare with.
-    """
-
+    #: The paper's microseconds by link name and grain (``fine``, ``coarse``), for 256 KiB and each doubling of it.
     printed: Mapping[str, Mapping[str, Sequence[float]]]
-    beside: Mapping[str, str]
+    beside: Mapping[str, str]  # for each class of our links, the paper's link to compare with
 
     def seconds(self, link: str, grain: str) -> dict[int, float]:
         """Return the paper's times by size in bytes; empty if it has no such link."""
@@ -221,98 +175,62 @@ class Transfers(Fixed):
 
 
 class Preparation(Fixed):
-    """Time to prepare techniques, compared with their products.
+    """Time to prepare techniques, compared with their products."""
 
-    Attributes:
-        subject, rival: the sides.
-        printed: the paper's seconds by data set (its stand-in's name): preparing the subject, preparing the rival, a
-            product by the subject, one by the rival.
-    """
-
+    #: subject, rival: the sides.
     subject: Side
     rival: Side
+    #: The paper's seconds by data set (its stand-in's name): preparing the subject, preparing the rival, a product by
+    #: the subject, one by the rival.
     printed: Mapping[str, tuple[float, float, float, float]]
 
 
 class Repaid(Fixed):
-    """Time to renumber a graph, compared with training epochs on shuffled and on renumbered nodes.
+    """Time to renumber a graph, compared with training epochs on shuffled and on renumbered nodes."""
 
-    Attributes:
-        side: the side whose epochs count.
-        claim: the paper's average share of renumbering.
-        of: the share's base: one ``epoch``, or the whole ``training``.
-    """
-
-    side: Side
-    claim: float
-    of: Literal["epoch", "training"]
+    side: Side  # the side whose epochs count
+    claim: float  # the paper's average share of renumbering
+    of: Literal["epoch", "training"]  # the share's base: one ``epoch``, or the whole ``training``
 
 
 class Experiment(Fixed):
-    """A figure or table of a paper or of ours.
+    """A figure or table of a paper or of ours."""
 
-    Attributes:
-        title: heading of its section.
-        source: paper, section and figure.
-        machine: the paper's machine; empty: the figure is ours, or was not measured.
-        says: the paper's statement in a sentence or two, numbers included.
-        versus: the comparisons.
-        together: show the comparisons as one table, one column per side.
-        sweep: times over PEs or widths.
-        volumes: volumes of partitions.
-        mgg_sweep: show sweeps of ps, dist and wpb.
-        overlap: show whether communication is hidden.
-        lookups: embedding lookups.
-        transfers: times of transfers by size.
-        faults: the technique over unified memory whose page faults are shown over PEs.
-        occupancy: occupancy and SM utilization.
-        preparation: time to prepare techniques.
-        repaid: time to renumber a graph, and when epochs have repaid it.
-        reached: show the time to an accuracy.
-        intergroup_bytes: the technique whose bytes between workgroups are shown.
-        advisor: views of technique gnnadvisor: times over ``ngs`` or ``dw``; ``picks`` of the Decider and the grid's
-            best; ``atomics`` with and without the leader; the graphs' averaged edge ``span``.
-        departs: why GPUs can deviate from the paper, based on our measurements; shown if they do.
-    """
-
-    title: str
-    source: str
-    machine: str = ""
-    says: str
-    versus: tuple[Versus, ...] = ()
-    together: bool = False
-    sweep: Sweep | None = None
-    volumes: Volumes | None = None
-    mgg_sweep: bool = False
-    overlap: bool = False
-    lookups: LookedUp | None = None
-    transfers: Transfers | None = None
-    faults: str = ""
-    occupancy: Occupied | None = None
-    preparation: Preparation | None = None
-    repaid: Repaid | None = None
-    reached: bool = False
-    intergroup_bytes: str = ""
+    title: str  # heading of its section
+    source: str  # paper, section and figure
+    machine: str = ""  # the paper's machine; empty: the figure is ours, or was not measured
+    says: str  # the paper's statement in a sentence or two, numbers included
+    versus: tuple[Versus, ...] = ()  # the comparisons
+    together: bool = False  # show the comparisons as one table, one column per side
+    sweep: Sweep | None = None  # times over PEs or widths
+    volumes: Volumes | None = None  # volumes of partitions
+    mgg_sweep: bool = False  # show sweeps of ps, dist and wpb
+    overlap: bool = False  # show whether communication is hidden
+    lookups: LookedUp | None = None  # embedding lookups
+    transfers: Transfers | None = None  # times of transfers by size
+    faults: str = ""  # the technique over unified memory whose page faults are shown over PEs
+    occupancy: Occupied | None = None  # occupancy and SM utilization
+    preparation: Preparation | None = None  # time to prepare techniques
+    repaid: Repaid | None = None  # time to renumber a graph, and when epochs have repaid it
+    reached: bool = False  # show the time to an accuracy
+    intergroup_bytes: str = ""  # the technique whose bytes between workgroups are shown
+    #: Views of technique gnnadvisor: times over ``ngs`` or ``dw``; ``picks`` of the Decider and the grid's best;
+    #: ``atomics`` with and without the leader; the graphs' averaged edge ``span``.
     advisor: tuple[Literal["ngs", "dw", "picks", "atomics", "span"], ...] = ()
-    departs: str = ""
+    departs: str = ""  # why GPUs can deviate from the paper, based on our measurements; shown if they do
 
 
 class Foreseen(Fixed):
-    """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions.
+    """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions."""
 
-    Attributes:
-        title, source, machine, says: as in ``Experiment``.
-        methods: the paper's methods and the techniques that represent them; the last is the paper's own.
-        printed: the paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
-        means: per number of PEs, the paper's geometric means over graphs of each method's time over its own method's.
-        curves: draw times over PEs.
-    """
-
+    #: title, source, machine, says: as in ``Experiment``.
     title: str
     source: str
     machine: str = ""
     says: str
-    methods: Sequence[Side]
+    methods: Sequence[Side]  # the paper's methods and the techniques that represent them; the last is the paper's own
+    #: The paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
     printed: Mapping[str, Mapping[int, Sequence[float]]]
+    #: Per number of PEs, the paper's geometric means over graphs of each method's time over its own method's.
     means: Mapping[int, Sequence[float]] = Field(default_factory=dict)
-    curves: bool = False
+    curves: bool = False  # draw times over PEs

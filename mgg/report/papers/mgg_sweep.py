@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, across, table
 from mgg.report.tables import mgg_sweep
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group
+from mgg.report.tables.compute import SETTING, Row, Rows, where
 from mgg.report.tables.mgg_sweep import Times
-from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, quantity, time_unit, within
+from mgg.report.tables.numbers import ABSENT, listing, number, percent, quantity, time_unit, within
 from mgg.tune.setting import NAMES, START, Setting
 
 SHADES = 8
@@ -27,19 +27,16 @@ def section(tables: dict[str, Rows]) -> Section | None:
 
 def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     """Return a summary and the planes of each sweep; empty if nothing was swept."""
-    names = graph_names(tables["graphs"])
     found = mgg_sweep.sweeps(tables["aggregate"])
     if not found:
         return []
-    summary = Part("Best, default, and the paper's search", outcome(tables), [_summary(tables["mgg_sweep"], names)])
-    return [summary, *(_sweep(rows, names, f"k{index}") for index, rows in enumerate(found.values(), 1))]
+    told = _told(tables["mgg_sweep"])
+    summary = Part("Best, default, and the paper's search", told, [_summary(tables["mgg_sweep"])], outcome=told)
+    return [summary, *(_sweep(rows, f"k{index}") for index, rows in enumerate(found.values(), 1))]
 
 
-def outcome(tables: dict[str, Rows], *_: object) -> str:
-    """Say what the paper's search would have found; empty if nothing was swept."""
-    rows = tables["mgg_sweep"]
-    if not rows:
-        return ""
+def _told(rows: Rows) -> str:
+    """Say what the paper's search would have found."""
     text = (
         f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
         "times measured here."
@@ -56,35 +53,29 @@ def outcome(tables: dict[str, Rows], *_: object) -> str:
     return text
 
 
-def _summary(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+def _summary(rows: Rows) -> Grid:
     unit = time_unit([row["best_s"] for row in rows])
-    groups = []
-    for key, found in group(rows, "dataset", "graph_hash", *SETTING).items():
-        lines = []
-        for row in found:
-            best, end, usual = (_at(row, which) for which in ("best", "search", "default"))
-            gain = f"{number(row['default_s'] / row['best_s'])} x" if row["default_s"] else ABSENT
-            cells = [
-                Cell(within(row["best_s"], unit), best, True),
-                Cell(within(row["default_s"], unit), usual),
-                Cell(gain),
-                Cell(within(row["start_s"], unit), str(START)),
-                Cell(within(row["search_s"], unit), f"{end}; {row['search_steps']} settings" if end else ""),
-                Cell(str(row["settings_measured"])),
-            ]
-            lines.append((f"{count(row['pes'], 'PE')}, D = {row['dim']}", cells))
-        groups.append((f"{names[key[0], key[1]]} ({found[0]['machine']}, {found[0]['device']})", lines))
-    columns = [f"best ({unit.name})", f"default ({unit.name})", "default / best", f"start ({unit.name})"]
-    columns += [f"end of the search ({unit.name})", "settings measured"]
-    return Grid("Best and default setting", "PEs, width", columns, groups, "Small: ps, dist, wpb.")
+
+    def at(row: Row, which: str) -> str:
+        values = [row[f"{which}_{name}"] for name in NAMES]
+        return "" if None in values else str(Setting(*values))
+
+    def end(row: Row) -> str:
+        return f"{at(row, 'search')}; {row['search_steps']} settings" if at(row, "search") else ""
+
+    columns: Columns = [
+        (f"best ({unit.name})", lambda row: Cell(within(row["best_s"], unit), at(row, "best"), True)),
+        (f"default ({unit.name})", lambda row: Cell(within(row["default_s"], unit), at(row, "default"))),
+        ("default / best", lambda row: f"{number(row['default_s'] / row['best_s'])} x" if row["default_s"] else ABSENT),
+        (f"start ({unit.name})", lambda row: Cell(within(row["start_s"], unit), str(START))),
+        (f"end of the search ({unit.name})", lambda row: Cell(within(row["search_s"], unit), end(row))),
+        ("settings measured", lambda row: str(row["settings_measured"])),
+    ]
+    caption, note, by = "Best and default setting", "Small: ps, dist, wpb.", ["graph", *SETTING]
+    return table(caption, "PEs, width", columns, rows, "pes, dim", note, by=by, heading="graph (machine, device)")
 
 
-def _at(row: Row, which: str) -> str:
-    values = [row[f"{which}_{name}"] for name in NAMES]
-    return "" if None in values else str(Setting(*values))
-
-
-def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
+def _sweep(rows: Rows, key: str) -> Part:
     """Show the two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
     first, times = rows[0], mgg_sweep.times(rows)
     tried = {at: number for number, at in enumerate(mgg_sweep.search(mgg_sweep.spread(rows)), 1)}
@@ -100,21 +91,26 @@ def _sweep(rows: Rows, names: dict[tuple[str, str], str], key: str) -> Part:
         ("ps", f"wpb = {lowest}", {at: time for at, time in times.items() if at.wpb == lowest}),
         ("wpb", f"ps = {end.ps}", {at: time for at, time in times.items() if at.ps == end.ps}),
     ]
-    where = f"{names[first['dataset'], first['graph_hash']]}, {count(first['pes'], 'PE')}, D = {first['dim']}"
+    place = where(first, "graph", "pes", "dim")
     intro = f"{len(times)} settings."
     grids, drawings, walked = [], [], []
     for knob, fixed, plane in planes:
         if len({getattr(at, knob) for at in plane}) == 1:
             intro += f" With {fixed} only one {knob} was measured."
             continue
-        grids.append(_plane(plane, knob, f"{where}: {knob} (down) and dist (across), {fixed}", marks))
-        svg = charts.lines(_curves(plane, knob), f"{knob} ({fixed})", f"{key}{knob}", f"{where}, {fixed}")
-        drawings.append(Drawing(svg, f"{where}: median time of one aggregation over {knob}, {fixed}."))
+        rows = [
+            {"dist": f"dist = {at.dist}", "x": getattr(at, knob), "time": plane[at]}
+            for at in sorted(plane, key=lambda at: at.dist)
+        ]
+        curves = charts.series(rows, "dist", "x", "time")
+        grids.append(_plane(plane, knob, f"{place}: {knob} (down) and dist (across), {fixed}", marks))
+        svg = charts.lines(curves, f"{knob} ({fixed})", f"{key}{knob}", f"{place}, {fixed}")
+        drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {fixed}."))
         walked.append(_walked(plane, knob, fixed, tried, end))
     if tried and walked:
-        caption = f"{where}: what the search tried, in its order, among all that was measured."
-        drawings.insert(0, Drawing(charts.walk(walked, f"{key}w", where), caption))
-    return Part(f"{where} ({first['machine']}, {first['device']})", intro, grids, drawings)
+        caption = f"{place}: what the search tried, in its order, among all that was measured."
+        drawings.insert(0, Drawing(charts.walk(walked, f"{key}w", place), caption))
+    return Part(f"{place} ({where(first, 'machine', 'device')})", intro, grids, drawings)
 
 
 def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], end: Setting) -> charts.Plane:
@@ -134,29 +130,16 @@ def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], e
     )
 
 
-def _curves(plane: Times, knob: str) -> dict[str, list[tuple[int, float]]]:
-    """Return the times over the other knob for each dist."""
-    return {
-        f"dist = {dist}": sorted((getattr(at, knob), time) for at, time in plane.items() if at.dist == dist)
-        for dist in sorted({at.dist for at in plane})
-    }
-
-
 def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Setting, str]) -> Grid:
     unit = time_unit(list(plane.values()))
     low, high = min(plane.values()), max(plane.values())
-    at = {(getattr(each, knob), each.dist): each for each in plane}
 
-    def cell(value: int, dist: int) -> Cell:
-        here = at.get((value, dist))
-        if here is None:
-            return Cell(ABSENT)
-        time = plane[here]
-        heat = round(SHADES * (time - low) / (high - low)) if high > low else 0
-        return Cell(within(time, unit), marks.get(here, ""), time == low, heat)
+    def cell(row: Row) -> Cell:
+        heat = round(SHADES * (row["time"] - low) / (high - low)) if high > low else 0
+        return Cell(within(row["time"], unit), marks.get(row["at"], ""), row["time"] == low, heat)
 
     dists = sorted({each.dist for each in plane})
-    values = sorted({getattr(each, knob) for each in plane})
-    lines = [(f"{knob} = {value}", [cell(value, dist) for dist in dists]) for value in values]
+    rows = [{"at": at, "time": plane[at], **at._asdict()} for at in sorted(plane, key=lambda at: getattr(at, knob))]
+    lines = across(rows, lambda row: f"{knob} = {row[knob]}", "dist", dists, cell)
     note = f"Median times in {unit.name}; the stronger the shade, the longer. Longest: {quantity(high)}."
     return Grid(caption, knob, [f"dist = {dist}" for dist in dists], [("", lines)], note)

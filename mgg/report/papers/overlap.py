@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mgg.report.figures import bars
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, table
 from mgg.report.papers.verdicts import remarks
-from mgg.report.tables.compute import SETTING, Row, Rows, graph_names, group, sound
+from mgg.report.tables.compute import SETTING, Row, Rows, group, sound, varied, where
 from mgg.report.tables.numbers import count, number, time_unit, within
 
 HEADING = "Is communication hidden?"
@@ -19,77 +19,55 @@ _NONE = (
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section on records outside the papers' figures; None if no product's parts were timed."""
-    if not _rows(tables["aggregate"]):
-        return None
+    (part,) = parts(tables)
     intro = (
         f"A product is to take at most {LIMIT} times as long as the larger of its transfers and its arithmetic alone."
     )
-    return Section("hidden", HEADING, intro, parts(tables))
+    return Section("hidden", HEADING, intro, [part], outcome=part.outcome) if part.outcome else None
 
 
 def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     """Return the four numbers of every product, and a figure of their ratios."""
-    rows = _rows(tables["aggregate"])
+    rows = [row for row in sound(tables["aggregate"]) if row["overlap_ratio"] is not None]
     if not rows:
         return [Part("Not measured", _NONE)]
-    names = graph_names(tables["graphs"])
+    case = (*varied(rows, "label"), "dtype", "dim")
     ratios = {
-        f"{names[found[0]['dataset'], found[0]['graph_hash']]}, {count(found[0]['pes'], 'PE')}": [
-            (_case(row, rows), row["overlap_ratio"], row["overlap_ratio"] <= LIMIT) for row in found
+        where(found[0], "graph", "pes"): [
+            (where(row, *case), row["overlap_ratio"], row["overlap_ratio"] <= LIMIT) for row in found
         ]
-        for found in group(rows, "dataset", "graph_hash", "pes").values()
+        for found in group(rows, "graph", "pes").values()
     }
     svg = bars.limited(ratios, LIMIT, "whole product / larger part alone", "hidden")
     caption = f"Time of the whole product over that of its larger part; line: {LIMIT}, up to which the other is hidden."
-    text = " ".join([outcome(tables), *remarks([], rows)])
-    return [Part("Here", text, [_grid(rows, names)], [Drawing(svg, caption)])]
-
-
-def outcome(tables: dict[str, Rows], *_: object) -> str:
-    """Say how many products hide their communication, and the worst; empty if no product's parts were timed."""
-    rows = _rows(tables["aggregate"])
-    if not rows:
-        return ""
-    hidden = sum(row["overlap_ratio"] <= LIMIT for row in rows)
     worst = max(rows, key=lambda row: row["overlap_ratio"])
-    return (
-        f"In {hidden} of {count(len(rows), 'product')} the whole took at most {LIMIT} times as long as the larger "
-        f"part. The most is {number(worst['overlap_ratio'])} times: {_case(worst, rows)} on {worst['dataset']}, "
-        f"{count(worst['pes'], 'PE')}."
+    told = (
+        f"In {sum(row['overlap_ratio'] <= LIMIT for row in rows)} of {count(len(rows), 'product')} the whole took at "
+        f"most {LIMIT} times as long as the larger part. The most is {number(worst['overlap_ratio'])} times: "
+        f"{where(worst, *case)} on {where(worst, 'dataset', 'pes')}."
     )
+    return [Part("Here", " ".join([told, *remarks([], rows)]), [_grid(rows)], [Drawing(svg, caption)], told)]
 
 
-def _rows(aggregate: Rows) -> Rows:
-    return [row for row in sound(aggregate) if row["overlap_ratio"] is not None]
-
-
-def _case(row: Row, rows: Rows) -> str:
-    label = f"{row['label']}, " if len({each["label"] for each in rows}) > 1 else ""
-    return f"{label}{row['dtype']}, D = {row['dim']}"
-
-
-def _grid(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+def _grid(rows: Rows) -> Grid:
     unit = time_unit([row["median_s"] for row in rows])
-    groups = []
-    for key, found in group(rows, "dataset", "graph_hash", *SETTING, "pes").items():
-        lines = []
-        for row in sorted(found, key=lambda row: (row["label"], row["dim"])):
-            larger = max(row["transfer_s"], row["compute_s"])
-            cells = [
-                Cell(within(row["median_s"], unit)),
-                Cell(within(row["transfer_s"], unit), "larger" if row["transfer_s"] == larger else ""),
-                Cell(within(row["compute_s"], unit), "larger" if row["compute_s"] == larger else ""),
-                Cell(number(row["overlap_ratio"])),
-                Cell("hidden" if row["overlap_ratio"] <= LIMIT else "not hidden"),
-            ]
-            lines.append((f"{row['label']}, D = {row['dim']}", cells))
-        first = found[0]
-        where = ", ".join((first["machine"], first["device"], first["scheme"], first["direction"], first["dtype"]))
-        groups.append((f"{names[key[0], key[1]]}, {count(first['pes'], 'PE')} ({where})", lines))
-    columns = [f"whole ({unit.name})", f"transfers alone ({unit.name})", f"arithmetic alone ({unit.name})"]
-    columns += ["whole / larger", f"at most {LIMIT}"]
+
+    def larger(row: Row, column: str) -> Cell:
+        most = row[column] == max(row["transfer_s"], row["compute_s"])
+        return Cell(within(row[column], unit), "larger" if most else "")
+
+    columns: Columns = [
+        (f"whole ({unit.name})", lambda row: within(row["median_s"], unit)),
+        (f"transfers alone ({unit.name})", lambda row: larger(row, "transfer_s")),
+        (f"arithmetic alone ({unit.name})", lambda row: larger(row, "compute_s")),
+        ("whole / larger", lambda row: number(row["overlap_ratio"])),
+        (f"at most {LIMIT}", lambda row: "hidden" if row["overlap_ratio"] <= LIMIT else "not hidden"),
+    ]
     note = (
         "Medians of the slowest PE, all of one run. Transfers: every needed remote row, nothing else. Arithmetic: the "
         "local and the remote part, on a halo that is there."
     )
-    return Grid("A product and its parts", "product", columns, groups, note)
+    ordered = sorted(rows, key=lambda row: (row["label"], row["dim"]))
+    heading = "graph, pes (machine, device, scheme, direction, dtype)"
+    by = ["graph", *SETTING, "pes"]
+    return table("A product and its parts", "product", columns, ordered, "label, dim", note, by=by, heading=heading)

@@ -11,7 +11,7 @@ from mgg.report.page.parts import Cell, Grid
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
-from mgg.report.tables.compute import Row, Rows, group, shared
+from mgg.report.tables.compute import Row, Rows, group, listed, shared
 from mgg.report.tables.numbers import ABSENT, listing, number
 from mgg.report.tables.spread import FEW
 
@@ -29,21 +29,13 @@ CLAIMED = {
 
 
 class Outcome(NamedTuple):
-    """Outcome of all comparisons for one number, or direction, of a paper on one kind of device.
+    """Outcome of all comparisons for one number, or direction, of a paper on one kind of device."""
 
-    Attributes:
-        rows: the comparisons, of table figures.
-        mean: geometric mean of their ratios.
-        paper: geometric mean of the paper's numbers for them; None: it has none.
-        verdict: in words; empty: the paper does not mention them.
-        untold: why CPU cores say nothing about them; empty: they ran on GPUs, or CPU cores do count.
-    """
-
-    rows: Rows
-    mean: float
-    paper: float | None
-    verdict: str
-    untold: str
+    rows: Rows  # the comparisons, of table figures
+    mean: float  # geometric mean of their ratios
+    paper: float | None  # geometric mean of the paper's numbers for them; None: it has none
+    verdict: str  # in words; empty: the paper does not mention them
+    untold: str  # why CPU cores say nothing about them; empty: they ran on GPUs, or CPU cores do count
 
     @property
     def found(self) -> Counter[str]:
@@ -51,20 +43,25 @@ class Outcome(NamedTuple):
         return Counter(row["verdict"] for row in self.rows)
 
 
+def judged(alike: bool) -> str:
+    """Return the verdict on something that goes the paper's way, or does not."""
+    return AGREES if alike else DISAGREES
+
+
 def telling(rows: Rows) -> Rows:
     """Return the rows of table figures without those whose sides are equal for lack of a second workgroup."""
     return [row for row in rows if row["untold"] != ONE_WORKGROUP]
 
 
-def left_out(rows: Rows) -> list[str]:
-    """Return a sentence on the remaining ``rows``."""
-    others = sorted({row["pes"] for row in rows if row["untold"] == ONE_WORKGROUP})
+def left_out(rows: Rows) -> str:
+    """Return a sentence on the remaining ``rows``; empty if there are none."""
+    others = [row for row in rows if row["untold"] == ONE_WORKGROUP]
     if not others:
-        return []
-    return [
-        f"{listing([str(pes) for pes in others])} PEs were one workgroup, where the steps change nothing and are not "
-        "judged: partition.pes must be larger than the workgroup."
-    ]
+        return ""
+    return (
+        f"{listed(others, 'pes')} PEs were one workgroup, where the steps change nothing and are not judged: "
+        "partition.pes must be larger than the workgroup."
+    )
 
 
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
@@ -100,7 +97,7 @@ def verdict(versus: Versus, rows: Rows) -> str:
     return " ".join(sentences)
 
 
-def table(told: Sequence[Versus], rows: Rows) -> Grid:
+def summary(told: Sequence[Versus], rows: Rows) -> Grid:
     """Return the outcomes as a table, one per line."""
     lines = []
     mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
@@ -142,7 +139,7 @@ def _outcome(versus: Versus, rows: Rows) -> Outcome:
     if untold or expected is None:
         return Outcome(rows, mean, paper, "", untold)
     found = Counter(row["verdict"] for row in rows)
-    verdict = AGREES if (mean > 1) == expected else DISAGREES
+    verdict = judged((mean > 1) == expected)
     if 2 * sum(found[why] for why in UNDECIDED) > len(rows):
         verdict = max(UNDECIDED, key=lambda why: found[why])
     elif 1 / EVEN < mean < EVEN:
@@ -182,21 +179,16 @@ def remarks(graphs: Rows, rows: Rows) -> list[str]:
         these = "These PEs" if all(on_cpus) else "Some of these PEs"
         sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
     sentences += stand_ins(graphs, rows)
-    beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
-    if beyond:
-        sentences.append(
-            f"With {listing([str(p) for p in beyond])} PEs they shared {shared(rows)}, which blurs all of it."
-        )
+    if beyond := [row for row in rows if row["oversubscribed"]]:
+        sentences.append(f"With {listed(beyond, 'pes')} PEs they shared {shared(rows)}, which blurs all of it.")
     return sentences
 
 
 def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
     """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
-    shown = {(row["dataset"], row["graph_hash"]) for row in rows}
-    told = []
+    shown, told = {row["graph"] for row in rows}, []
     for row in graphs:
-        real = stand_in(row["dataset"]) if (row["dataset"], row["graph_hash"]) in shown else None
-        if real:
+        if row["graph"] in shown and (real := stand_in(row["dataset"])):
             mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
             told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
     if len(told) > _STAND_INS:

@@ -1,17 +1,18 @@
-"""Communication volumes of partitions compared with a paper's, such as CoLa's tables 2 and 3."""
+"""Volumes of partitions beside a paper's (CoLa's tables 2 and 3), and bytes counted between workgroups."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from operator import itemgetter
 
 from mgg.report.figures import bars
-from mgg.report.page.parts import Cell, Drawing, Grid, Part
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, table
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
-from mgg.report.papers.verdicts import stand_ins
-from mgg.report.tables.comparisons import AGREES, DISAGREES
-from mgg.report.tables.compute import Row, Rows, graph_names, group
-from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, span
+from mgg.report.papers.verdicts import judged, stand_ins
+from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, varied, where
+from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, span, within
 
 MIB = 2**20
 
@@ -26,39 +27,46 @@ def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
     rows = _rows(tables["quality"], shown)
     if not rows:
         return []
-    names = graph_names(tables["graphs"])
-    told = [outcome(tables, shown), *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
-    svg = bars.paired(_shares(rows, shown, names), f"{_called(shown.columns[-1])} as a share (%)", f"{name}v")
-    caption = "Less is better; hatched: the paper's graphs."
-    return [Part("Here", " ".join(told), [_grid(rows, shown, names)], [Drawing(svg, caption)])]
-
-
-def outcome(tables: dict[str, Rows], shown: Volumes) -> str:
-    """Say whether the last volume is the least on every graph, as in the paper; empty without partitions."""
-    rows = _rows(tables["quality"], shown)
-    if not rows:
-        return ""
-    last = shown.columns[-1]
-    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
-    text = f"{_called(last)} is the least of {listing([_called(column) for column in shown.columns])} on {least} of "
-    text += f"{count(len(rows), 'graph')}: {AGREES if least == len(rows) else DISAGREES}."
+    last, outcome = shown.columns[-1], _least(rows, shown)
+    shares: dict[str, list[tuple[str, float, float | None]]] = {}
     for column in shown.against:
-        shares = [100 * row[last] / row[column] for row in rows]
-        printed = [100 * ours / theirs for ours, theirs in _printed_pairs(rows, shown, column)]
+        place = shown.columns.index(column)
+        ours = [100 * row[last] / row[column] for row in rows]
+        theirs = [100 * row["paper"][-1] / row["paper"][place] if row["paper"] else None for row in rows]
+        shares[f"{_called(last)} / {_called(column)}"] = [
+            (row["name"], mine, paper) for row, mine, paper in zip(rows, ours, theirs, strict=True)
+        ]
+        printed = [paper for paper in theirs if paper is not None]
         paper = f" ({span(printed)} % in the paper)" if printed else ""
-        text += f" It is {span(shares)} % of {_called(column)}{paper}."
-    return text
+        outcome += f" It is {span(ours)} % of {_called(column)}{paper}."
+    told = [outcome, *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
+    svg = bars.paired(shares, f"{_called(last)} as a share (%)", f"{name}v")
+    drawing = Drawing(svg, "Less is better; hatched: the paper's graphs.")
+    return [Part("Here", " ".join(told), [_grid(rows, shown)], [drawing], outcome)]
 
 
 def _rows(quality: Rows, shown: Volumes) -> Rows:
-    """Return, per graph and scheme, the partition for the paper's number of PEs (else the most), one workgroup size."""
-    found = []
-    for rows in group((row for row in quality if row[shown.columns[-1]]), "dataset", "graph_hash", "scheme").values():
-        alike = [row for row in rows if row["pes"] == shown.pes] or [
-            row for row in rows if row["pes"] == max(each["pes"] for each in rows)
-        ]
-        found.append(min(alike, key=lambda row: (abs(row["workgroup"] - shown.workgroup), abs(row["dim"] - shown.dim))))
-    return found
+    """Return, per graph and scheme, the partition for the paper's number of PEs (else the most), one workgroup size.
+
+    They have a ``name``, and the paper's volumes as ``paper``, empty if it has none.
+    """
+    rows = []
+    for found in group((row for row in quality if row[shown.columns[-1]]), "graph", "scheme").values():
+        pes = {row["pes"] for row in found}
+        alike = [row for row in found if row["pes"] == (shown.pes if shown.pes in pes else max(pes))]
+        rows.append(min(alike, key=lambda row: (abs(row["workgroup"] - shown.workgroup), abs(row["dim"] - shown.dim))))
+    named = ("graph", *varied(rows, "scheme"))
+    return [
+        {**row, "name": where(row, *named), "paper": shown.printed.get(claimed_as(row["dataset"]), ())} for row in rows
+    ]
+
+
+def _least(rows: Rows, shown: Volumes) -> str:
+    """Say whether the last volume is the least on every graph, as in the paper."""
+    last = shown.columns[-1]
+    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
+    text = f"{_called(last)} is the least of {listing([_called(column) for column in shown.columns])} on {least} of "
+    return text + f"{count(len(rows), 'graph')}: {judged(least == len(rows))}."
 
 
 def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
@@ -67,45 +75,15 @@ def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
     return [f"The paper has {shown.pes} in workgroups of {shown.workgroup}, here are {listing(told)}."] if told else []
 
 
-def _printed(row: Row, shown: Volumes) -> Sequence[float]:
-    return shown.printed.get(claimed_as(row["dataset"]), ())
-
-
-def _printed_pairs(rows: Rows, shown: Volumes, column: str) -> list[tuple[float, float]]:
-    """Return the paper's last volume and its ``column``, for the graphs in the paper."""
-    place = shown.columns.index(column)
-    return [(printed[-1], printed[place]) for row in rows if (printed := _printed(row, shown))]
-
-
-def _shares(
-    rows: Rows, shown: Volumes, names: dict[tuple[str, str], str]
-) -> dict[str, list[tuple[str, float, float | None]]]:
-    """Return our share and the paper's in percent, per volume in ``against`` and graph."""
-    found: dict[str, list[tuple[str, float, float | None]]] = {}
-    last = shown.columns[-1]
-    for column in shown.against:
-        bars = []
-        for row in rows:
-            printed = _printed(row, shown)
-            paper = 100 * printed[-1] / printed[shown.columns.index(column)] if printed else None
-            bars.append((_name(row, rows, names), 100 * row[last] / row[column], paper))
-        found[f"{_called(last)} / {_called(column)}"] = bars
-    return found
-
-
-def _name(row: Row, rows: Rows, names: dict[tuple[str, str], str]) -> str:
-    scheme = f", {row['scheme']}" if len({each["scheme"] for each in rows}) > 1 else ""
-    return f"{names[row['dataset'], row['graph_hash']]}{scheme}"
-
-
-def _grid(rows: Rows, shown: Volumes, names: dict[tuple[str, str], str]) -> Grid:
-    groups = []
-    for row in rows:
+def _grid(rows: Rows, shown: Volumes) -> Grid:
+    def lines(row: Row) -> list[Line]:
         mine = [row[column] * shown.dim / row["dim"] / MIB for column in shown.columns]
-        lines = [("here", _cells(mine, shown, None))]
-        if printed := _printed(row, shown):
-            lines.append(("in the paper", _cells(printed, shown, shown.doubtful.get(claimed_as(row["dataset"])))))
-        groups.append((f"{_name(row, rows, names)}, {count(row['pes'], 'PE')}", lines))
+        found: list[Line] = [("here", _cells(mine, shown, None))]
+        if row["paper"]:
+            found.append(("in the paper", _cells(row["paper"], shown, shown.doubtful.get(claimed_as(row["dataset"])))))
+        return found
+
+    groups = [(where(row, "name", "pes"), lines(row)) for row in rows]
     note = f"For {shown.dim} columns in fp32, all PEs together."
     note += " Small: the share that is redundant." if shown.redundancy else ""
     note += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
@@ -120,3 +98,68 @@ def _cells(values: Sequence[float], shown: Volumes, instead: float | None) -> li
     elif instead is not None:
         small[0] = f"eq. 5: {number(instead)}"
     return [Cell(number(value), text) for value, text in zip(values, small, strict=True)]
+
+
+#: Columns and their names on the page.
+_SHOWN = {
+    "bytes_wire": "bytes on the wire",
+    "bytes_between": "of these between workgroups",
+    "vi_fc": "VI_FC",
+    "vi_cola": "VI_CoLa",
+}
+_ONCE = "a row once a workgroup (VI_CoLa)"
+
+
+def between_told(aggregate: Rows) -> str:
+    """Say whether the bytes equal VI_CoLa, or VI_FC without fusion; empty if nothing was counted."""
+    told = []
+    for fused, column, name in ((True, "vi_cola", _ONCE), (False, "vi_fc", "a row once a PE (VI_FC)")):
+        rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
+        if rows:
+            equal = sum(row["bytes_between"] == row[column] for row in rows)
+            subject = listing(sorted({row["technique"] for row in rows})) + ("" if fused else " without fusion")
+            told.append(f"{subject} moved {name} in {equal} of {count(len(rows), 'case')}")
+    return f"Between workgroups {', '.join(told)}." if told else ""
+
+
+def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
+    """Show the bytes of ``technique`` in workgroups: a line per graph, another without fusion; empty if not counted."""
+    rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
+    if not rows:
+        return []
+    unit = bytes_unit([row["bytes_wire"] for row in rows])
+    shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
+    named = [{**row, "name": _variant(row), **{c: within(row[c], unit) for c in _SHOWN}} for row in rows]
+    # Variants of a technique that move the same bytes share a line.
+    lines = [found[0] for found in group(named, *shared, "name", *_SHOWN).values()]
+    columns: Columns = [(f"{name} ({unit.name})", itemgetter(column)) for column, name in _SHOWN.items()]
+    note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
+    caption = f"Bytes of {technique}"
+    grid = table(caption, "graph", columns, lines, "name", note, by=shared, heading=_heading)
+    return [Part("Bytes between workgroups", between_told(rows), [grid])]
+
+
+def _heading(row: Row) -> str:
+    text = f"{count(row['pes'], 'PE')} in workgroups of {row['workgroup']}, {where(row, 'dim', 'direction', 'dtype')}"
+    return f"{text}, partition scheme {row['scheme']} ({where(row, 'machine', 'device')})"
+
+
+def _variant(row: Row) -> str:
+    return f"{row['graph']}{'' if _fused(row) else ', without fusion'}{_otherwise(row)}"
+
+
+def _fused(row: Row) -> bool:
+    """Return whether a row crosses once per workgroup instead of once per PE: true unless option fusion is off."""
+    return bool(json.loads(row["options"]).get("fusion", True))
+
+
+def _otherwise(row: Row) -> str:
+    """Describe options (sums that cross, packed rows) that these volumes do not cover; empty if there are none."""
+    options = json.loads(row["options"])
+    told = {"split": options.get("split", "rows"), "wire": options.get("wire") or row["dtype"]}
+    plain = {"split": "rows", "wire": row["dtype"]}
+    return "".join(f", {key}: {value}" for key, value in told.items() if value != plain[key])
+
+
+def _counted(aggregate: Rows) -> Rows:
+    return [row for row in aggregate if row["bytes_between"] is not None and row["vi_cola"] is not None]

@@ -6,8 +6,8 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Cell, Grid, Part, Section
-from mgg.report.tables.compute import COMPARISON, Row, Rows, graph_names, group, joined, shared, sound
+from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, across, table
+from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
 from mgg.report.tables.numbers import count, number, percent, time_unit, within
 from mgg.report.tables.spread import undecided
 
@@ -22,17 +22,16 @@ def compute(aggregate: Rows) -> Rows:
         picks = [row for row in found if row["chosen"]]
         if not picks or len(found) < 2:
             continue
-        pick = picks[0]
-        best = min(found, key=lambda row: (row["median_s"], row["label"]))
+        pick, least = picks[0], best(found)
         kept = {column: pick[column] for column in (*COMPARISON, "median_s", "predicted_s", "oversubscribed")}
         rows.append(
             kept
             | {
                 "pick": pick["label"],
-                "best": best["label"],
-                "best_median_s": best["median_s"],
-                "ratio": pick["median_s"] / best["median_s"],
-                "close": pick is not best and bool(undecided(pick, best)),
+                "best": least["label"],
+                "best_median_s": least["median_s"],
+                "ratio": pick["median_s"] / least["median_s"],
+                "close": pick is not least and bool(undecided(pick, least)),
                 "compared": len(found),
                 **joined(found),
             }
@@ -48,20 +47,18 @@ def findings(tables: dict[str, Rows]) -> list[Finding]:
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Compare picks with the fastest and predictions with measurements; None if auto was not used."""
-    told = [row for row in sound(tables["aggregate"]) if row["predicted_s"] is not None]
+    told, choices = [row for row in sound(tables["aggregate"]) if row["predicted_s"] is not None], tables["choices"]
     if not told:
         return None
-    names = graph_names(tables["graphs"])
-    parts = []
-    if tables["choices"]:
-        parts.append(Part("Its pick beside the fastest", _said(tables["choices"]), [_picks(tables["choices"], names)]))
+    if choices:
+        picks = Part("Its pick beside the fastest", _said(choices), [_picks(choices)])
     else:
-        parts.append(Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with."))
-    parts.append(Part("Foretold beside measured", _errors(told), [_foretold(told, names)]))
+        picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
     intro = (
         "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
         "says the shortest time (docs/costs.md)."
     )
+    parts = [picks, Part("Foretold beside measured", _errors(told), [_foretold(told)])]
     return Section("choice", "The choice of technique auto", intro, parts)
 
 
@@ -74,7 +71,7 @@ def _said(rows: Rows) -> str:
         f"Of {count(len(rows), 'comparison')} it picked the fastest technique in {exact}; in {near} its pick is within "
         f"{percent(GOAL - 1)} of the fastest, or too close to call. Its picks took {number(mean)} times the fastest, "
         f"geometric mean, at most {number(worst['ratio'])} ({worst['pick']} instead of {worst['best']}, "
-        f"{worst['dataset']}, {count(worst['pes'], 'PE')}, D = {worst['dim']})."
+        f"{where(worst, 'dataset', 'pes', 'dim')})."
     )
     beyond = shared(rows)
     return f"{text} Some had more PEs than {beyond}." if beyond else text
@@ -90,49 +87,34 @@ def _errors(rows: Rows) -> str:
     )
 
 
-def _where(row: Row) -> str:
+def _case(row: Row) -> str:
     product = "" if row["direction"] == "forward" else ", transposed"
     return f"{count(row['pes'], 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}{product}, {row['device']}"
 
 
-def _picks(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+def _picks(rows: Rows) -> Grid:
     unit = time_unit([row["median_s"] for row in rows])
-    groups = []
-    for key, found in group(rows, "dataset", "graph_hash").items():
-        lines = []
-        for row in found:
-            sign = "≈ " if row["close"] else ""
-            cells = [
-                Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}"),
-                Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}"),
-                Cell(f"{sign}{number(row['ratio'])}", best=row["ratio"] == 1),
-                Cell(str(row["compared"])),
-            ]
-            lines.append((_where(row), cells))
-        groups.append((names[key], lines))
+    columns: Columns = [
+        ("pick", lambda row: Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}")),
+        ("fastest", lambda row: Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}")),
+        ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
+        ("compared", lambda row: str(row["compared"])),
+    ]
+    caption = "Auto's pick and the fastest technique"
     note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
-    return Grid("Auto's pick and the fastest technique", "case", ["pick", "fastest", "ratio", "compared"], groups, note)
+    return table(caption, "case", columns, rows, _case, note, by=["graph"], heading="graph")
 
 
-def _foretold(rows: Rows, names: dict[tuple[str, str], str]) -> Grid:
+def _foretold(rows: Rows) -> Grid:
     labels = sorted({row["label"] for row in rows})
     unit = time_unit([row["median_s"] for row in rows])
+
+    def cell(row: Row) -> Cell:
+        return Cell(within(row["predicted_s"], unit), f"measured {within(row['median_s'], unit)}", row["chosen"])
+
     groups = []
-    for key, of_graph in group(rows, "dataset", "graph_hash").items():
-        lines = []
-        for _, found in group(of_graph, *COMPARISON).items():
-            at = {row["label"]: row for row in found}
-            cells = [
-                Cell(
-                    within(at[label]["predicted_s"], unit),
-                    f"measured {within(at[label]['median_s'], unit)}",
-                    at[label]["chosen"],
-                )
-                if label in at
-                else Cell("-")
-                for label in labels
-            ]
-            lines.append((_where(found[0]), cells))
-        groups.append((names[key], lines))
+    for (graph,), of_graph in group(rows, "graph").items():
+        lines = [across(found, _case, "label", labels, cell) for found in group(of_graph, *COMPARISON).values()]
+        groups.append((graph, [line for each in lines for line in each]))
     note = "Large: predicted, small: measured. Marked: what auto picked."
     return Grid(f"Predicted and measured time of one aggregation ({unit.name})", "case", labels, groups, note)

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,7 +79,7 @@ def collect(paths: Iterable[str | Path]) -> Collection:
     for path in map(Path, paths):
         for result in _read(path):
             kind = type(_origin(result))
-            found[kind][_KEYS[kind](_origin(result))].append((result, path))
+            found[kind][_key(_origin(result))].append((result, path))
     if not any(found.values()):
         raise InputError(
             "report: no records given; name .jsonl files of mgg aggregate, mgg lookup, mgg predict, mgg describe or mgg"
@@ -176,28 +176,43 @@ def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: s
         raise InputError(f"{where}: field pes: {record.pes} is not a number of PEs; measure it again")
 
 
-def _common_key(record: Common) -> Key:
-    """Return the end of every key: what was measured, and last the environment, which is too long for messages."""
-    where = repr(environment(record))
-    return (f"technique {record.technique}", f"options {canonical(record.options)}", f"P {record.pes}", where)
+_GRAPH = ("graph {dataset}", "{graph_hash:.12}")
+_HOW = ("technique {technique}", "options {options}", "P {pes}")
+#: What was measured, by kind of record; last comes what is too long for messages, such as the environment.
+_KEYS: dict[type[Origin], Key] = {
+    AggregateRecord: (*_GRAPH, "{backend}, {dtype}", "{scheme}", "{direction}", "D {dim}", *_HOW, "{place}"),
+    TrainRecord: (
+        *_GRAPH, "{backend}, {dtype}, side {side}", "model {model}", "{given}", "seed {seed}", "{metric}",
+        "partition scheme {noted}", "{picked}", *_HOW, "{place}",
+    ),
+    PartitionRecord: (
+        "graph {name}", "{graph_hash:.12}", "partition scheme {scheme}", "P {pes}", "workgroup {workgroup}",
+        "D {quality.dim}", "",
+    ),
+    LatencyRecord: (
+        "{grain} transfer of {bytes} bytes", "rows of {row_bytes}", "link {link}", "{backend}", "P {pes}", "{place}",
+    ),
+    LookupRecord: (
+        "samples {dataset}", "{samples_hash:.12}", "{backend}", "side {side}", "D {dim}", "batches of {batch}",
+        "P {pes}", "{place}",
+    ),
+    PredictionRecord: (
+        *_GRAPH, "prediction for {machine}, {dtype}", *_HOW, "D {dim}",
+        "scheme {scheme}, workgroup {workgroup}, network {network}", "{links}",
+    ),
+    GraphRecord: ("facts of graph {dataset}", "{graph_hash:.12}", ""),
+}  # fmt: skip
 
 
-def _aggregate_key(record: AggregateRecord) -> Key:
-    what = (f"{record.backend}, {record.dtype}", record.scheme, record.direction, f"D {record.dim}")
-    return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
-
-
-def _lookup_key(record: LookupRecord) -> Key:
-    what = (record.backend, f"side {record.side}", f"D {record.dim}", f"batches of {record.batch}", f"P {record.pes}")
-    return (f"samples {record.dataset}", record.samples_hash[:12], *what, repr(environment(record)))
-
-
-def _train_key(record: TrainRecord) -> Key:
-    chosen = "picked by auto" if record.chosen else "named"
-    scheme = f"partition scheme {record.scheme or 'not noted'}"
-    run = (f"model {record.model}", canonical(_given(record)), f"seed {record.seed}", record.metric, scheme, chosen)
-    what = (f"{record.backend}, {record.dtype}, side {record.side}", *run)
-    return (f"graph {record.dataset}", record.graph_hash[:12], *what, *_common_key(record))
+def _key(record: Origin) -> Key:
+    values = dict(record)
+    values |= {name: canonical(values[name]) for name in ("options", "links") if name in values}
+    if isinstance(record, (Common, LatencyRecord, LookupRecord)):
+        values["place"] = repr(environment(record))
+    if isinstance(record, TrainRecord):
+        values["picked"] = "picked by auto" if record.chosen else "named"
+        values |= {"given": canonical(_given(record)), "noted": record.scheme or "not noted"}
+    return tuple(part.format_map(values) for part in _KEYS[type(record)])
 
 
 def _given(record: TrainRecord) -> dict[str, Any]:
@@ -205,40 +220,6 @@ def _given(record: TrainRecord) -> dict[str, Any]:
     started = "random" if record.weights is None else record.weights[:12]
     file = {} if record.model_file is None else {"file": record.model_file[:12]}
     return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started} | file
-
-
-def _partition_key(record: PartitionRecord) -> Key:
-    what = (f"partition scheme {record.scheme}", f"P {record.pes}", f"workgroup {record.workgroup}")
-    return (f"graph {record.name}", record.graph_hash[:12], *what, f"D {record.quality.dim}", "")
-
-
-def _prediction_key(record: PredictionRecord) -> Key:
-    how = (f"technique {record.technique}", f"options {canonical(record.options)}")
-    what = (f"prediction for {record.machine}, {record.dtype}", *how, f"P {record.pes}")
-    split = f"scheme {record.scheme}, workgroup {record.workgroup}, network {record.network}"
-    links = canonical(record.links)
-    return (f"graph {record.dataset}", record.graph_hash[:12], *what, f"D {record.dim}", split, links)
-
-
-def _described_key(record: GraphRecord) -> Key:
-    return (f"facts of graph {record.dataset}", record.graph_hash[:12], "")
-
-
-def _latency_key(record: LatencyRecord) -> Key:
-    what = (f"{record.grain} transfer of {record.bytes} bytes", f"rows of {record.row_bytes}", f"link {record.link}")
-    return (*what, record.backend, f"P {record.pes}", repr(environment(record)))
-
-
-#: What was measured, by kind of record.
-_KEYS: dict[type[Origin], Callable[[Any], Key]] = {
-    AggregateRecord: _aggregate_key,
-    TrainRecord: _train_key,
-    PartitionRecord: _partition_key,
-    LatencyRecord: _latency_key,
-    LookupRecord: _lookup_key,
-    PredictionRecord: _prediction_key,
-    GraphRecord: _described_key,
-}
 
 
 def _name(found: dict[type[Origin], list[Any]]) -> Collection:

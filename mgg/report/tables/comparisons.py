@@ -9,8 +9,8 @@ from statistics import geometric_mean
 from mgg.report.papers.catalogue import EXPERIMENTS, claimed_as
 from mgg.report.papers.kinds import Side, Versus, at, model_on
 from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import SETTING, Row, Rows, group, joined, options_but, sound
-from mgg.report.tables.numbers import Unit, bytes_unit, count, time_unit
+from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, best, group, joined, options_but, sound, where
+from mgg.report.tables.numbers import Unit, bytes_unit, time_unit
 from mgg.report.tables.spread import FEW, undecided
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
@@ -22,7 +22,7 @@ CPUS, ONE_WORKGROUP = "CPU cores", "one workgroup"
 LEAST = 0.01
 #: Columns that two training runs must share to be compared.
 _RUN = (
-    "machine", "dataset", "graph_hash", "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
+    "machine", *GRAPH, "device", "dtype", "scheme", "model", "settings", "weights", "pes", "seed",
     "epochs_asked", "activations",
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def cases(rows: Rows) -> list[str]:
     found = []
     for row, each in zip(rows, options, strict=True):
         told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
-        found.append(", ".join([count(row["pes"], "PE"), row["model"] or f"D = {row['dim']}", *told]))
+        found.append(", ".join([where(row, "pes", "model" if row["model"] else "dim"), *told]))
     return found
 
 
@@ -76,7 +76,7 @@ def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
     if _endings(versus):
         # The same graph in another order is another data set; only its name shows the relation.
         rows = [{**row, "stem": _stem(row["dataset"], _endings(versus))} for row in rows]
-        columns = ("stem", *(column for column in SETTING if column not in ("dataset", "graph_hash")))
+        columns = ("stem", *(column for column in SETTING if column not in GRAPH))
     for found in group(rows, *columns, "dim", "pes").values():
         for subject, rival in _pairs(versus, found):
             dataset, pes = claimed_as(subject["dataset"]), subject["pes"]
@@ -98,7 +98,7 @@ def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
         for subject, rival in _pairs(versus, found):
             dataset, model = claimed_as(subject["dataset"]), subject["model"]
             claim = versus.claim(model_on(model, dataset), dataset, model)
-            kept = ("machine", "dataset", "graph_hash", "device", "scheme", "dtype", "model", "pes")
+            kept = ("machine", *GRAPH, "device", "scheme", "dtype", "model", "pes")
             what = {column: subject[column] for column in kept} | {"direction": "", "dim": None}
             yield what | _outcome(versus, subject, rival, claim)
 
@@ -116,8 +116,7 @@ def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
         alike = {options_but(row, ignored): row for row in rivals}
         yield from ((row, alike[same]) for row in subjects if (same := options_but(row, ignored)) in alike)
     elif subjects and rivals:
-        first, second = (min(found, key=lambda row: (row["median_s"], row["label"])) for found in (subjects, rivals))
-        yield first, second
+        yield best(subjects), best(rivals)
 
 
 def timings(side: Side, rows: Rows) -> Rows:
@@ -135,18 +134,14 @@ def timings(side: Side, rows: Rows) -> Rows:
     return [row for row in rows if fits(row) and row.get(side.column) is not None]
 
 
-def _untold(versus: Versus, subject: Row) -> str:
-    """Return why this comparison says nothing; empty if it does."""
-    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
-    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
-        return ONE_WORKGROUP
-    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
-
-
 def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
     ratio = other / max(mine, 1e-9)  # the remaining transfer time may be too short for the clock
-    memory = versus.memory
+    expected, untold, memory = versus.expects_slower(claim), _untold(versus, subject), versus.memory
+    verdict = ""
+    if expected is not None and not untold:
+        why = _undecided(subject, rival) if versus.subject.column == "median_s" else ""
+        verdict = why or (AGREES if (ratio > 1) == expected else DISAGREES)
     return {
         "subject": versus.subject.name,
         "rival": versus.rival.name,
@@ -157,20 +152,19 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "rival_memory_bytes": other if memory else None,
         "ratio": ratio,
         "paper": claim,
-        "verdict": _verdict(versus, subject, rival, ratio, claim),
-        "untold": _untold(versus, subject),
+        "verdict": verdict,
+        "untold": untold,
         "oversubscribed": subject["oversubscribed"],
         **joined((subject, rival)),
     }
 
 
-def _verdict(versus: Versus, subject: Row, rival: Row, ratio: float, claim: float | None) -> str:
-    expected = versus.expects_slower(claim)
-    if expected is None or _untold(versus, subject):
-        return ""
-    if versus.subject.column == "median_s" and (why := _undecided(subject, rival)):
-        return why
-    return AGREES if (ratio > 1) == expected else DISAGREES
+def _untold(versus: Versus, subject: Row) -> str:
+    """Return why a comparison says nothing; empty if it does."""
+    members = subject.get("workgroup") or json.loads(subject["options"]).get("workgroup")
+    if versus.alike_in_one_workgroup and members and members >= subject["pes"]:
+        return ONE_WORKGROUP
+    return CPUS if versus.untold_on_cpus and subject["device"] != "GPUs" else ""
 
 
 def _undecided(subject: Row, rival: Row) -> str:

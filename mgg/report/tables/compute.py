@@ -12,20 +12,22 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
 from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, PredictionRecord, TrainRecord
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, Collection, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
+from mgg.report.tables.numbers import count, listing
 
 Row = dict[str, Any]
 Rows = list[Row]
 Measured = Common | LatencyRecord | LookupRecord
 
+#: Columns of a graph; ``graph``, its name on the page, is no column of the tables (``graph_names``).
+GRAPH = ("dataset", "graph_hash", "graph")
 #: Columns for the conditions of a timing; only rows that share them are compared.
-SETTING = ("machine", "dataset", "graph_hash", "device", "scheme", "direction", "dtype")
+SETTING = ("machine", *GRAPH, "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
@@ -39,29 +41,33 @@ PHASES = ("aggregate", "dense", "communication", "other")
 
 def compute(collection: Collection) -> dict[str, Rows]:
     """Compute sorted rows of the tables made from records alone; those without records are empty."""
-    aggregate = _aggregate(collection.timings)
-    training = [_training(number, run) for number, run in enumerate(collection.runs, 1)]
-    return {
+    graphs = _graphs(collection)
+    found = {
         "machines": _machines(collection),
-        "graphs": _graphs(collection),
+        "graphs": graphs,
         "partitions": _partitions(collection.timings),
         "quality": _sorted(map(_quality, collection.partitions), "quality"),
         "halos": _halos(collection.partitions),
-        "aggregate": aggregate,
-        "fastest": _fastest(aggregate),
-        "checks": _checks(aggregate),
-        "training": training,
-        "accuracy": _accuracy(training),
+        "aggregate": [_timing(timing) for timing in collection.timings],
+        "training": [_training(number, run) for number, run in enumerate(collection.runs, 1)],
         "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
         "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
         "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
-        "described": _sorted(map(_described, collection.described), "described"),
+        "described": _sorted(
+            (noted(each, "described") | {"rabbit_s": each.rabbit_seconds} for each in collection.described), "described"
+        ),
         "epochs": [
             {"run": number, **noted(epoch, "epochs"), "epoch_s": epoch.seconds, **origin_of(run.record)}
             for number, run in enumerate(collection.runs, 1)
             for epoch in run.epochs
         ],
     }
+    names = graph_names(graphs)
+    for row in (row for rows in found.values() for row in rows if "graph_hash" in row):
+        row["graph"] = names[row["dataset"], row["graph_hash"]]
+    aggregate = found["aggregate"] = _judged(found["aggregate"])
+    accuracy = _accuracy(found["training"])
+    return found | {"fastest": _fastest(aggregate), "checks": _checks(aggregate), "accuracy": accuracy}
 
 
 def origin_of(record: Origin) -> Row:
@@ -96,6 +102,22 @@ def group(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], Rows]:
 def varied(rows: Rows, *columns: str) -> list[str]:
     """Return the ``columns`` with several values in ``rows``."""
     return [column for column in columns if len({row[column] for row in rows}) > 1]
+
+
+def best(rows: Iterable[Row]) -> Row:
+    """Return the fastest row; of equal ones the first by name."""
+    return min(rows, key=lambda row: (row["median_s"], row["label"]))
+
+
+def where(row: Row, *columns: str) -> str:
+    """Describe a row by ``columns``: ``cora, 2 PEs, D = 16``; empty values are left out."""
+    shown = {"pes": lambda pes: count(pes, "PE"), "dim": "D = {}".format}
+    return ", ".join(shown.get(column, str)(row[column]) for column in columns if row[column] not in ("", None))
+
+
+def listed(rows: Iterable[Row], column: str, limit: int = 6) -> str:
+    """List the distinct values of a column in ascending order; beyond ``limit`` the rest is counted."""
+    return listing([str(value) for value in sorted({row[column] for row in rows})], limit)
 
 
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
@@ -168,27 +190,18 @@ def _gpus(records: Iterable[Measured]) -> str:
     most: Counter[str] = Counter()
     for record in records:
         most |= Counter(record.machine.gpus)
-    return ", ".join(f"{count} x {model}" for model, count in sorted(most.items()))
+    return ", ".join(f"{number} x {model}" for model, number in sorted(most.items()))
 
 
 def _graphs(collection: Collection) -> Rows:
     timed: list[Named[Any]] = [*collection.timings, *collection.runs]
-    records = [entry.record for entry in timed]
-    found = [
-        (each.dataset, each.graph_hash, each.nodes, each.arcs, each)
-        for each in (*records, *collection.predictions, *collection.described)
-    ]
-    found += [(each.name, each.graph_hash, each.nodes, _arcs(each), each) for each in collection.partitions]
+    records = [*(each.record for each in timed), *collection.predictions, *collection.described]
+    found = [(each, each.dataset, each.arcs) for each in records]
+    found += [(each, each.name, _arcs(each)) for each in collection.partitions]
     rows = [
-        {
-            "dataset": name,
-            "graph_hash": code,
-            "nodes": nodes,
-            "arcs": arcs,
-            "arcs_per_node": arcs / nodes if nodes else 0.0,
-            **origin_of(record),
-        }
-        for name, code, nodes, arcs, record in found
+        noted(record, "graphs")
+        | {"dataset": name, "arcs": arcs, "arcs_per_node": arcs / record.nodes if record.nodes else 0.0}
+        for record, name, arcs in found
     ]
     return _once(rows, "graphs")
 
@@ -198,10 +211,10 @@ def _arcs(record: PartitionRecord) -> int:
 
 
 def _partitions(timings: Iterable[Named[AggregateRecord]]) -> Rows:
-    rows = []
-    for record in (timing.record for timing in timings):
-        share = record.edge_cut / record.arcs if record.arcs else 0.0
-        rows.append(noted(record, "partitions") | {"edge_cut_share": share})
+    rows = (
+        noted(record, "partitions") | {"edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0}
+        for record in (timing.record for timing in timings)
+    )
     return _once(rows, "partitions")
 
 
@@ -222,10 +235,10 @@ def _quality(record: PartitionRecord) -> Row:
 def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
     """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
     rows = [
-        noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": count}
+        noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": many}
         for record in partitions
         for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
-        for owner, count in enumerate(counts)
+        for owner, many in enumerate(counts)
         if owner != pe
     ]
     return _once(rows, "halos")
@@ -236,19 +249,26 @@ def _prediction(record: PredictionRecord) -> Row:
     return noted(record, "predictions") | told | {"predicted_s": record.seconds, "overlapped_s": record.hidden}
 
 
-def _described(record: GraphRecord) -> Row:
-    return noted(record, "described") | {"rabbit_s": record.rabbit_seconds}
-
-
 def _latency(latency: Named[LatencyRecord]) -> Row:
     record = latency.record
     return {
-        **noted(record, "latencies"),
-        "machine": latency.machine,
-        "device": _device(record),
+        **_measured(latency, "latencies"),
         "transfers": len(record.seconds),
         "low_s": min(record.seconds),
         "high_s": max(record.seconds),
+    }
+
+
+def _measured(named: Named[Any], table: str) -> Row:
+    """Return the columns of a table that every measurement has, and those that are fields of its record."""
+    record = named.record
+    options = {name: canonical(getattr(record, name)) for name in ("options", "defaults") if hasattr(record, name)}
+    return {
+        **noted(record, table),
+        **options,
+        "machine": named.machine,
+        "device": _device(record),
+        "label": named.label,
         "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
@@ -268,8 +288,8 @@ def shared(rows: Iterable[Row]) -> str:
     return "GPUs" if all(row["device"] == "GPUs" for row in beyond) else "cores"
 
 
-def _aggregate(timings: Iterable[Named[AggregateRecord]]) -> Rows:
-    rows = [_timing(timing) for timing in timings]
+def _judged(rows: Rows) -> Rows:
+    """Return the rows of table aggregate, sorted, with what needs the others: speedup and stars."""
     baseline = {
         key: min(row["median_s"] for row in found)
         for key, found in group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
@@ -292,12 +312,7 @@ def sound(rows: Iterable[Row]) -> Rows:
 def _timing(timing: Named[AggregateRecord]) -> Row:
     record = timing.record
     return {
-        **noted(record, "aggregate"),
-        "machine": timing.machine,
-        "device": _device(record),
-        "label": timing.label,
-        "options": canonical(record.options),
-        "defaults": canonical(record.defaults),
+        **_measured(timing, "aggregate"),
         "decided": canonical(record.decided) if record.decided else "",
         "faults_untold": record.faults_untold or "",
         "profile_untold": record.profile_untold or "",
@@ -306,7 +321,6 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
         "fastest": False,
         "close": False,
         "starred": False,
-        "oversubscribed": record.machine.oversubscribed(record.pes),
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
         "fault_s": record.fault_seconds,
         "overlap_ratio": record.median / max(record.compute, record.transfer)
@@ -320,9 +334,7 @@ def _timing(timing: Named[AggregateRecord]) -> Row:
 def _lookup(lookup: Named[LookupRecord]) -> Row:
     record = lookup.record
     return {
-        **noted(record, "lookups"),
-        "machine": lookup.machine,
-        "device": _device(record),
+        **_measured(lookup, "lookups"),
         "launches": len(record.launches),
         "iterations": record.timed,
         "rows_per_s": record.rate,
@@ -330,7 +342,6 @@ def _lookup(lookup: Named[LookupRecord]) -> Row:
         "bytes_wire_mean": record.bytes_wire / record.timed,
         "bytes_ids_mean": record.bytes_ids / record.timed,
         "v_fr_mean": record.v_fr / record.timed,
-        "oversubscribed": record.machine.oversubscribed(record.pes),
         "check": _check(record),
     }
 
@@ -364,19 +375,19 @@ def _fastest(aggregate: Rows) -> Rows:
 
 
 def _checks(aggregate: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "label")
+    columns = ("machine", *GRAPH, "device", "dtype", "label")
     rows = []
-    for key, found in group(aggregate, *columns).items():
-        count = Counter(row["check"] for row in found)
+    for found in group(aggregate, *columns).values():
+        often = Counter(row["check"] for row in found)
         checked = [row for row in found if row["check"] != "not checked"]
         # NaN counts as the largest error.
         worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
         rows.append(
             {
-                **dict(zip(columns, key, strict=True)),
-                "passed": count["passed"],
-                "failed": count["failed"],
-                "unchecked": count["not checked"],
+                **{column: found[0][column] for column in columns},
+                "passed": often["passed"],
+                "failed": often["failed"],
+                "unchecked": often["not checked"],
                 "error": worst,
                 "tolerance": min((row["tolerance"] for row in checked), default=None),
                 **joined(found),
@@ -389,19 +400,14 @@ def _training(number: int, run: Named[TrainRecord]) -> Row:
     record = run.record
     return {
         "run": number,
-        **noted(record, "training"),
-        "machine": run.machine,
-        "device": _device(record),
+        **_measured(run, "training"),
         "model_label": run.model_label,
-        "label": run.label,
         "settings": canonical(record.settings),
         "weights": record.weights or "",
         "epochs_asked": record.asked_epochs or record.epochs,
         "scheme": record.scheme or "",
         **{f"{p}_s": _known(statistics.median, (getattr(epoch, p) for epoch in run.epochs)) for p in PHASES},
-        "options": canonical(record.options),
         "activations": canonical(record.activations) if record.activations else "",
-        "oversubscribed": record.machine.oversubscribed(record.pes),
     }
 
 
@@ -412,13 +418,13 @@ def _known(statistic: Callable[[list[float]], float], values: Iterable[float | N
 
 
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", "dataset", "graph_hash", "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
+    columns = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
-    for key, found in group(training, *columns).items():
+    for found in group(training, *columns).values():
         test = [row["test_accuracy"] for row in found]
         rows.append(
             {
-                **dict(zip(columns, key, strict=True)),
+                **{column: found[0][column] for column in columns},
                 "seeds": len(found),
                 "test_mean": statistics.fmean(test),
                 "test_deviation": statistics.stdev(test) if len(test) > 1 else None,

@@ -6,9 +6,9 @@ The search is MGG's (OSDI'23, section 6, ``mgg.tune.search``), replayed on the m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mgg.report.tables.compute import SETTING, Row, Rows, group, joined, options_but, sound
+from mgg.report.tables.compute import SETTING, Row, Rows, best, group, joined, options_but, sound
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
@@ -45,14 +45,19 @@ def times(rows: Rows) -> Times:
 
 def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best and the default of each sweep, as more would bury other techniques."""
+    return without(aggregate, sweeps(aggregate).values(), lambda row: bool(row["knobs"] == row["usual"]))
+
+
+def without(aggregate: Rows, groups: Iterable[Rows], kept: Callable[[Row], bool]) -> Rows:
+    """Return ``aggregate`` without the rows of ``groups`` that are neither the best of their group nor ``kept``."""
     dropped = set()
-    for rows in sweeps(aggregate).values():
-        best = min(rows, key=lambda row: (row["median_s"], row["label"]))
-        dropped |= {id_(row) for row in rows if row is not best and row["knobs"] != row["usual"]}
-    return [row for row in aggregate if id_(row) not in dropped]
+    for rows in groups:
+        first = best(rows)
+        dropped |= {_id(row) for row in rows if row is not first and not kept(row)}
+    return [row for row in aggregate if _id(row) not in dropped]
 
 
-def id_(row: Row) -> tuple[object, ...]:
+def _id(row: Row) -> tuple[object, ...]:
     """Return a timing's identity."""
     return tuple(row[column] for column in (*SETTING, "backend", "dim", "pes", "technique", "options"))
 
@@ -80,11 +85,10 @@ def _knobs(text: str) -> Setting | None:
 
 def _row(rows: Rows) -> Row:
     measured = times(rows)
-    best = min(measured, key=lambda knobs: (measured[knobs], knobs))
     tried = search(spread(rows))
-    end = min(tried, key=lambda knobs: (measured[knobs], knobs)) if tried else None
+    least, end = (min(each, key=lambda knobs: (measured[knobs], knobs), default=None) for each in (measured, tried))
     first = rows[0]
-    at = {"default": first["usual"], "best": best, "search": end}
+    at = {"default": first["usual"], "best": least, "search": end}
     return {
         **{column: first[column] for column in (*SETTING, "dim", "pes", "technique")},
         "options": first["others"],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mgg.report.page.parts import Cell, Grid, Part
+from mgg.report.page.parts import Cell, Columns, Grid, Part, table
 from mgg.report.tables.compute import Row, Rows, group, joined
 from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
 
@@ -162,24 +162,19 @@ def _cell(row: Row | None, used: float | None, resource: Resource, granted: bool
 def _changes(requests: Rows) -> Grid | None:
     """Return the requests to change, with the factor and the new value that suffices for the largest job."""
     fields = {resource.name: resource for resource in RESOURCES}
-    lines = []
-    for row in requests:
-        if row["factor"] is not None:
-            resource = fields[row["resource"]]
-            cells = [
-                f"{resource.field}: {row['enough']:,.0f}".replace(",", ""),
-                f"x {number(row['factor'], 2)}",
-                resource.show(row["asked"]),
-                resource.show(row["used"]),
-                row["verdict"],
-            ]
-            lines.append((row["rule"], [Cell(text) for text in cells]))
-    if not lines:
+    rows = [{**row, "of": fields[row["resource"]]} for row in requests if row["factor"] is not None]
+    if not rows:
         return None
-    columns = ["in the profile", "factor", "asked", "most used", "request"]
+    columns: Columns = [
+        ("in the profile", lambda row: f"{row['of'].field}: {row['enough']:.0f}"),
+        ("factor", lambda row: f"x {number(row['factor'], 2)}"),
+        ("asked", lambda row: row["of"].show(row["asked"])),
+        ("most used", lambda row: row["of"].show(row["used"])),
+        ("request", lambda row: row["verdict"]),
+    ]
     note = (
         f"Far too large: no job used {percent(LARGE)} of it; too small: one used more than {percent(SMALL)}. The value "
         f"(minutes, MB) is {ROOM:g} times the largest share that was used, at least 10 minutes and 1 GB. It fits the "
         "largest of these jobs, the factor each of them."
     )
-    return Grid("Lines to change under set-resources of the profile", "rule", columns, [("", lines)], note)
+    return table("Lines to change under set-resources of the profile", "rule", columns, rows, "rule", note)

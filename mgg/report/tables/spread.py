@@ -10,11 +10,6 @@ FEWEST = 3
 FEW, OVERLAP = f"fewer than {FEWEST} launches", "launches overlap"
 
 
-def few(*rows: dict[str, Any]) -> bool:
-    """Return whether a row of table aggregate has too few launches for comparisons."""
-    return any(row["launches"] < FEWEST for row in rows)
-
-
 def overlap(one: dict[str, Any], two: dict[str, Any]) -> bool:
     """Return whether the launch ranges of two rows of table aggregate overlap."""
     return bool(one["low_s"] <= two["high_s"] and two["low_s"] <= one["high_s"])
@@ -22,7 +17,7 @@ def overlap(one: dict[str, Any], two: dict[str, Any]) -> bool:
 
 def undecided(one: dict[str, Any], *others: dict[str, Any]) -> str:
     """Return why rows of table aggregate are indistinguishable from ``one``; empty if all are distinguishable."""
-    if few(one, *others):
+    if any(row["launches"] < FEWEST for row in (one, *others)):
         return FEW
     return OVERLAP if any(overlap(one, other) for other in others) else ""
 
