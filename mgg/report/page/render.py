@@ -20,7 +20,7 @@ from mgg.report.papers import sections as papers
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables import choice, jobs, mgg_sweep
 from mgg.report.tables.columns import ABOUT, TABLES
-from mgg.report.tables.compute import NOT_NOTED, SETTING, Row, Rows, best, group, shared, varied, where
+from mgg.report.tables.compute import ALIKE, NOT_NOTED, SETTING, Row, Rows, best, group, shared, varied, where
 from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, quantity, time_unit, within
 
 
@@ -93,15 +93,13 @@ def _overview(tables: dict[str, Rows], styles: charts.Styles) -> list[Drawing]:
     arcs = {(row["graph"],): row["arcs"] for row in tables["graphs"]}
     largest = next(key for key in arcs if key in graphs and arcs[key] == max(arcs[each] for each in graphs))
     found = max(group(graphs[largest], *SETTING, "dim").values(), key=lambda each: (len(each), each[0]["dim"]))
-    where_ = where(found[0], "graph", "dim")
-    drawings = [
-        Drawing(charts.times(found, styles, "ot", where_), f"{where_}: median time, fastest to slowest launch.")
-    ]
+    at = where(found[0], "graph", "dim")
+    drawings = [Drawing(charts.times(found, styles, "ot", at), f"{at}: median time, fastest to slowest launch.")]
     known = [row for row in found if row["speedup"] is not None and row["check"] != "failed"]
     if len({row["pes"] for row in known}) > 1:
-        drawings.append(Drawing(charts.scaling(known, styles, "os", where_), f"{where_}: speedup over 1 PE."))
+        drawings.append(Drawing(charts.scaling(known, styles, "os", at), f"{at}: speedup over 1 PE."))
     elif found[0]["pes"] > 1:
-        drawings.append(Drawing(charts.volumes(found, styles, "ob", where_), f"{where_}: bytes on the wire."))
+        drawings.append(Drawing(charts.volumes(found, styles, "ob", at), f"{at}: bytes on the wire."))
     return drawings
 
 
@@ -361,8 +359,6 @@ def _training(tables: dict[str, Rows], key: str = "t") -> list[Section]:
     return sections
 
 
-#: Columns shared by the runs in a row of table accuracy.
-_GROUP = ("machine", "device", "dtype", "scheme", "model_label", "label", "pes", "metric")
 _MEANINGS = {
     "accuracy": "Accuracy is the share of nodes put into the right class",
     "micro_f1": "Micro-F1 is that of all yes-or-no labels of the nodes together",
@@ -395,7 +391,7 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     room, seeds = bytes_unit(held), any(row["seeds"] > 1 for row in rows)
     varying = varied(rows, "machine", "device", "dtype", "scheme")
 
-    def name_(row: Row) -> str:
+    def line(row: Row) -> str:
         return row["label"] + (f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else "")
 
     def test(row: Row) -> str:
@@ -403,7 +399,7 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
         return f"{_bare(row['test_mean'])}{spread}"
 
     def epoch(row: Row) -> Cell:
-        alike = [run for run in runs if all(run[column] == row[column] for column in _GROUP)]
+        alike = [run for run in runs if all(run[column] == row[column] for column in ALIKE)]
         ends = min(run["q1_s"] for run in alike), max(run["q3_s"] for run in alike)
         return Cell(within(row["epoch_s"], unit), "\N{EN DASH}".join(within(end, unit) for end in ends))
 
@@ -423,7 +419,7 @@ def _accuracy_grid(rows: Rows, runs: Rows, name: str) -> Grid:
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
     note += f"Small: quartiles of the epochs. {findings.ONE_LAUNCH}"
     return table(
-        f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, rows, name_, note,
+        f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, rows, line, note,
         by=["model_label"], heading=lambda row: f"model {row['model_label']}",
     )  # fmt: skip
 

@@ -29,6 +29,8 @@ GRAPH = ("dataset", "graph_hash", "graph")
 #: Columns for the conditions of a timing; only rows that share them are compared.
 SETTING = ("machine", *GRAPH, "device", "scheme", "direction", "dtype")
 COMPARISON = (*SETTING, "dim", "pes")
+#: Columns that the training runs of a mean share.
+ALIKE = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
 #: Columns for the origin of a row's record or records, and what divides those of several.
@@ -418,13 +420,12 @@ def _known(statistic: Callable[[list[float]], float], values: Iterable[float | N
 
 
 def _accuracy(training: Rows) -> Rows:
-    columns = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
     rows = []
-    for found in group(training, *columns).values():
+    for found in group(training, *ALIKE).values():
         test = [row["test_accuracy"] for row in found]
         rows.append(
             {
-                **{column: found[0][column] for column in columns},
+                **{column: found[0][column] for column in ALIKE},
                 "seeds": len(found),
                 "test_mean": statistics.fmean(test),
                 "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
