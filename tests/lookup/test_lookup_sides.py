@@ -57,6 +57,6 @@ def test_tables_are_cut_as_promised():
 def test_stand_ins_for_gpus(tmp_path, pes):
     """The kernels themselves, compiled for the host, on rows that are padded as on GPUs."""
     out = tmp_path / "found.json"
-    run = PROGRAM.parent / "fake_gpu" / "run.py"
+    run = PROGRAM.parents[1] / "fake_gpu" / "run.py"
     succeeded(pes, [str(run), str(PROGRAM), "nvshmem", str(out)])
     check(json.loads(out.read_text()))

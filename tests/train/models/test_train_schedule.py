@@ -161,7 +161,7 @@ def test_predict_tells_of_every_layer_and_pe(job):
     picks = [each["backward"] for each in passes if each["layer"] == "l1" and each["backward"] and each["chosen"]]
     assert len(picks) == 1
     done = CliRunner().invoke(predict, [str(folder), "--model", options["model"], "--dim", "8"])
-    assert isinstance(done.exception, InputError) and "--dim: says nothing of a" in str(done.exception)
+    assert isinstance(done.exception, InputError) and "--dim: does not apply to a model" in str(done.exception)
 
 
 @pytest.mark.parametrize(
