@@ -169,7 +169,8 @@ class SumsOfRows:
         # Sums are float32; for other types a separate buffer holds them before rounding.
         exact = sent.sums.rows if self._rounds else 0
         if sent.combined is not None:
-            self._places = [world.upload(share.places) for share in sent.combined.shares]
+            dtype = index_dtype(len(sent.combined.targets))
+            self._places = [world.upload(share.places.astype(dtype)) for share in sent.combined.shares]
             rows = max((len(share.places) for share in sent.combined.shares), default=0)
             exact = max(exact, len(sent.combined.targets))
         empty = world.xp.empty

@@ -74,7 +74,7 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
         said.append(re.findall(r"^compiling .*", output, re.MULTILINE))
     measured = {record.technique for record in read_lines(out, AggregateRecord)}
     assert measured == {name for name, plan in all_techniques().items() if pes == 1 or not plan.single_pe}
-    assert {there for there, _ in found} == {"True"}
+    assert {there for there, _ in found} == {"True"}, found
     others = {"halo", "pull", "cola", "columns"} if pes > 1 else {"gnnadvisor"}
     assert {source for _, source in found} - {"gather"} == {"rows", "narrow_rows", "mgg"} | others
     # gather, rows, narrow_rows, halo and pull in two types; cola and its hubs; mgg in five ways; gnnadvisor: for both

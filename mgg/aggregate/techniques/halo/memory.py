@@ -12,6 +12,7 @@ from mgg.aggregate.workgroups import makes_groups, mates_of
 from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, sums_that_arrive
 from mgg.aggregate.workgroups.memory import HaloSizes, LargestSizes, halo_sizes, known, room
 from mgg.aggregate.workgroups.wire import crossing_bytes
+from mgg.graph.csr import index_dtype
 
 
 def sizes_of_halo(case: MemoryCase, members: int, sent: Leaving | None) -> HaloSizes | LeavingSizes | None:
@@ -67,7 +68,7 @@ def _added(case: MemoryCase, sent: Leaving) -> int:
     shares = [len(share.places) for share in sent.combined.shares]
     most, total = max(shares, default=0), len(sent.combined.targets)
     room = max(total, sent.sums.rows if case.rounded(1) else 0)
-    return case.matrix(room) + case.sent(most) + case.rounded(most) + POINTER * sum(shares)
+    return case.matrix(room) + case.sent(most) + case.rounded(most) + index_dtype(total).itemsize * sum(shares)
 
 
 def _room_of_sums(everyone: Sequence[LeavingSizes], members: int) -> LargestSizes:
