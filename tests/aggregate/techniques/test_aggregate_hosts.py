@@ -262,7 +262,7 @@ def test_a_pe_that_stays_away_ends_the_product(tmp_path, technique, kind, said):
         if raw.rank != 3:
             plan(4)
         else:
-            time.sleep(0.6)
+            time.sleep(0.9)
 
     with pytest.raises(PeError, match=said):
-        simulated.run(4, program, timeout=0.2)
+        simulated.run(4, program, timeout=0.6)
