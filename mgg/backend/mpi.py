@@ -173,7 +173,7 @@ class MpiWorld(CpuArrayMethods):
         elif len(rows):
             kind = _mpi_type(out)
             row = kind.Create_contiguous(out.shape[1])
-            chosen = row.Create_indexed_block(1, list(map(int, rows))).Commit()
+            chosen = row.Create_indexed_block(1, list(rows) if isinstance(rows, range) else rows.tolist()).Commit()
             window = source.handle.remote
             self.wait(window.Rget([out, out.size, kind], pe, (0, 1, chosen)), f"rows of PE {pe}")
             window.Flush(pe)

@@ -8,7 +8,7 @@ own arcs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -207,8 +207,8 @@ class _Out:
         """Whether each row is one of this workgroup."""
         return self.group == self.rank // self.members
 
-    def sent(self, chosen: np.ndarray, order: np.ndarray, direct: int) -> dict[str, Any]:
-        """Return the arguments of ``Leaving`` where sums are sent for the ``chosen`` rows, bool [halo].
+    def sent(self, chosen: np.ndarray, order: np.ndarray, direct: int) -> Leaving:
+        """Return what leaves where sums are sent for the ``chosen`` rows, bool [halo]; messages are of rows alone.
 
         Args:
             order: the chosen rows in the order of their sums.
@@ -224,14 +224,14 @@ class _Out:
         given = order[:direct]
         in_sums = np.zeros(self.back.halo, bool)
         in_sums[given] = True
-        return {
-            "sums": _picked_rows(turned, order),
-            "sum_ptr": np.searchsorted(given, self.back.halo_ptr),
-            "targets": self.back.halo_rows[given],
-            "arcs": np.bincount(self.owner[out.indices[in_sums[out.indices]]], minlength=size),
-            "rows": _rows_that_stay(out, self.owner, ~taken, size),
-            "messages": messages,
-        }
+        return Leaving(
+            sums=_picked_rows(turned, order),
+            sum_ptr=np.searchsorted(given, self.back.halo_ptr),
+            targets=self.back.halo_rows[given],
+            arcs=np.bincount(self.owner[out.indices[in_sums[out.indices]]], minlength=size),
+            rows=_rows_that_stay(out, self.owner, ~taken, size),
+            messages=messages,
+        )
 
 
 def _separately(layout: PeLayout, direction: str, members: int, way: Way) -> Leaving:
@@ -242,8 +242,7 @@ def _separately(layout: PeLayout, direction: str, members: int, way: Way) -> Lea
     at = np.flatnonzero(chosen)
     sent = out.sent(chosen, at, len(at))
     far = at[~out.near[at]]
-    sent["messages"] = sent["messages"] + np.bincount(out.group[far], minlength=out.groups)
-    return Leaving(**sent)
+    return replace(sent, messages=sent.messages + np.bincount(out.group[far], minlength=out.groups))
 
 
 def _covered(layout: PeLayout, out: _Out, kind: np.ndarray, among: np.ndarray, way: Way) -> np.ndarray:
@@ -272,7 +271,7 @@ def _jointly(world: World, layout: PeLayout, direction: str, members: int, way: 
     shared = shared[np.argsort(combiner, kind="stable")]
     ends = len(given) + np.concatenate(([0], np.cumsum(np.bincount(combiner, minlength=members))))
     sent = out.sent(chosen, np.concatenate((given, shared)), len(given))
-    lengths = np.diff(sent["sums"].indptr)
+    lengths = np.diff(sent.sums.indptr)
     parcels: list[Any] = [None] * world.size
     for pe in mates:
         first, last = (int(end) for end in ends[pe - mates.start : pe - mates.start + 2])
@@ -289,8 +288,8 @@ def _jointly(world: World, layout: PeLayout, direction: str, members: int, way: 
             shares.append(Share(pe, first, np.searchsorted(every, theirs)))
     ptr = np.searchsorted(pes, np.arange(world.size + 1))
     combined = Combined(ptr, every % height, arcs, tuple(shares))
-    sent["messages"] = sent["messages"] + np.bincount(pes // members, minlength=out.groups)
-    return Leaving(**sent, combined=combined)
+    messages = sent.messages + np.bincount(pes // members, minlength=out.groups)
+    return replace(sent, messages=messages, combined=combined)
 
 
 def _far_cover(world: World, layout: PeLayout, out: _Out, mates: range, keys: np.ndarray, height: int) -> np.ndarray:
