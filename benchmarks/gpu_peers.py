@@ -31,10 +31,10 @@ from scipy import sparse
 
 from mgg.graph.csr import Csr
 from mgg.graph.generators import communities
-from mgg.kernel.bundles import NARROW, TUNING, BundleTuning, lanes_of
 from mgg.kernel.compile import build_of, cubin, find_nvcc, nvcc_version
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.arguments import vector_width
+from mgg.kernel.narrow_row_schedule import NARROW, TUNING, BundleTuning, lanes_of
 from mgg.kernel.pitch import row_pitch
 
 TOLERANCE = 1e-6

@@ -17,8 +17,8 @@ import cupy as cp
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, lanes_of
 from mgg.kernel.cola import ColumnSchedule
+from mgg.kernel.column_tiles import WARP, column_tiles, mgg_tiles
 from mgg.kernel.compile import Build, build_of, cubin
 from mgg.kernel.cuda.arguments import (
     index_bits,
@@ -33,9 +33,9 @@ from mgg.kernel.cuda.schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.cuda.vectorized_elementwise import ByFours
 from mgg.kernel.groups import Groups, GroupSetting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.narrow_row_schedule import TUNING, Bundles, BundleTuning, lanes_of
 from mgg.kernel.random import STREAMS, Draws, device_base
 from mgg.kernel.requests import FetchRequests
-from mgg.kernel.tiles import WARP, column_tiles, mgg_tiles
 from mgg.layout.neighbor_partitions import NeighborPartitions
 
 #: Arcs per warp in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.

@@ -9,7 +9,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
+from mgg.kernel.narrow_row_schedule import TUNING, Bundles, BundleTuning, bundled
 from mgg.kernel.schedule import Splits, row_schedule
 
 

@@ -9,9 +9,9 @@ from support.graphs import awkward_graphs, expected_product, scaled_error
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.kernel import bundles
+from mgg.kernel import narrow_row_schedule
 from mgg.kernel.bf16 import from_bf16, to_bf16
-from mgg.kernel.bundles import BundleTuning, bundle_bytes, bundled, lanes_of
+from mgg.kernel.narrow_row_schedule import BundleTuning, bundle_bytes, bundled, lanes_of
 
 #: Lanes a row and elements a load: a row for each lane, 16 loads in flight, the widest.
 SHAPES, BF16_SHAPES = [(1, 4), (4, 4), (8, 4)], [(2, 8)]
@@ -54,7 +54,7 @@ def read(made, groups):
 @pytest.mark.parametrize("name", [*awkward_graphs(), "mixed"])
 def test_every_arc_is_summed_once(name, groups, empty, monkeypatch):
     """Against the rows alone, 64 of which are put in order at a time; the first arc is not number 0."""
-    monkeypatch.setattr(bundles, "SLAB", 64)
+    monkeypatch.setattr(narrow_row_schedule, "SLAB", 64)
     lengths = lengths_of() if name == "mixed" else np.diff(awkward_graphs()[name].indptr)
     indptr, tuning = pointer(lengths, 7), BundleTuning(longest=512, whole=128, task=64, window=512, block=2_048)
     made = bundled(np, indptr, groups, tuning, 1, empty=empty)
@@ -109,8 +109,8 @@ def test_lanes_by_the_loads_of_a_row():
 @pytest.mark.parametrize("groups", [4, 16])
 def test_the_memory_is_predicted(groups, monkeypatch):
     """The arrays themselves, apart from what making them takes."""
-    monkeypatch.setattr(bundles, "OF_PIECE", 0)
-    monkeypatch.setattr(bundles, "OF_PLACE", 0)
+    monkeypatch.setattr(narrow_row_schedule, "OF_PIECE", 0)
+    monkeypatch.setattr(narrow_row_schedule, "OF_PLACE", 0)
     lengths = np.random.default_rng(0).pareto(1.1, 100_000).astype(np.int64) * 40
     taken = bundled(np, pointer(lengths), groups).nbytes
     assert abs(bundle_bytes(lengths, groups) - taken) <= 0.2 * taken

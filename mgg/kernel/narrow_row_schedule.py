@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgg.kernel.column_tiles import power
 from mgg.kernel.schedule import check_pieces
-from mgg.kernel.tiles import power
 
 #: Largest number of loads per row of B for which this order pays off: 128 bytes with 16-byte loads (on an H100).
 NARROW = 8

@@ -1,4 +1,4 @@
-"""Rows that cross between workgroups with fewer bits than the embeddings have (``mgg.kernel.wire``)."""
+"""Rows quantized to fewer bits than the embeddings have, where they cross between workgroups (``mgg.kernel.wire``)."""
 
 from __future__ import annotations
 
