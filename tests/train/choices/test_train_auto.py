@@ -8,19 +8,12 @@ from support.programs.train_program import layouts as parts_of
 
 from mgg.backend import launch
 from mgg.backend.machine import host_memory
-from mgg.cost import machines, rates
 from mgg.errors import MachineError, StoppedError
 from mgg.model import build, settings_of
 from mgg.train import memory, train
 from mgg.train.resolve_auto import widths
 
-
-@pytest.fixture(autouse=True)
-def quick_probes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
-    monkeypatch.setattr(rates, "ROWS", 128)
-    monkeypatch.setattr(rates, "TABLE", 128)
+pytestmark = pytest.mark.usefixtures("quick_probes")
 
 
 def test_the_record_names_the_technique_and_who_chose_it(layouts):
