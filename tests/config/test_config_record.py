@@ -36,7 +36,7 @@ AGGREGATE = {
     ],
 )
 def test_the_page_of_formats_has_every_field(section, models):
-    text = (ROOT / "docs/format.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/format.md").read_text(encoding="utf-8")
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
     fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]

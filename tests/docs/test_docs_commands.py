@@ -16,7 +16,7 @@ from support.workflow import ROOT
 from mgg.cli.group import cli
 from mgg.record import read_run
 
-FILES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+FILES = [*(each for each in sorted((ROOT / "docs").rglob("*.md")) if each.parent.name != "results"), ROOT / "README.md"]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in FILES}
 BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)"| \{ \.python \})?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: Those of vertex.md and interop.md have tests of their own: tests/vertex and tests/interop.
