@@ -2,8 +2,8 @@
 
 Snakemake runs, with these options, so many jobs that do nothing but write a file. Prints the seconds, how many outputs
 there are and how often they were made; ends with code 4 unless each was made once. On the cluster of
-``tests/slurm/slurm_cluster.py``:
-``--program tests/slurm/quick_snakemake.py -- --profile profiles/slurm-cpu --slurm-status-command squeue``.
+``tests/system/slurm/slurm_cluster.py``:
+``--program tests/system/slurm/quick_snakemake.py -- --profile profiles/slurm-cpu --slurm-status-command squeue``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from support.ranks import changed_environment
 
 from mgg import hashed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

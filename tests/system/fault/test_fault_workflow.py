@@ -97,7 +97,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler for tests/support/workflow/once.c")
     made = tmp_path_factory.mktemp("shim") / "once.so"
-    source = Path(__file__).parents[1] / "support/workflow/once.c"
+    source = Path(__file__).parents[2] / "support/workflow/once.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(source), "-ldl"], check=True)
     return made
 

@@ -1,6 +1,6 @@
 """A Slurm cluster on this machine: munge, slurmctld and two slurmd with stand-ins for GPUs, all in one folder.
 
-``python tests/slurm/slurm_cluster.py`` starts one, says so and stops it when its standard input ends, or at Ctrl-C: a
+``python tests/system/slurm/slurm_cluster.py`` starts one and stops it when its standard input ends, or at Ctrl-C: a
 cluster ends with the process that holds the other end of that pipe, however that process ends. A line ``kill NODE``
 there is a power cut, ``start NODE`` brings the node back; each is answered with ``done``, other lines with what could
 be asked. Needs root.
