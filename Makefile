@@ -57,7 +57,7 @@ slurm-packages:
 test-faults: dev-environment
 	@rm -f faults.jsonl
 	@FAULTS=full FAULTS_RECORD=$(abspath faults.jsonl) $(TIED) pytest tests/system/fault $(SLURM_FAULTS)
-	@python benchmarks/faults.py faults.jsonl
+	@PYTHONPATH=tests python -m support.workflow.faults faults.jsonl
 
 # One test at a time: each takes all the GPUs it wants.
 test-gpu: gpu-environment
