@@ -24,7 +24,7 @@ from mgg.errors import InputError
 from mgg.record import Partition, read_lines
 
 #: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
-SPLITS = read_lines(Path(__file__).parents[3] / "benchmarks/measured/splits.jsonl", Partition)
+SPLITS = read_lines(Path(__file__).parents[3] / "tools/measured/splits.jsonl", Partition)
 CPUS = H200.model_copy(
     update={
         "gpu": False, "exposed": 1.0, "staged": 1.0,

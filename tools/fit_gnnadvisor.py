@@ -1,4 +1,4 @@
-"""Fit GNNAdvisor's Decider to sweeps, no GPU needed: python benchmarks/fit_gnnadvisor.py SWEEP... --gpu NAME.
+"""Fit GNNAdvisor's Decider to sweeps, no GPU needed: python tools/fit_gnnadvisor.py SWEEP... --gpu NAME.
 
 SWEEPs are records that ``mgg aggregate`` made on one GPU, of all settings of the grid (``decider.GRID``) and of what
 the Decider says as printed and as released, on several graphs: ``mgg aggregate LAYOUT --technique gnnadvisor --dim
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 import numpy as np
-from common import run
 
 from mgg.aggregate.techniques.gnnadvisor import decider
+from mgg.errors import InputError
 from mgg.record import AggregateRecord, read_lines
 
 #: A pick is good within so much of the grid's best.
@@ -92,8 +92,11 @@ def report(cases: Cases, gpu: str) -> str:
 @click.option("--gpu", required=True, help="the driver's name of the model")
 def main(sweeps: tuple[Path, ...], gpu: str) -> None:
     """Fit, and print."""
-    click.echo(report(read(sweeps), gpu))
+    try:
+        click.echo(report(read(sweeps), gpu))
+    except InputError as error:
+        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -1,4 +1,4 @@
-"""Fit the cost model's constants to measured products: ``python benchmarks/fit_costs.py``, or with records of yours.
+"""Fit the cost model's constants to measured products: ``python tools/fit_costs.py``, or with records of yours.
 
 MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds, or records
 of ``mgg aggregate --breakdown``. SPLITS holds a partition record a line, for every graph and number of PEs of MEASURED.
@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
-from common import head, row
+import pandas as pd
 from scipy.optimize import least_squares
 
 from mgg.aggregate import technique
@@ -182,24 +182,6 @@ def _records(path: Path) -> Iterator[tuple[Any, ...]]:
                 yield record.dataset, record.technique, record.pes, record.dtype, record.dim, part, seconds
 
 
-def errors(samples: list[Sample], splits: Splits, on: MachineModel) -> dict[str, float]:
-    """How far predictions are off: mean and largest of max(p / m, m / p) - 1, and bias, the mean of log(p / m)."""
-    logs = np.log([predicted(each, splits, on) / each.seconds for each in samples])
-    off = np.exp(np.abs(logs)) - 1
-    return {"mean": float(off.mean()), "largest": float(off.max()), "bias": float(logs.mean())}
-
-
-def say_errors(heading: str, samples: list[Sample], splits: Splits, on: MachineModel) -> None:
-    """A row for each technique: mean and largest error, in percent, of whole products."""
-    click.echo(f"\n{heading}\n\n{head('technique', 'samples', 'mean error', 'largest', 'bias')}")
-    whole = [each for each in samples if each.part == "whole"]
-    for name in [*sorted({each.technique for each in whole}), "all"]:
-        found = [each for each in whole if name in ("all", each.technique)]
-        off = errors(found, splits, on)
-        words = (f"{100 * off[key]:.0f} %" for key in ("mean", "largest"))
-        click.echo(row(name, len(found), *words, f"{np.exp(off['bias']):.2f}"))
-
-
 def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, Sample]]:
     """Whole fp32 products on several PEs, by (PEs, graph, D) and technique."""
     found: dict[tuple[int, str, int], dict[str, Sample]] = {}
@@ -219,35 +201,33 @@ def picked(here: dict[str, Sample], splits: Splits, on: MachineModel, without: s
     return pick, found[pick].seconds / min(each.seconds for each in found.values())
 
 
-def say_tables(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
-    """Measured and predicted milliseconds of whole fp32 products, a table a number of PEs, and what auto would pick."""
-    cases = comparisons(samples)
-    for pes in sorted({key[0] for key in cases}):
-        rows = {key[1:]: here for key, here in cases.items() if key[0] == pes}
-        names = sorted({name for here in rows.values() for name in here})
-        click.echo(f"\nmeasured / predicted, ms, {pes} PEs\n\n{head('graph', 'D', *names, 'picked', 'without halo')}")
-        for (graph, dim), here in rows.items():
-            cells = [_beside(here.get(name), splits, on) for name in names]
-            picks = [picked(here, splits, on, without) for without in ("", "halo")]
-            cells += [f"{pick[0]}, {pick[1]:.2f}" if pick else "-" for pick in picks]
-            click.echo(row(graph, dim, *cells))
-
-
-def _beside(sample: Sample | None, splits: Splits, on: MachineModel) -> str:
-    """Milliseconds measured and predicted."""
-    if sample is None:
-        return "-"
-    return f"{sample.seconds * 1e3:.2f} / {predicted(sample, splits, on) * 1e3:.2f}"
-
-
-def say_regret(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
-    """How much longer than the least the picks took, over all comparisons of several techniques."""
-    for label, without in (("", ""), (" without halo", "halo")):
-        picks = [picked(here, splits, on, without) for here in comparisons(samples).values()]
-        ratios = np.array([pick[1] for pick in picks if pick])
+def say(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
+    """Measured and predicted milliseconds of whole fp32 products, what auto would pick, and errors by technique."""
+    whole = pd.DataFrame(
+        [
+            vars(each)
+            | {"ms": f"{1e3 * each.seconds:.2f} / {1e3 * seconds:.2f}", "log": np.log(seconds / each.seconds)}
+            for each in samples
+            if each.part == "whole"
+            for seconds in [predicted(each, splits, on)]
+        ]
+    )
+    key, cases = ["pes", "graph", "dim"], comparisons(samples)
+    shown = whole[(whole.dtype == "fp32") & (whole.pes > 1)].pivot(index=key, columns="technique", values="ms")
+    for heading, without in (("picked", ""), ("without halo", "halo")):
+        picks = {case: pick for case, here in cases.items() if (pick := picked(here, splits, on, without))}
+        shown[heading] = pd.Series(
+            {case: f"{name}, {ratio:.2f}" for case, (name, ratio) in picks.items()}, dtype=object
+        )
+        ratios = np.array([ratio for _, ratio in picks.values()])
         if len(ratios):
-            mean, largest = np.exp(np.log(ratios).mean()), ratios.max()
-            click.echo(f"\npicks{label}: {mean:.3f} of the least, at most {largest:.2f}, {len(ratios)} comparisons")
+            mean = np.exp(np.log(ratios).mean())
+            click.echo(f"{heading}: {mean:.3f} of the least, at most {ratios.max():.2f}, {len(ratios)} comparisons")
+    click.echo(f"\nmeasured / predicted, ms\n{shown.fillna('-').to_string()}\n")
+    logs = pd.concat([whole, whole.assign(technique="all")]).groupby("technique").log
+    off = lambda how: lambda each: f"{100 * how(np.exp(each.abs()) - 1):.0f} %"  # noqa: E731
+    bias = {"bias": lambda each: f"{np.exp(each.mean()):.2f}"}
+    click.echo(logs.agg(**{"samples": "size", "mean error": off(np.mean), "largest": off(np.max)} | bias).to_string())
 
 
 @click.command()
@@ -264,15 +244,12 @@ def main(measured: tuple[Path, ...], folder: Path) -> None:
     constants = fitted(samples, splits)
     for name, value in constants.items():
         click.echo(f"{name:20} {value:.4g}")
-    say_tables(samples, splits, machine(constants))
-    say_regret(samples, splits, machine(constants))
-    say_errors("In sample: fitted to all graphs", samples, splits, machine(constants))
+    click.echo("\nIn sample: fitted to all graphs\n")
+    say(samples, splits, machine(constants))
     for graph in sorted({each.graph for each in samples}):
         seen = fitted([each for each in samples if each.graph != graph], splits)
-        held = [each for each in samples if each.graph == graph]
-        say_errors(f"Held out: {graph}, fitted to the others", held, splits, machine(seen))
-        say_tables(held, splits, machine(seen))
-        say_regret(held, splits, machine(seen))
+        click.echo(f"\nHeld out: {graph}, fitted to the others\n")
+        say([each for each in samples if each.graph == graph], splits, machine(seen))
 
 
 if __name__ == "__main__":
