@@ -314,19 +314,12 @@ class Host:
     # What came of it.
 
     def papers(self) -> dict[str, Any]:
-        """Sizes of the layout's PEs on disk, and the training."""
-        folder, run = self.work / "papers-layout", self.work / "papers-run"
+        """The record of the training on papers-like, its first loss and its last one."""
+        run = self.work / "papers-run"
         if not run.exists():
             return {}
         record, epochs = read_run(run)
-        sizes = [
-            sum(each.stat().st_size for each in pe.rglob("*") if each.is_file()) for pe in sorted(folder.glob("pe-*"))
-        ]
-        return {
-            "gb_a_pe": [round(size / 1e9, 3) for size in sizes], "epochs": record.epochs,
-            "epoch_seconds": record.median, "losses": [epochs[0].loss, epochs[-1].loss],
-            "gpu_memory": record.gpu_memory,
-        }  # fmt: skip
+        return record.model_dump(mode="json") | {"losses": [epochs[0].loss, epochs[-1].loss]}
 
     def about(self) -> dict[str, Any]:
         """Machine, versions, commit."""

@@ -43,9 +43,8 @@ class Bench(Results):
 
     def settings(self, model: str) -> Any:
         """Of the model, with what the options change."""
-        known = type(settings_of(model, {})).model_fields
-        changed = {name: value for name, value in self.changed.items() if name in known}
-        return settings_of(model, (SETTINGS | ALONE)[model] | changed)
+        known = self.changed if model == "gat" else {"dropout": self.changed["dropout"]}
+        return settings_of(model, (SETTINGS | ALONE)[model] | known)
 
     def free(self) -> int:
         """Bytes of the GPU that nobody has."""

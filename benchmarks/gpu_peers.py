@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 import numpy as np
+import pandas as pd
 from common import OUT, Results
 from scipy import sparse
 
@@ -193,19 +194,16 @@ class Bench(Results):
         return run, ms / 1e3, used() - before
 
     def summary(self) -> None:
-        """Every product beside ``local``, and that beside the best of cuSPARSE."""
+        """Every product beside ``local``, by cell, and the geometric mean of the cells that it is for."""
         for kind in dict.fromkeys(kind for _, kind, _ in self.times):
-            cells = {key: taken for key, taken in self.times.items() if key[1] == kind}
-            for taken in cells.values():
-                if theirs := [ms for label, ms in taken.items() if "cuSPARSE" in label]:
-                    taken["best of cuSPARSE"] = min(theirs)
-            self.say(f"\n{kind}: times over those of local, by cell, and their geometric mean")
-            self.say(" " * 24 + "".join(f"{name[:7]:>8}{dim:>4}" for name, _, dim in cells))
-            for label in dict.fromkeys(label for taken in cells.values() for label in taken):
-                ratios = [taken.get(label, np.nan) / taken["local"] for taken in cells.values()]
-                mean = float(np.exp(np.nanmean(np.log(ratios))))  # of the cells that it is for
-                self.say(f"{label:<24}" + "".join(f"{each:>12.3f}" for each in ratios) + f"{mean:>9.3f}")
-            self.say(f"{'local, ms':<24}" + "".join(f"{taken['local']:>12.3f}" for taken in cells.values()))
+            cells = {(name, dim): taken for (name, of, dim), taken in self.times.items() if of == kind}
+            ms = pd.DataFrame({cell: pd.Series(taken) for cell, taken in cells.items()})
+            if (theirs := ms.index.str.startswith("cuSPARSE")).any():
+                ms.loc["best of cuSPARSE"] = ms[theirs].min()
+            ratios = ms / ms.loc["local"]
+            ratios["mean", ""] = np.exp(np.log(ratios).mean(axis=1))
+            ratios.loc["local, ms"] = ms.loc["local"]
+            self.say(f"\n{kind}: times over those of local\n{ratios.round(3).to_string(na_rep='')}")
 
 
 @click.command()
