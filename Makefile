@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 # A killed make takes what it started along: leftovers would write beside the next run.
 TIED := exec $(shell command -v setpriv >/dev/null && echo setpriv --pdeathsig KILL --)
 WORKERS ?= 2
-SLURM_FAULTS := tests/slurm/test_slurm_faults.py
+SLURM_FAULTS := tests/system/slurm/test_slurm_faults.py
 # Debian's packages of a whole cluster.
 SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -46,7 +46,7 @@ test-all: dev-environment
 
 # One test at a time: the cluster has the machine to itself. First the workflow, then what breaks it.
 test-slurm: dev-environment
-	@$(TIED) pytest tests/slurm --ignore=$(SLURM_FAULTS)
+	@$(TIED) pytest tests/system/slurm --ignore=$(SLURM_FAULTS)
 	@$(TIED) pytest $(SLURM_FAULTS)
 
 # For .ci/run.
@@ -56,8 +56,8 @@ slurm-packages:
 # All faults; make test-all and make test-slurm have a short form of them. What was measured, as a table.
 test-faults: dev-environment
 	@rm -f faults.jsonl
-	@FAULTS=full FAULTS_RECORD=$(abspath faults.jsonl) $(TIED) pytest tests/fault $(SLURM_FAULTS)
-	@python benchmarks/faults.py faults.jsonl
+	@FAULTS=full FAULTS_RECORD=$(abspath faults.jsonl) $(TIED) pytest tests/system/fault $(SLURM_FAULTS)
+	@PYTHONPATH=tests python -m support.workflow.faults faults.jsonl
 
 # One test at a time: each takes all the GPUs it wants.
 test-gpu: gpu-environment

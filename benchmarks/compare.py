@@ -2,11 +2,12 @@
 
 Every round runs COMMAND with the options of each ``--way`` and an ``--out`` of its own, so that what else the machine
 does meets all of them: ``--way "--side mgg" --way "--side pyg" -- mgg train LAYOUT --model gcn --epochs 9``, or
-``--way "--checkpoint-every 5" --way "--checkpoint-every 1e6"``, or ``mpiexec -n 2 mgg aggregate ...``. Told are the
+``mpiexec -n 2 mgg aggregate ...``, or ``--way "--order rabbit" --way "--order rcm" -- mgg graph FILE``. Told are the
 seconds, processor seconds and peak memory of the whole command (the largest of its processes), with ``mgg train`` also
-the median milliseconds of an epoch after the first two, and with ``mgg aggregate`` those of each product: medians over
-the rounds, least and most, and the median of the rounds' ratios to the first way. Trainings have to begin with the same
-loss, as those of any side do from the same seed. OUT gets compare.jsonl, a line a run, and what the last round made.
+the median milliseconds of an epoch after ``--skip`` ones, and with ``mgg aggregate`` those of each product: medians
+over the rounds, least and most, and the median of the rounds' ratios to the first way. Trainings have to begin with the
+same loss, as those of any side do from the same seed. OUT gets compare.jsonl, a line a run, and what the last round
+made.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from common import OUT, Results, head, row, run
 from mgg.errors import CheckError, MggError
 from mgg.record import AggregateRecord, read_lines, read_run
 
-#: Epochs that are not timed.
-WARMUP = 2
 
-
-def figures(made: Path) -> tuple[dict[str, float], float | None]:
+def figures(made: Path, skip: int) -> tuple[dict[str, float], float | None]:
     """Milliseconds of what a command says in its ``--out``, and the first loss of a training."""
-    if made.is_dir():
+    if (made / "run.json").exists():
         _, epochs = read_run(made)
-        return {"epoch, ms": 1e3 * float(np.median([each.seconds for each in epochs[WARMUP:]]))}, epochs[0].loss
+        return {"epoch, ms": 1e3 * float(np.median([each.seconds for each in epochs[skip:]]))}, epochs[0].loss
+    if made.is_dir():
+        return {}, None
     records = enumerate(read_lines(made, AggregateRecord), 1)  # by number: ways may be techniques or types
     return {f"product {number}, D={each.dim}, ms": 1e3 * each.median for number, each in records}, None
 
 
-def once(command: list[str], made: Path) -> tuple[dict[str, float], float | None]:
+def once(command: list[str], made: Path, skip: int) -> tuple[dict[str, float], float | None]:
     """Run it, and say what it took; raises MggError where it fails."""
     started = time.perf_counter()
     child = subprocess.Popen([*command, "--out", str(made)], stdout=subprocess.DEVNULL)
@@ -48,7 +48,7 @@ def once(command: list[str], made: Path) -> tuple[dict[str, float], float | None
     if code := os.waitstatus_to_exitcode(status):
         raise MggError(f"{shlex.join(command)}: ended with code {code}")
     taken = {"seconds": seconds, "processor, s": used.ru_utime + used.ru_stime, "peak, MB": used.ru_maxrss * 1024 / 1e6}
-    described, loss = figures(made)
+    described, loss = figures(made, skip)
     return taken | described, loss
 
 
@@ -69,9 +69,10 @@ def table(runs: dict[str, list[dict[str, float]]]) -> str:
 @OUT
 @click.option("--way", "ways", multiple=True, required=True, help="options of one way; may be repeated")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="runs of each way")
+@click.option("--skip", type=click.IntRange(0), default=2, show_default=True, help="first epochs that are not timed")
 @click.option("--tolerance", default=1e-4, show_default=True, help="of first losses, relative")
 @click.argument("command", nargs=-1, required=True)
-def main(out: Path, ways: tuple[str, ...], rounds: int, tolerance: float, command: tuple[str, ...]) -> None:
+def main(out: Path, ways: tuple[str, ...], rounds: int, skip: int, tolerance: float, command: tuple[str, ...]) -> None:
     """Run COMMAND in each way by turns, and print a table."""
     at = command.index("mgg") if "mgg" in command else -1
     given = [*command[:at], sys.executable, "-m", "mgg.cli", *command[at + 1 :]] if at >= 0 else list(command)
@@ -81,7 +82,7 @@ def main(out: Path, ways: tuple[str, ...], rounds: int, tolerance: float, comman
         for way in ways:
             made = out / str(ways.index(way))
             shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
-            taken, loss = once([*given, *shlex.split(way)], made)
+            taken, loss = once([*given, *shlex.split(way)], made, skip)
             runs[way].append(taken)
             results.record(way=way, round=number, loss=loss, **taken)
             begun = loss if begun is None else begun

@@ -6,20 +6,21 @@ halo      products of every technique on all GPUs, as one workgroup and as two; 
 auto      how far auto's pick is from the fastest, and the cost model's error, of the same products
 train     epochs of every model on one GPU and on all; GCN and GAT beside PyTorch Geometric on one
 network   products of two workgroups with an emulated network, which stands in for two hosts
-papers    benchmarks/gpu_papers.py at --papers-scale
+papers    a papers-like graph of --papers-scale through every stage: GCN, stopped after half of its epochs and resumed
 
 mgg aggregate compares each product with float64 before it times it. A training's first loss must be that of one PE
 (relative tolerance 1e-4). Epochs include the evaluation, so a training step takes less. OUT gets products.jsonl,
-network.jsonl and training.jsonl, whose lines hold machine, versions and commit, papers.jsonl, tests.json, the log, and
-summary.json with commands, what failed or was not run, and the comparisons. Exit code 1: something of it failed.
+network.jsonl and training.jsonl, whose lines hold machine, versions and commit, tests.json, the log, and summary.json
+with commands, their seconds and peak memory, what failed or was not run, and the comparisons. Exit code 1: something of
+it failed. With ``--only papers --papers-scale 1`` it takes some 120 GB of disk (--work).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-import platform
 import re
 import shutil
 import signal
@@ -29,9 +30,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from importlib import metadata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ import click
 from common import ALONE, OUT, SCALE, SETTINGS
 
 from mgg import hashed
+from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.errors import InputError
+from mgg.record import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
 MGG = [sys.executable, "-m", "mgg.cli"]
@@ -65,7 +68,7 @@ TESTS = ("halo", "techniques", "world", "train", "epoch", "faults", "sanitizer")
 #: Part: its share of the time; what one leaves goes to those after it.
 SHARES = {"graphs": 30, "tests": 25, "halo": 30, "auto": 10, "train": 25, "network": 8, "papers": 20}
 LOSS_TOLERANCE = 1e-4
-WARMUP, EPOCHS = 5, 25
+WARMUP, EPOCHS, OF_PAPERS = 5, 25, 50
 
 
 def launcher(ranks: int) -> list[str]:
@@ -102,8 +105,15 @@ class Host:
             self.failures.append(what)
         click.echo(f"FAILED {what}")
 
-    def run(self, what: str, command: list[str], limit: float, gpus: Iterable[int] | None = None) -> bool:
-        """Whether the command ended with code 0 by second ``limit``; ``gpus``: those it sees of those we see."""
+    def run(
+        self, what: str, command: list[str], limit: float, gpus: Iterable[int] | None = None, stop: int = 0
+    ) -> bool:
+        """Whether the command ended with code 0 by second ``limit``.
+
+        Args:
+            gpus: those it sees of those we see.
+            stop: of a training, the epoch after which it is told to stop, which ends it with code 5.
+        """
         left = limit - self.now()
         if left <= 0:
             self.fail(f"{what}: not run, no time left")
@@ -112,37 +122,43 @@ class Host:
         if gpus is not None and self.backend == "nvshmem":
             seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.pes)))
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(seen.split(",")[gpu] for gpu in gpus)
-        begun = self.now()
+        begun, said = self.now(), list[str]()
         job = subprocess.Popen(
             command, cwd=ROOT, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-        try:
-            said, code = job.communicate(timeout=left)[0], job.returncode
-        except subprocess.TimeoutExpired:
-            said, code = self._end(job), 124
+
+        def listen(told: bool = False) -> None:
+            for line in job.stdout or ():
+                said.append(line)
+                epoch = re.search(r"epoch (\d+)/", line)
+                if stop and not told and epoch and int(epoch[1]) >= stop:
+                    os.kill(job.pid, signal.SIGUSR1)
+                    told = True
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        listener.join(left)
+        late = listener.is_alive()
+        for number in (signal.SIGTERM, signal.SIGKILL):  # the command and all that it started
+            if listener.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(job.pid, number)
+                listener.join(5)
+        _, status, used = os.wait4(job.pid, 0)
+        job.returncode = code = 124 if late else os.waitstatus_to_exitcode(status)
+        code = 0 if stop and code == 5 else code
         with self._lock:
-            self.jobs.append({"what": what, "command": command, "code": code, "seconds": round(self.now() - begun, 2)})
-            self.log.write(f"=== {what}: code {code}, second {begun:.0f} to {self.now():.0f}\n{said}\n")
+            peak = round(used.ru_maxrss * 1024 / 1e9, 3)
+            line = {"what": what, "command": command, "code": code, "seconds": round(self.now() - begun, 2)}
+            self.jobs.append(line | {"peak_gb": peak})
+            self.log.write(f"=== {what}: code {code}, second {begun:.0f} to {self.now():.0f}\n{''.join(said)}\n")
         if code:
             outcome = "ended when its time was over" if code == 124 else f"code {code}"
-            self.fail(f"{what}: {outcome}: {' | '.join(said.strip().splitlines()[-3:])[-400:]}")
+            self.fail(f"{what}: {outcome}: {' | '.join(''.join(said).strip().splitlines()[-3:])[-400:]}")
         else:
             click.echo(f"{self.now():4.0f} s {what}")
         return code == 0
-
-    @staticmethod
-    def _end(job: subprocess.Popen[str]) -> str:
-        """End the command and all that it started; what it said."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(job.pid, number)
-                return job.communicate(timeout=5)[0]
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                break
-        return ""
 
     # Parts.
 
@@ -278,15 +294,32 @@ class Host:
         (self.out / "tests.json").write_text(json.dumps(self.about() | {"pes": found}, indent=1), encoding="utf-8")
 
     def part_papers(self, scale: float, limit: float) -> None:
-        folder = self.work / "papers"
-        command = [sys.executable, "benchmarks/gpu_papers.py", str(folder), "--scale", str(scale), "--drop"]
-        command += ["--pes", str(self.pes), "--train", f"--backend {self.backend} --technique halo"]
-        self.run("papers", command, limit)
-        if (folder / "papers.jsonl").exists():
-            lines = [json.dumps(self.about()), *(folder / "papers.jsonl").read_text().splitlines()]
-            (self.out / "papers.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        graph, part, layout, run = (self.work / f"papers-{name}" for name in ("graph", "partition", "layout", "run"))
+        memory = ["--memory", "64GiB"]
+        for folder, command in (
+            (graph, ["generate", "papers-like", "--scale", str(scale), *memory]),
+            (part, ["partition", str(graph), "--pes", str(self.pes)]),
+            (layout, ["layout", str(graph), str(part), *memory]),
+        ):
+            whole = folder.exists() or layout.exists()
+            if not (whole or self.run(folder.name, [*MGG, *command, "--out", str(folder)], limit)):
+                return
+        shutil.rmtree(graph, ignore_errors=True)
+        train = [*launcher(self.pes), *MGG, "train", str(layout), "--model", "gcn", "--set", "hidden=128", "--resume"]
+        train += ["--technique", "halo", "--backend", self.backend, "--epochs", str(OF_PAPERS), "--out", str(run)]
+        begun = run.exists() or run.with_name(f"{run.name}.checkpoint").exists()
+        if begun or self.run("papers-train, stopped", train, limit, stop=OF_PAPERS // 2):
+            self.run("papers-train, resumed", train, limit)
 
     # What came of it.
+
+    def papers(self) -> dict[str, Any]:
+        """The record of the training on papers-like, its first loss and its last one."""
+        run = self.work / "papers-run"
+        if not run.exists():
+            return {}
+        record, epochs = read_run(run)
+        return record.model_dump(mode="json") | {"losses": [epochs[0].loss, epochs[-1].loss]}
 
     def about(self) -> dict[str, Any]:
         """Machine, versions, commit."""
@@ -297,14 +330,11 @@ class Host:
             except FileNotFoundError:
                 return ""
 
-        names = ("mgg", "numpy", "scipy", "cupy-cuda13x", "nvidia-nvshmem-cu13", "nvidia-nccl-cu13", "torch", "mpi4py")
-        versions = {name: version for name in names if (version := version_of(name))}
         gpus = said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
         return {
-            "commit": said("git", "rev-parse", "HEAD") or os.environ.get("MGG_COMMIT"),
-            "command": sys.argv, "gpus": gpus.splitlines(), "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "versions": versions | {"python": platform.python_version()}, "backend": self.backend, "scale": self.scale,
+            "commit": said("git", "rev-parse", "HEAD") or os.environ.get("MGG_COMMIT"), "command": sys.argv,
+            "gpus": gpus.splitlines(), "machine": this_machine().model_dump(), "versions": these_versions(),
+            "backend": self.backend, "scale": self.scale,
         }  # fmt: skip
 
     def gathered(self, file: str) -> list[dict[str, Any]]:
@@ -336,12 +366,11 @@ class Host:
                 runs = {}
                 for pes, side in ((1, "mgg"), (self.pes, "mgg"), (1, "pyg")):
                     run = self.work / f"run-{name}-{model}-{pes}-{side}"
-                    if (run / "run.json").exists():
-                        epochs = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-                        seconds = statistics.median(each["seconds"] for each in epochs[WARMUP:])
+                    if run.exists():
+                        record, epochs = read_run(run)
                         runs[pes, side] = {"graph": name, "model": model, "pes": pes, "side": side} | {
-                            "epoch_ms": 1e3 * seconds, "first_loss": epochs[0]["loss"],
-                            "record": json.loads((run / "run.json").read_text()),
+                            "epoch_ms": 1e3 * statistics.median(each.seconds for each in epochs[WARMUP:]),
+                            "first_loss": epochs[0].loss, "record": record.model_dump(mode="json"),
                         }  # fmt: skip
                 one = runs.get((1, "mgg"))
                 for (pes, side), line in runs.items():
@@ -362,7 +391,7 @@ class Host:
         self.gathered("network")
         summary = self.about() | {
             "seconds": round(self.now(), 1), "failures": self.failures, "jobs": self.jobs,
-            "products": compared(records, self.pes),
+            "products": compared(records, self.pes), "papers": self.papers(),
             "training": [{key: value for key, value in run.items() if key != "record"} for run in runs],
         }  # fmt: skip
         (self.out / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
@@ -377,13 +406,6 @@ def label(record: dict[str, Any]) -> str:
     return f"{record['dataset']} {record['technique']} {record['dtype']} D={record['dim']} P={record['pes']}"
 
 
-def version_of(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def outcomes(report: Path) -> dict[str, Any]:
     """Counts and names of a JUnit file."""
     text = report.read_text(encoding="utf-8")
@@ -391,10 +413,6 @@ def outcomes(report: Path) -> dict[str, Any]:
     found = re.findall(r'<testcase classname="([^"]*)" name="([^"]*)"[^>]*><(?:failure|error) ', text)
     failed = [f"{where}::{name}" for where, name in found]
     return {"passed": ran - skipped - len(failed), "skipped": skipped, "failed": failed}
-
-
-def geometric(values: list[float]) -> float | None:
-    return math.exp(statistics.fmean(map(math.log, values))) if values else None
 
 
 def compared(records: list[dict[str, Any]], pes: int) -> dict[str, Any]:
@@ -408,26 +426,26 @@ def compared(records: list[dict[str, Any]], pes: int) -> dict[str, Any]:
             for each in halo
             if each["dtype"] == dtype and each["dataset"] in COLA and pes == 4
         ]
-        found[f"halo_{dtype}_over_released_cola"] = {"mean": geometric(ratios), "least": min(ratios, default=None)}
+        mean = statistics.geometric_mean(ratios) if ratios else None
+        found[f"halo_{dtype}_over_released_cola"] = {"mean": mean, "least": min(ratios, default=None)}
     found["halo_over_larger_part"] = {
         label(each): each["median"] / max(each["transfer"], each["compute"])
         for each in halo
         if each["transfer"] and each["compute"]
     }
-    times: dict[str, dict[int, float]] = {}
+    times: dict[str, dict[int, float]] = defaultdict(dict)
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in records:
+        case = f"{each['dataset']} {each['dtype']} D={each['dim']}"
         if each["groups"] == 1 and each["technique"] in ("halo", "local"):
-            times.setdefault(f"{each['dataset']} {each['dtype']} D={each['dim']}", {})[each["pes"]] = (
-                1e3 * each["median"]
-            )
-    found["halo_ms_by_pes"] = {key: dict(sorted(by.items())) for key, by in sorted(times.items())}
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for each in whole:
-        groups.setdefault(f"{each['dataset']} {each['dtype']} D={each['dim']}", []).append(each)
+            times[case][each["pes"]] = 1e3 * each["median"]
+        if each["groups"] == 1 and each["pes"] == pes:
+            groups[case].append(each)
+    found["halo_ms_by_pes"] = {case: dict(sorted(by.items())) for case, by in sorted(times.items())}
     found["auto_over_fastest"] = {
-        key: next((each["median"] for each in group if each["chosen"]), math.nan)
+        case: next((each["median"] for each in group if each["chosen"]), math.nan)
         / min(each["median"] for each in group)
-        for key, group in groups.items()
+        for case, group in groups.items()
         if len(group) > 1
     }
     off = [abs(each["predicted"] / each["median"] - 1) for each in whole if each["predicted"]]
@@ -480,45 +498,33 @@ def main(
 
 
 def perform(host: Host, parts: list[str], names: list[str], papers_scale: float) -> None:
-    """All parts, each within its share of the time that is left."""
+    """All parts, each within its share of the time that is left; the tests run while the graphs are made."""
     waiting = [part for part in SHARES if part in parts]
     if set(parts) & {"halo", "auto", "train", "network"}:
         waiting.insert(0, "graphs")
     end = host.seconds - min(10, host.seconds / 20)  # what is left is for the summary
 
-    def limit_of(part: str) -> float:
-        share = SHARES[part] / sum(SHARES[each] for each in waiting)
-        waiting.remove(part)
+    def limit_of(*first: str) -> float:
+        share = sum(SHARES[part] for part in first) / sum(SHARES[part] for part in waiting)
+        waiting[:] = [part for part in waiting if part not in first]
         return host.now() + share * (end - host.now())
 
-    def attempt(part: str, action: Callable[[], None]) -> None:
+    def attempt(part: str, *given: Any) -> None:
         try:
-            action()
+            getattr(host, f"part_{part}")(*given)
         except Exception as error:  # the other parts go on
             host.fail(f"{part}: {type(error).__name__}: {error}")
 
+    first = [part for part in ("graphs", "tests") if part in waiting]
+    limit = limit_of(*first) if first else 0.0
     with ThreadPoolExecutor() as pool:
-        made: dict[str, Future[bool]] = {}
-        if "graphs" in waiting:
-            together = ("graphs", "tests") if "tests" in waiting else ("graphs",)
-            share = sum(SHARES[each] for each in together) / sum(SHARES[each] for each in waiting)
-            limit = share * end
-            waiting.remove("graphs")
-            made = {name: pool.submit(host.make, name, limit) for name in names}
-        else:
-            limit = limit_of("tests") if "tests" in waiting else 0.0
-        if "tests" in parts:
-            if "tests" in waiting:
-                waiting.remove("tests")
-            attempt("tests", lambda: host.part_tests(limit))
+        made = {name: pool.submit(host.make, name, limit) for name in names if "graphs" in first}
+        if "tests" in first:
+            attempt("tests", limit)
         ready = [name for name, each in made.items() if each.result()]
     for part in list(waiting):
         limit = limit_of(part)
-        if part == "papers":
-            attempt(part, lambda limit=limit: host.part_papers(papers_scale, limit))
-        else:
-            action = getattr(host, f"part_{part}")
-            attempt(part, lambda action=action, limit=limit: action(ready, limit))
+        attempt(part, papers_scale if part == "papers" else ready, limit)
     host.end()
 
 

@@ -1,307 +1,233 @@
-"""Row-wise products of one GPU beside cuSPARSE's and PyTorch's: python benchmarks/gpu_peers.py OUT.
+"""Row-wise products of one GPU beside cuSPARSE's: python benchmarks/gpu_peers.py OUT LAYOUT...
 
-Every graph, width and type: ``spmm_rows`` as technique ``local`` has it, its kernel of rows of B of any length
-(``pieces``), tunings of the one of short rows (``CANDIDATES``), each of cuSPARSE's algorithms through its own API,
-preprocessed, and torch.sparse.mm. Before it is timed each is checked against float64 on some rows, the longest among
-them (tests/gpu/test_gpu_operators.py does that on awkward matrices). ``prepare`` is what a matrix costs before its
-first product, of ours the loading of kernels included, ``MiB`` what is kept for it beside the matrix.
+LAYOUTs are those of ``mgg layout`` for one PE, of graphs without weights. Every graph, width and type: ``spmm_rows`` as
+technique ``local`` has it, its kernel of rows of B of any length (``pieces``), and each of cuSPARSE's algorithms by its
+own API, preprocessed; torch.sparse.mm takes the default one. Before it is timed each is checked against float64 on some
+rows, the longest among them (tests/gpu/test_gpu_operators.py does that on awkward matrices). ``prepare`` is what a
+matrix costs before its first product, kernels apart, ``MiB`` what is kept for it beside the matrix. Without a GPU there
+is ``local`` alone.
 
-Times are medians of 20 launches after 5 (of 5 after 1 where one takes over 15 ms), by CUDA events. OUT gets
-gpu_peers.jsonl, one line a measurement.
+Times are medians of 20 launches after 5 (of 5 after 1 where one takes over 15 ms). OUT gets gpu_peers.jsonl, one line a
+measurement.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import cupy as cp
 import numpy as np
-from common import OUT, SCALE, Results
-from cusparse import ALGORITHMS, BF16_ONE, Products
-from gpu_graphs import LONGEST, SAMPLE, error_of, generated_at_once
+import pandas as pd
+from common import OUT, Results
 from scipy import sparse
 
+from mgg import layout
+from mgg.backend import World, launch
 from mgg.graph.csr import Csr
-from mgg.graph.generators import communities
-from mgg.kernel.bundles import NARROW, TUNING, BundleTuning, lanes_of
-from mgg.kernel.compile import build_of, cubin, find_nvcc, nvcc_version
-from mgg.kernel.cuda import CudaOperators
-from mgg.kernel.cuda.arguments import vector_width
 from mgg.kernel.pitch import row_pitch
 
 TOLERANCE = 1e-6
-DIMS = "16,32,64,128"
+#: Rows that are checked, beside the longest ones.
+SAMPLE, LONGEST = 2_000, 50
 TYPES = {"fp32": np.float32, "bf16": np.uint16}
-#: ``product(indptr, indices, weights, b, c)``: c = A b.
-Ours = Callable[[cp.ndarray, cp.ndarray, "cp.ndarray | None", cp.ndarray, cp.ndarray], object]
+BF16_ONE = 0x3F80
+#: ``cusparseSpMMAlg_t`` of CSR matrices; ``cudaDataType`` of float32, and of bfloat16 as its 16 bits.
+ALGORITHMS, CUDA_TYPES = {"default": 0, "ALG1": 4, "ALG2": 6, "ALG3": 12}, {"float32": 0, "uint16": 14}
+INT32, ROW_MAJOR, AS_IT_IS, FROM_ZERO = 2, 2, 0, 0
+#: What launches a product, seconds that its preparation took, and bytes that it keeps.
+Made = tuple[Callable[[], object], float, int]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A tuning of the kernel of short rows of B; ``wide``: for longer ones, in tiles of eight lanes."""
+def cusparse(xp: Any, csr: Csr, weights: Any, b: Any, c: Any, algorithm: str) -> Made:
+    """c = A b by cuSPARSE, preprocessed, with float32 sums; raises RuntimeError with its status.
 
-    tuning: BundleTuning = TUNING
-    macros: dict[str, int] = field(default_factory=dict)
-    wide: bool = False
-
-
-def _threads(threads: int, loads: int, blocks: int = 1) -> dict[str, int]:
-    """Threads of a block, loads in flight a lane, blocks a multiprocessor."""
-    return {"MGG_NARROW_THREADS": threads, "MGG_NARROW_LOADS": loads, "MGG_NARROW_BLOCKS": blocks}
-
-
-CANDIDATES = {
-    "512 threads": Candidate(macros=_threads(512, 16)),
-    "768 threads": Candidate(macros=_threads(768, 8)),
-    "two blocks": Candidate(BundleTuning(block=12_288), _threads(384, 8, 2)),
-    "stream C": Candidate(macros={"MGG_STREAM_C": 1}),
-    "tile 8": Candidate(BundleTuning(window=4_096), wide=True),
-    "tile 8 with 512 threads": Candidate(BundleTuning(window=4_096), _threads(512, 16), wide=True),
-}
-
-
-@dataclass
-class Made:
-    """A product that is ready to run, and what it took to be.
-
-    Attributes:
-        run: launches it; C is ``c``, float32 or bfloat16 (uint16) [rows, D].
-        seconds: of preparation.
-        bytes: kept for the matrix beside the matrix itself.
+    Args:
+        weights, b, c: float32 or bfloat16 (uint16) [arcs], [columns, D] and [rows, D] on the device, row by row.
     """
+    import torch  # noqa: F401  brings libcusparse along, and has it loaded
 
-    run: Callable[[], object]
-    c: cp.ndarray
-    seconds: float
-    bytes: int
+    library = ctypes.CDLL("libcusparse.so.12")
+
+    def call(name: str, *arguments: Any) -> None:
+        if status := getattr(library, name)(*arguments):
+            raise RuntimeError(f"{name}: cuSPARSE's status {status}")
+
+    def made(name: str, *arguments: Any) -> ctypes.c_void_p:
+        found = ctypes.c_void_p()
+        call(name, ctypes.byref(found), *arguments)
+        return found
+
+    def address(array: Any) -> ctypes.c_void_p:
+        return ctypes.c_void_p(array.data.ptr)
+
+    stream, long = xp.cuda.get_current_stream(), ctypes.c_int64
+    pointers, indices = xp.asarray(csr.indptr.astype(np.int32)), xp.asarray(csr.indices.astype(np.int32))
+    handle = made("cusparseCreate")
+    call("cusparseSetStream", handle, ctypes.c_void_p(stream.ptr))
+    matrix = made(
+        "cusparseCreateCsr", long(csr.rows), long(csr.columns), long(csr.arcs), address(pointers), address(indices),
+        address(weights), INT32, INT32, FROM_ZERO, CUDA_TYPES[weights.dtype.name],
+    )  # fmt: skip
+    b_matrix, c_matrix = (
+        made("cusparseCreateDnMat", *map(long, (*x.shape, x.shape[1])), address(x), CUDA_TYPES[x.dtype.name], ROW_MAJOR)
+        for x in (b, c)
+    )
+    one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
+    operands = (handle, AS_IT_IS, AS_IT_IS, one, matrix, b_matrix, zero, c_matrix, CUDA_TYPES["float32"])
+    stream.synchronize()
+    started, size = time.perf_counter(), ctypes.c_size_t()
+    call("cusparseSpMM_bufferSize", *operands, ALGORITHMS[algorithm], ctypes.byref(size))
+    buffer = xp.empty(max(1, size.value), np.uint8)
+    call("cusparseSpMM_preprocess", *operands, ALGORITHMS[algorithm], address(buffer))
+    stream.synchronize()
+    seconds, kept = time.perf_counter() - started, (pointers, indices, weights, b, c, buffer)
+    return lambda: call("cusparseSpMM", *operands, ALGORITHMS[algorithm], address(kept[-1])), seconds, size.value
 
 
-def expected_of(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A B and |A| |B| in float64."""
-    b = b.astype(np.float64)
-    # abs(a) would sum repeated arcs first, and in place: ``a`` shares its arrays with the Csr that it was made from.
-    magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
-    return a @ b, magnitude @ np.abs(b)
-
-
-def embeddings(operators: CudaOperators, rows: int, dim: int, dtype: Any) -> tuple[cp.ndarray, cp.ndarray]:
-    """Uniform in [-1, 1), padded as plans pad rows, and what of it is float32."""
-    values = cp.random.default_rng(dim).random((rows, dim), dtype=cp.float32) * 2 - 1
-    b = cp.zeros((rows, row_pitch(dim, np.dtype(dtype).itemsize)), dtype)[:, :dim]
-    operators.write(values, b)
-    if dtype == np.uint16:
-        operators.widen_bf16(b, values)
-    return b, values
-
-
-def milliseconds(launch: Callable[[], object], warmup: int, launches: int) -> float:
-    """Median time of ``launch`` on the GPU."""
-    times = []
-    for number in range(warmup + launches):
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record()
-        launch()
-        stop.record()
-        stop.synchronize()
-        times += [cp.cuda.get_elapsed_time(start, stop)] * (number >= warmup)
-    return float(np.median(times))
-
-
-def timed(run: Callable[[], object]) -> float:
-    """Median milliseconds; fewer launches of what takes long."""
-    return milliseconds(run, 1, 5) if milliseconds(run, 1, 1) > 15 else milliseconds(run, 5, 20)
+def error_of(found: np.ndarray, product: np.ndarray, scale: np.ndarray) -> float:
+    """max |C - C*| / (|A| |B|); infinite where C must be 0 and is not."""
+    error = np.abs(found - product)
+    if np.any(error[scale == 0] != 0) or not np.all(np.isfinite(error)):
+        return np.inf
+    return float((error[scale > 0] / scale[scale > 0]).max(initial=0.0))
 
 
 class Bench(Results):
     """A run: its records and what is compared."""
 
-    def __init__(self, out: Path, names: list[str], peers: bool) -> None:
+    def __init__(self, world: World, out: Path, peers: bool) -> None:
         super().__init__(out / "gpu_peers.jsonl")
-        self.operators = CudaOperators()
-        self.candidates = {name: CANDIDATES[name] for name in names}
-        self.peers = peers
+        self.world, self.xp, self.peers = world, world.xp, peers and bool(world.gpu)
         self.times: dict[tuple[str, str, int], dict[str, float]] = {}
 
-    def accept(self, what: str, error: float) -> None:
-        """Count what exceeds the tolerance."""
-        if not error <= TOLERANCE:
-            self.failed += 1
-            click.echo(f"FAILED {what}: {error:.3g}")
+    def wide(self, array: Any) -> np.ndarray:
+        """``array`` as float32 on the host."""
+        if array.dtype == np.uint16:
+            values = self.xp.empty(array.shape, np.float32)
+            self.world.operators.widen_bf16(array, values)
+            array = values
+        return np.array(self.world.download(array))
 
-    def compile(self, types: list[str]) -> None:
-        """All kernels, side by side."""
-        builds = []
-        for bf16 in (kind == "bf16" for kind in types):
-            narrow = build_of("narrow_rows", 32, bf16=bf16)
-            builds += [build_of("rows", 32, bf16=bf16), narrow]
-            builds += [replace(narrow, defines={**narrow.defines, **each.macros}) for each in self.candidates.values()]
-        unlike = {str(build): build for build in (build_of("rows", 32), *builds)}
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda build: cubin(build.path, self.operators.arch, build.defines), unlike.values()))
+    def once(self, run: Callable[[], object]) -> float:
+        """Milliseconds of ``run()``."""
+        clock = self.world.clock()
+        clock.start()
+        run()
+        return 1e3 * clock.stop()
 
-    def ours(self, b: cp.ndarray) -> dict[str, Ours]:
-        """What there is for products with ``b``."""
-        found: dict[str, Ours] = {
-            "local": lambda *given: self.operators.spmm_rows(*given, False),
-            "pieces": lambda *given: self.operators.spmm_pieces(*given, False),
-        }
-        lanes = lanes_of(b.shape[1], vector_width(b))
-        for label, each in self.candidates.items():
-            if each.wide == (not lanes):
-                found[label] = lambda *given, each=each: self.operators.spmm_narrow(
-                    *given, False, lanes or NARROW, each.tuning, each.macros
-                )
-        return found
+    def timed(self, run: Callable[[], object]) -> float:
+        """Median milliseconds; fewer launches of what takes long."""
+        self.once(run)
+        warmup, launches = (1, 5) if self.once(run) > 15 else (5, 20)
+        return float(np.median([self.once(run) for _ in range(warmup + launches)][warmup:]))
 
     def graph(self, name: str, csr: Csr, dims: list[int], types: list[str]) -> None:
         """Everything on one graph."""
-        indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
-        lengths = np.diff(csr.indptr)
-        rng = np.random.default_rng(0)
+        lengths, rng = np.diff(csr.indptr), np.random.default_rng(0)
         sample = np.union1d(rng.integers(0, csr.rows, SAMPLE), np.argsort(lengths)[-LONGEST:])
         a = csr.to_scipy(np.float64)[sample]
-        used, columns = np.unique(a.indices, return_inverse=True)
-        a = sparse.csr_matrix((a.data, columns, a.indptr), shape=(len(sample), len(used)))
-        rows, used = cp.asarray(sample), cp.asarray(used)
+        # abs(a) would sum repeated arcs first, and in place.
+        magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
         for kind in types:
             for dim in dims:
-                b, values = embeddings(self.operators, csr.columns, dim, TYPES[kind])
-                expected = expected_of(a, values[used].get())
-                taken = self.times[name, kind, dim] = {}
-                for label, make in self.products(csr, indptr, indices, b, values):
+                values = rng.random((csr.columns, dim), dtype=np.float32) * 2 - 1
+                pitch = row_pitch(dim, np.dtype(TYPES[kind]).itemsize)  # rows are padded as plans pad them
+                b = self.xp.zeros((csr.columns, pitch), TYPES[kind])[:, :dim]
+                self.world.operators.write(self.world.upload(values), b)
+                exact = self.wide(b).astype(np.float64)
+                expected, taken = (a @ exact, magnitude @ np.abs(exact)), dict[str, float]()
+                self.times[name, kind, dim] = taken
+                for label, c, make in self.products(csr, b):
                     try:
-                        made = make()
+                        run, seconds, size = make()
                     except RuntimeError as refusal:
-                        click.echo(f"{name}, {kind}, D = {dim}: {label} refuses: {refusal}")
+                        self.say(f"{name}, {kind}, D = {dim}: {label} refuses: {refusal}")
                         continue
-                    made.run()
-                    found = made.c[rows]
-                    loose = found.dtype == np.uint16  # C of 16 bits is as near as these allow
-                    if loose:
-                        wide = cp.empty(found.shape, cp.float32)
-                        self.operators.widen_bf16(cp.ascontiguousarray(found), wide)
-                        found = wide
-                    error = error_of(found.get(), *expected)
-                    if not loose:
-                        self.accept(f"{label}, {name}, {kind}, D = {dim}", error)
-                    taken[label] = timed(made.run)
+                    run()
+                    error = error_of(self.wide(c)[sample], *expected)
+                    if c.dtype == np.float32 and not error <= TOLERANCE:  # C of 16 bits is as near as these allow
+                        self.failed += 1
+                        self.say(f"FAILED {label}, {name}, {kind}, D = {dim}: {error:.3g}")
+                    taken[label] = self.timed(run)
                     self.record(
-                        part="time", graph=name, nodes=csr.rows, arcs=csr.arcs, kind=kind, dim=dim, product=label,
-                        ms=taken[label], error=error, prepare=made.seconds, bytes=made.bytes,
+                        graph=name, nodes=csr.rows, arcs=csr.arcs, gpu=self.world.gpu, kind=kind, dim=dim,
+                        product=label, ms=taken[label], error=error, prepare=seconds, bytes=size,
                     )  # fmt: skip
-                    click.echo(
+                    self.say(
                         f"{name:<13} {kind} D {dim:>3} {label:<24}{taken[label]:>8.3f} ms"
                         f" {taken[label] / taken['local']:>6.3f}  error {error:.1e}"
-                        f"  prepare {made.seconds * 1e3:>6.1f} ms  {made.bytes / 2**20:>7.1f} MiB"
+                        f"  prepare {seconds * 1e3:>6.1f} ms  {size / 2**20:>7.1f} MiB"
                     )
-                    del made, found
-                    cp.get_default_memory_pool().free_all_blocks()
 
-    def products(
-        self, csr: Csr, indptr: cp.ndarray, indices: cp.ndarray, b: cp.ndarray, values: cp.ndarray
-    ) -> Iterator[tuple[str, Callable[[], Made]]]:
-        """What is compared: its name, and what prepares it."""
-        for label, product in self.ours(b).items():
-            yield label, partial(self.prepared, product, csr, indptr, indices, b)
+    def products(self, csr: Csr, b: Any) -> Iterator[tuple[str, Any, Callable[[], Made]]]:
+        """What is compared: its name, its result, and what prepares it."""
+        ours = {"local": self.world.operators.spmm_rows}
+        if self.world.gpu and hasattr(self.world.operators, "spmm_pieces"):
+            ours["pieces"] = self.world.operators.spmm_pieces
+        for label, product in ours.items():
+            c = self.xp.full((csr.rows, b.shape[1]), np.nan, np.float32)
+            yield label, c, partial(self.prepared, product, csr, b, c)
         if self.peers:
-            ones = cp.full(csr.arcs, 1 if b.dtype == np.float32 else BF16_ONE, b.dtype)
-            pointers = indptr.astype(cp.int32)
-            for result in ("float32",) if b.dtype == np.float32 else ("float32", "uint16"):
-                products = Products(pointers, indices, ones, csr.columns, result)
+            plain = self.xp.ascontiguousarray(b)
+            ones = self.xp.full(csr.arcs, 1 if b.dtype == np.float32 else BF16_ONE, b.dtype)
+            for result in dict.fromkeys((np.dtype(np.float32), b.dtype)):
                 for algorithm in ALGORITHMS:
-                    label = f"cuSPARSE {algorithm}" + (", bf16 C" if result == "uint16" else "")
-                    yield label, partial(self.cusparse, products, algorithm, b)
-            yield "torch.sparse.mm", partial(self.torch, csr, values, b.dtype)
+                    c = self.xp.zeros((csr.rows, b.shape[1]), result)
+                    label = f"cuSPARSE {algorithm}" + ", bf16 C" * (result == np.uint16)
+                    yield label, c, partial(cusparse, self.xp, csr, ones, plain, c, algorithm)
 
-    def prepared(self, product: Ours, csr: Csr, indptr: cp.ndarray, indices: cp.ndarray, b: cp.ndarray) -> Made:
-        """A product of ours, whose first launch finds nothing of the matrix's cut."""
-        mine, c = indptr.copy(), cp.full((csr.rows, b.shape[1]), cp.nan, cp.float32)
-        stream, pool = cp.cuda.get_current_stream(), cp.get_default_memory_pool()
-        stream.synchronize()
-        used, started = pool.used_bytes(), time.perf_counter()
-        product(mine, indices, None, b, c)
-        stream.synchronize()
-        seconds = time.perf_counter() - started
-        return Made(lambda: product(mine, indices, None, b, c), c, seconds, pool.used_bytes() - used)
-
-    def cusparse(self, products: Products, algorithm: str, b: cp.ndarray) -> Made:
-        """One algorithm of cuSPARSE."""
-        b, c = cp.ascontiguousarray(b), products.operands(b.shape[1])[1]
-        run = products.launch(algorithm, b.shape[1])
-        seconds, size = products.prepared
-        stream = cp.cuda.get_current_stream().ptr
-        return Made(lambda: run(b.data.ptr, c.data.ptr, stream), c, seconds, size)
-
-    def torch(self, csr: Csr, values: cp.ndarray, dtype: Any) -> Made:
-        """torch.sparse.mm, which takes cuSPARSE's default algorithm; its bfloat16 result is bfloat16."""
-        import torch
-
-        kind = torch.float32 if dtype == np.float32 else torch.bfloat16
-        matrix = torch.sparse_csr_tensor(
-            torch.as_tensor(csr.indptr.astype(np.int32)).cuda(), torch.as_tensor(csr.indices).cuda(),
-            torch.ones(csr.arcs, device="cuda", dtype=kind), size=(csr.rows, csr.columns),
-        )  # fmt: skip
-        dense = torch.as_tensor(values, device="cuda").to(kind)
-        c = torch.sparse.mm(matrix, dense)
-        shown = cp.asarray(c) if kind == torch.float32 else cp.asarray(c.view(torch.int16)).view(np.uint16)
-        return Made(lambda: torch.sparse.mm(matrix, dense), shown, 0.0, 0)
+    def prepared(self, product: Callable[..., object], csr: Csr, b: Any, c: Any) -> Made:
+        """A product of ours: its first launch on new pointers cuts the rows, after one that has loaded the kernels."""
+        pool = self.xp.get_default_memory_pool() if self.world.gpu else None
+        used: Callable[[], int] = getattr(pool, "used_bytes", lambda: 0)
+        indices = self.world.upload(csr.indices)
+        for _ in range(2):
+            run = partial(product, self.world.upload(csr.indptr.copy()), indices, None, b, c, False)
+            before = used()
+            ms = self.once(run)
+        return run, ms / 1e3, used() - before
 
     def summary(self) -> None:
-        """Every product beside ``local``, and that beside the best of cuSPARSE."""
+        """Every product beside ``local``, by cell, and the geometric mean of the cells that it is for."""
         for kind in dict.fromkeys(kind for _, kind, _ in self.times):
-            cells = {key: taken for key, taken in self.times.items() if key[1] == kind}
-            click.echo(f"\n{kind}: times over those of local, by cell, and their geometric mean")
-            click.echo(" " * 24 + "".join(f"{name[:7]:>8}{dim:>4}" for name, _, dim in cells))
-            for label in dict.fromkeys(label for taken in cells.values() for label in taken):
-                ratios = [taken.get(label, np.nan) / taken["local"] for taken in cells.values()]
-                mean = float(np.exp(np.nanmean(np.log(ratios))))  # of the cells that it is for
-                click.echo(f"{label:<24}" + "".join(f"{each:>12.3f}" for each in ratios) + f"{mean:>9.3f}")
-            click.echo(f"{'local, ms':<24}" + "".join(f"{taken['local']:>12.3f}" for taken in cells.values()))
-            if self.peers:
-                theirs = [min(taken[label] for label in taken if "cuSPARSE" in label) for taken in cells.values()]
-                ratios = [taken["local"] / best for taken, best in zip(cells.values(), theirs, strict=True)]
-                click.echo(
-                    f"{'local / cuSPARSE':<24}" + "".join(f"{each:>12.3f}" for each in ratios)
-                    + f"{np.exp(np.mean(np.log(ratios))):>9.3f}"
-                )  # fmt: skip
+            cells = {(name, dim): taken for (name, of, dim), taken in self.times.items() if of == kind}
+            ms = pd.DataFrame({cell: pd.Series(taken) for cell, taken in cells.items()})
+            if (theirs := ms.index.str.startswith("cuSPARSE")).any():
+                ms.loc["best of cuSPARSE"] = ms[theirs].min()
+            ratios = ms / ms.loc["local"]
+            ratios["mean", ""] = np.exp(np.log(ratios).mean(axis=1))
+            ratios.loc["local, ms"] = ms.loc["local"]
+            self.say(f"\n{kind}: times over those of local\n{ratios.round(3).to_string(na_rep='')}")
 
 
 @click.command()
 @OUT
-@click.option("--graphs", default=",".join(list(communities.SHAPES)[:4]), show_default=True, help="separated by commas")
-@click.option("--dims", default=DIMS, show_default=True, help="columns, separated by commas")
+@click.argument("layouts", type=click.Path(path_type=Path, exists=True, file_okay=False), nargs=-1, required=True)
+@click.option("--dims", default="16,32,64,128", show_default=True, help="columns, separated by commas")
 @click.option("--types", default=",".join(TYPES), show_default=True, help="separated by commas")
-@click.option("--candidates", default=",".join(CANDIDATES), show_default=True, help="separated by commas; may be empty")
-@SCALE
-@click.option("--peers/--no-peers", default=True, show_default=True, help="cuSPARSE and PyTorch, too")
-def main(out: Path, graphs: str, dims: str, types: str, candidates: str, scale: float, peers: bool) -> None:
+@click.option("--peers/--no-peers", default=True, show_default=True, help="cuSPARSE, too")
+def main(out: Path, layouts: tuple[Path, ...], dims: str, types: str, peers: bool) -> None:
     """Check and time, and print tables."""
-    bench = Bench(out, [name for name in candidates.split(",") if name], peers)
-    widths, kinds = [int(dim) for dim in dims.split(",")], types.split(",")
-    device = cp.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    click.echo(f"{device}, CuPy {cp.__version__}, nvcc {nvcc_version(find_nvcc())}")
-    bench.record(part="machine", device=device, scale=scale)
-    with ThreadPoolExecutor(1) as pool:
-        compiled = pool.submit(bench.compile, kinds)
-        made = generated_at_once(graphs.split(","), scale)
-        click.echo(f"graphs after {bench.seconds}")
-        compiled.result()
-        click.echo(f"kernels after {bench.seconds}")
-    for name, csr in made.items():
-        click.echo(f"{name}: {csr.rows:,} nodes, {csr.arcs:,} arcs, after {bench.seconds}")
-        bench.graph(name, csr, widths, kinds)
-        cp.get_default_memory_pool().free_all_blocks()
-    bench.summary()
-    bench.end()
-    sys.exit(4 if bench.failed else 0)
+
+    def program(world: World) -> int:
+        bench = Bench(world, out, peers)
+        bench.about()
+        for folder in layouts:
+            facts = layout.load(folder, 0)
+            if facts.size > 1 or facts.manifest.weighted:
+                raise click.UsageError(f"{folder}: not the layout of a graph without weights for one PE")
+            bench.graph(facts.manifest.name, facts.forward.local, [*map(int, dims.split(","))], types.split(","))
+        bench.summary()
+        bench.end()
+        return bench.failed
+
+    sys.exit(4 if launch("auto", lambda: 1, program)[0] else 0)
 
 
 if __name__ == "__main__":

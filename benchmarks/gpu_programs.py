@@ -1,9 +1,10 @@
-"""Layers of PyTorch Geometric on a GPU, and the same modules as vertex programs: python benchmarks/gpu_programs.py OUT.
+"""Layers of PyTorch Geometric, and the same modules as vertex programs: python benchmarks/gpu_programs.py OUT LAYOUT.
 
-Two layers of 16 columns on a generated graph. ``interop.use`` takes a copy of the module with its weights; outputs and
-gradients of both are compared (1e-4 of the largest entry) before a step, forward, backward and Adam in PyTorch, is
-timed: medians of 10 after 5, by CUDA events. A module that does not fit is reported. ``torch.compile`` of the module
-is timed too, as PyTorch compiles it for the shapes of this graph. OUT gets gpu_programs.json and the graph's folders.
+LAYOUT is that of ``mgg layout`` for one PE, with features and classes. A module has two layers of 16 columns;
+``interop.use`` takes a copy of it with its weights. Outputs and gradients of both are compared (1e-4 of the largest
+entry) before a step, forward, backward and Adam in PyTorch, is timed: medians of 10 after 5. A module that does not fit
+is reported. ``torch.compile`` of the module is timed too, as PyTorch compiles it for the shapes of this graph. OUT gets
+gpu_programs.jsonl.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 import gc
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,14 @@ import click
 import numpy as np
 import torch
 import torch_geometric.nn as layers
-from common import HIDDEN, OUT, laid_out, torch_steps
+from common import HIDDEN, OUT, Results
 from torch.nn.functional import cross_entropy, relu
 
 from mgg import interop
-from mgg.graph.generate import generate
+from mgg.graph.csr import row_ids
 
 WARMUP, STEPS, TOLERANCE = 5, 10, 1e-4
+Tensors = list[torch.Tensor]
 
 
 class Two(torch.nn.Module):
@@ -56,94 +59,86 @@ MODULES: dict[str, Callable[[int, int, torch.Tensor], torch.nn.Module]] = {
 
 
 def _timed(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> tuple[float, int]:
-    """Milliseconds of a step, and the most bytes that PyTorch held."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    torch.cuda.reset_peak_memory_stats()
-
-    def step() -> None:
+    """Milliseconds of a step until the device has done it, and the most bytes of a GPU that PyTorch held."""
+    optimizer, times = torch.optim.Adam(net.parameters(), lr=0.01), []
+    wait: Callable[[], object] = torch.cuda.synchronize if x.is_cuda else lambda: None
+    if x.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(WARMUP + STEPS):
+        wait()
+        started = time.perf_counter()
         optimizer.zero_grad()
         cross_entropy(net(x, arcs), labels).backward()
         optimizer.step()
+        wait()
+        times.append(1e3 * (time.perf_counter() - started))
+    return float(np.median(times[WARMUP:])), torch.cuda.max_memory_allocated() if x.is_cuda else 0
 
-    return torch_steps(step, WARMUP, STEPS)[1], torch.cuda.max_memory_allocated()
 
-
-def _gradients(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> list[torch.Tensor]:
+def _gradients(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> Tensors:
     net.zero_grad()
     output = net(x, arcs)
     cross_entropy(output, labels).backward()
     return [output.detach(), *(parameter.grad.clone() for parameter in net.parameters() if parameter.grad is not None)]
 
 
-def _error(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    largest = max(float(y.abs().max()) for y in expected[1:])
-    return max(
-        float((x - y).abs().max()) / (float(y.abs().max()) if n == 0 else largest)
-        for n, (x, y) in enumerate(zip(found, expected, strict=True))
-    )
-
-
-def _compiled(
-    plain: torch.nn.Module, expected: list[torch.Tensor], x: torch.Tensor, arcs: Any, labels: torch.Tensor
-) -> dict[str, Any]:
-    """Columns of ``torch.compile`` of the module, or why there are none: what it compiles differs between versions."""
-    net, row = torch.compile(plain, dynamic=False), dict[str, Any]()
-    try:
-        row["compiled_error"] = _error(_gradients(net, x, arcs, labels), expected)
-        row["compiled_ms"], row["compiled_bytes"] = _timed(net, x, arcs, labels)
-    except RuntimeError as error:  # out of memory too
-        row["compiled"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    torch._dynamo.reset()
-    return row
+def _error(found: Tensors, expected: Tensors) -> float:
+    """Of the output to its own largest entry, of gradients to the largest of all."""
+    apart = [float((x - y).abs().max()) for x, y in zip(found, expected, strict=True)]
+    largest = [float(y.abs().max()) for y in expected]
+    return max(apart[0] / largest[0], max(apart[1:]) / max(largest[1:]))
 
 
 def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Tensor, compiled: bool) -> dict[str, Any]:
+    assert graph.x is not None and graph.y is not None
     x, labels, row = graph.x, graph.y, {"module": name, "nodes": len(graph.x), "arcs": arcs.shape[1]}
     torch.manual_seed(0)
     plain = MODULES[name](x.shape[1], int(labels.max()) + 1, degrees).to(x.device)
     ours = interop.use(copy.deepcopy(plain), graph)
-    expected: list[torch.Tensor] = []
     try:
         expected = _gradients(plain, x, arcs, labels)
         row["error"] = _error(_gradients(ours, x, graph, labels), expected)
         if compiled:
-            row |= _compiled(copy.deepcopy(plain), expected, x, arcs, labels)
+            net = torch.compile(copy.deepcopy(plain), dynamic=False)
+            try:  # what it compiles differs between versions
+                row["compiled_error"] = _error(_gradients(net, x, arcs, labels), expected)
+                row["compiled_ms"], row["compiled_bytes"] = _timed(net, x, arcs, labels)
+            except RuntimeError as error:  # out of memory too
+                row["compiled"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            torch._dynamo.reset()
         row["pyg_ms"], row["pyg_bytes"] = _timed(plain, x, arcs, labels)
     except torch.cuda.OutOfMemoryError as error:
         row["pyg"] = str(error).split(".")[0]
-    del plain
-    expected = []
+    plain, expected, net = torch.nn.Identity(), [], None
     gc.collect()
-    torch.cuda.empty_cache()
+    if x.is_cuda:
+        torch.cuda.empty_cache()
     row["mgg_ms"], row["torch_bytes_of_mgg"] = _timed(ours, x, graph, labels)
     return row
 
 
 @click.command()
 @OUT
-@click.option("--generator", default="products-like", show_default=True)
-@click.option("--scale", default=0.1, show_default=True, help="size as a share of the full graph")
-@click.option("--modules", default="", help="separated by semicolons; default: all")
+@click.argument("layout", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--modules", default=";".join(MODULES), help="separated by semicolons; default: all")
 @click.option("--compiled/--not-compiled", default=True, help="whether torch.compile is timed", show_default=True)
-def main(out: Path, generator: str, scale: float, modules: str, compiled: bool) -> None:
+def main(out: Path, layout: Path, modules: str, compiled: bool) -> None:
     """Compare, time and print a line a module."""
-    generate(generator, out / "graph", scale=scale, features=100, classes=47)
-    made = laid_out(out, 1)
+    results = Results(out / "gpu_programs.jsonl")
 
-    def program(pe: interop.Graph) -> list[dict[str, Any]]:
-        local, rows = pe.layout.forward.local, []
-        counts = torch.as_tensor(np.diff(local.indptr), device=pe.x.device)
-        targets = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-        arcs = torch.stack([torch.as_tensor(local.indices, device=counts.device).long(), targets])
-        degrees = torch.bincount(counts)
-        for name in modules.split(";") if modules else MODULES:
-            rows.append(_row(pe, name, arcs, degrees, compiled))
-            click.echo(json.dumps(rows[-1]))
-            (out / "gpu_programs.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
-        return rows
+    def program(pe: interop.Graph) -> bool:
+        local, device = pe.layout.forward.local, pe.x.device
+        arcs = torch.as_tensor(np.stack([local.indices, row_ids(local)]).astype(np.int64), device=device)
+        degrees = torch.bincount(torch.as_tensor(np.diff(local.indptr), device=device))
+        apart = False
+        for name in modules.split(";"):
+            row = _row(pe, name, arcs, degrees, compiled)
+            results.record(**row)
+            results.say(json.dumps(row))
+            apart |= row.get("error", 0) > TOLERANCE
+        return apart
 
-    (rows,) = interop.run(made, program, width=1, backend="nvshmem")
-    sys.exit(4 if any(row.get("error", 0) > TOLERANCE for row in rows) else 0)
+    sys.exit(4 if interop.run(layout, program, width=1, backend="auto")[0] else 0)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Run(_Output):
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per epoch: ``epoch``, ``loss``, accuracies, ``seconds``; docs/training.md describes the columns."""
+        """One row per epoch: ``epoch``, ``loss``, accuracies, ``seconds`` (docs/concepts/training.md, columns)."""
         return _frame(read_run(self.path)[1])
 
     @cached_property
@@ -98,7 +98,7 @@ class Timings(_Output):
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per record, a column per field (docs/format.md); ``median``, ``low`` and ``high`` are in seconds."""
+        """One row per record, a column per field (docs/reference/format.md); ``median``, ``low``, ``high``: seconds."""
         return _frame(self.records)
 
 
@@ -112,7 +112,7 @@ class Report(_Output):
         return self.path / "index.html"
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of docs/tables.md, for example ``training``.
+        """Return a table of docs/reference/tables.md, for example ``training``.
 
         Raises:
             InputError: the report has no such table.
@@ -135,7 +135,7 @@ def graph(
     """Turn a source into a graph folder, as ``mgg graph`` does.
 
     Args:
-        source: the name of a data set, or a file or folder (docs/data.md).
+        source: the name of a data set, or a file or folder (docs/concepts/data.md).
         out: the graph folder, which appears once it is complete; None: a temporary one, removed when the process ends.
         loader: name of the reader, needed if the source's suffix does not determine it.
         columns: for edges without a header: the roles of their columns, in order.
@@ -183,13 +183,13 @@ def train(
     Args:
         source: a data set's name, a file, a graph folder or ``Graph``, or a layout folder. Call ``mgg.graph`` first
             for a file that needs options.
-        model: name of a model (docs/models.md), or the path of a file of your own.
+        model: name of a model (docs/concepts/models.md), or the path of a file of your own.
         settings: values that replace the model's published hyperparameters, for example ``{"hidden": 32}``.
         epochs: number of epochs.
         seed: seed of weights and dropout.
         dtype: type of embeddings and halos, ``fp32`` or ``bf16``; sums and weights are fp32.
         metric: the score, which also picks the best epoch: ``accuracy``, ``micro_f1``, ``roc_auc`` or ``auto``.
-        technique: how PEs fetch rows from one another (docs/techniques.md), or ``auto``.
+        technique: how PEs fetch rows from one another (docs/concepts/techniques.md), or ``auto``.
         options: options of the technique.
         pes: number of PEs, which are threads of this process; None: 1, or that of the layout. Under ``mpiexec`` each
             rank is a PE; then ``source`` must be a layout and ``out`` must be given.
@@ -199,10 +199,10 @@ def train(
         weights: initial weights: a run, its weights, or a checkpoint.
         progress: report epochs on standard error.
         memory_per_pe: most memory per PE, for example ``"20GiB"``; None: the free memory.
-        activations: what layers keep for the backward pass (docs/training.md, "Memory"): ``auto``, ``keep``,
+        activations: what layers keep for the backward pass (docs/concepts/training.md, "Memory"): ``auto``, ``keep``,
             ``recompute`` or ``host``.
         threads: threads of each CPU PE, for row-wise products and vertex programs.
-        emulate_network: bandwidth and latency of transfers between workgroups, ``"20GB/s,5us"`` (docs/emulation.md).
+        emulate_network: bandwidth and latency between workgroups, ``"20GB/s,5us"`` (docs/concepts/emulation.md).
 
     Raises:
         InputError: an unknown name, setting or option, or a graph that lacks what training needs.
@@ -252,7 +252,7 @@ def aggregate(
 
     Args:
         source: as for ``train``.
-        technique: one or several names (docs/techniques.md).
+        technique: one or several names (docs/concepts/techniques.md).
         dim: embedding columns, one or several numbers.
         dtype: type of the embeddings, ``fp32``, ``bf16`` or both.
         options: options of every named technique.
@@ -308,7 +308,7 @@ def report(*paths: _Path, out: _Path, title: str = config.ReportConfig().title, 
         paths: ``Run`` and ``Timings``, or paths of run folders, partitions and files of records.
         out: the report folder.
         title: heading of the page.
-        figures: figures of the papers to compare with, for example ``mgg_fig10a`` (docs/figures.md).
+        figures: figures of the papers to compare with, for example ``mgg_fig10a`` (docs/guides/figures.md).
 
     Raises:
         InputError: no records, an altered record, or an unknown figure.

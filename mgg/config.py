@@ -133,7 +133,8 @@ class DatasetConfig(Section):
         " file:///PATH; no braces, no dash at the front",
     )
     loader: Name | None = Field(
-        None, description="own files: what reads them (docs/data.md); none: endings, or the folder itself, say it"
+        None,
+        description="own files: what reads them (docs/concepts/data.md); none: endings, or the folder itself, say it",
     )
     columns: list[str] = Field(
         default_factory=list,
@@ -254,7 +255,7 @@ class AggregateConfig(Section):
     emulate_network: NetworkText | None = Field(
         None,
         description="bandwidth and latency that transfers between workgroups are held to, for example 20GB/s,5us"
-        " (docs/emulation.md); a single PE is left as it is; none: nothing is held up",
+        " (docs/concepts/emulation.md); a single PE is left as it is; none: nothing is held up",
     )
     latency: bool = Field(
         False,
@@ -274,7 +275,7 @@ class TuneConfig(Section):
 
 
 class LookupConfig(Section):
-    """Stage lookup: embedding lookups of samples that are generated (docs/lookup.md)."""
+    """Stage lookup: embedding lookups of samples that are generated (docs/concepts/lookup.md)."""
 
     sides: list[LookupSide] = Field(
         default_factory=list, description="how rows are looked up; none: nothing is looked up"
@@ -387,7 +388,7 @@ class TrainConfig(Section):
     )
 
 
-#: Classes of links that the cost model knows (docs/costs.md).
+#: Classes of links that the cost model knows (docs/concepts/costs.md).
 LINK_CLASSES = (
     "ram", "hbm", "cache", "shared_memory", "nvlink", "pcie", "qpi", "mpi", "broadcast", "shift", "infiniband",
     "infiniband-hdr", "infiniband-ndr",
@@ -422,7 +423,9 @@ class PredictConfig(Section):
     dims: list[Dim] = Field(default_factory=lambda: [64], min_length=1, description="embedding columns to predict for")
     dtype: Dtype = Field("fp32", description="type of the embeddings")
     machine: str = Field(
-        "h200", min_length=1, description="h200, h100, a100, a800, v100 (docs/costs.md), or a file that mgg links wrote"
+        "h200",
+        min_length=1,
+        description="h200, h100, a100, a800, v100 (docs/concepts/costs.md), or a file that mgg links wrote",
     )
     network: Name | None = Field(
         None, description="class of the link between workgroups (partition.workgroup); none: the machine's own"

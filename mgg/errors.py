@@ -1,4 +1,4 @@
-"""Errors that reach the user as one line and an exit code (docs/errors.md)."""
+"""Errors that reach the user as one line and an exit code (docs/guides/errors.md)."""
 
 from typing import Self
 

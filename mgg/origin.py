@@ -1,4 +1,4 @@
-"""Origin of a record: run, time, MGG version, settings and machine (docs/format.md, "Origin")."""
+"""Origin of a record: run, time, MGG version, settings and machine (docs/reference/format.md, "Origin")."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Records of stages partition, aggregate and train and of the workflow's jobs: the only input of the report.
 
 A partition's folder holds a ``PartitionRecord``, a training run's folder a ``TrainRecord`` and a line per epoch; other
-commands write JSON lines, a record per line. Hashes reveal any change (docs/format.md).
+commands write JSON lines, a record per line. Hashes reveal any change (docs/reference/format.md).
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ class InferenceRecord(Common):
 
 
 class PredictionRecord(Origin):
-    """Prediction of the cost model for one technique, width and number of PEs; nothing ran (docs/costs.md)."""
+    """Prediction of the cost model for one technique, width and number of PEs; nothing ran (docs/concepts/costs.md)."""
 
     again: ClassVar[str] = "run mgg predict again"
     schema_version: Literal[2] = 2
@@ -416,7 +416,7 @@ class PredictionRecord(Origin):
     fixed: Seconds = Field(description="of barriers and launches")
     hidden: Seconds = Field(description="of the shorter of arithmetic and transfer, beside the longer one")
     chosen: bool = Field(
-        description="what auto would pick of the techniques that the model knows there (docs/costs.md)"
+        description="what auto would pick of the techniques that the model knows there (docs/concepts/costs.md)"
     )
 
     @model_validator(mode="after")

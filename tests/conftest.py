@@ -22,3 +22,12 @@ def ends():
     from support.ranks.commands import ended
 
     return ended
+
+
+@pytest.fixture
+def quick_probes(tmp_path, monkeypatch):
+    """For technique auto: a cache of its own, and probes of the machine that are too small to say anything."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("mgg.cost.links.CPU_BYTES", 2**18)
+    for name, value in {"ROWS": 128, "TABLE": 128, "GPU_ROWS": 256}.items():
+        monkeypatch.setattr(f"mgg.cost.rates.{name}", value)

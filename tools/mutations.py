@@ -1,6 +1,6 @@
 """What the tests see: makes one mistake at a time in a copy of the tree, runs tests, prints which of them noticed.
 
-tests/mutations.yaml has the mistakes. Of the quick tests (``make test``) those come first that concern the file most,
+tools/mutations.yaml has the mistakes. Of the quick tests (``make test``) those come first that concern the file most,
 then the slow ones. A test that fails without the mistake, too, has not noticed it.
 """
 
@@ -163,7 +163,7 @@ class Tree:
 def main() -> int:
     """0 where every mistake still applies; what the tests see is no matter of exit codes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--file", default=ROOT / "tests/mutations.yaml", type=Path, help="the mistakes")
+    parser.add_argument("--file", default=ROOT / "tools/mutations.yaml", type=Path, help="the mistakes")
     parser.add_argument("--apply", action="store_true", help="only say which mistakes do not apply any more")
     parser.add_argument("--only", default="", help="mistakes in files whose path contains this")
     parser.add_argument("--far", action="store_true", help="also run the tests of folders that do not concern a file")

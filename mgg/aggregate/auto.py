@@ -1,4 +1,4 @@
-"""Technique ``auto``: pick the cheapest technique for each width by the cost model (docs/costs.md)."""
+"""Technique ``auto``: pick the cheapest technique for each width by the cost model (docs/concepts/costs.md)."""
 
 from __future__ import annotations
 

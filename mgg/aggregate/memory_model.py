@@ -13,10 +13,10 @@ import numpy as np
 
 from mgg.aggregate.options import TechniqueOptions
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.kernel.bundles import NARROW, bundle_bytes, lanes_of
+from mgg.kernel.column_tiles import WARP
+from mgg.kernel.narrow_row_schedule import NARROW, bundle_bytes, lanes_of
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.schedule import LARGEST_TASK, PIECES_PER_TASK
-from mgg.kernel.tiles import WARP
 from mgg.layout import PeLayout, Product
 
 FLOAT, DOUBLE, POINTER = 4, 8, 8

@@ -128,7 +128,7 @@ class Plan(ABC):
 
     @classmethod
     def cost(cls, work: Workload, machine: MachineModel) -> Cost | None:
-        """Return the predicted seconds per product (docs/costs.md); None if the cost model does not cover it.
+        """Return the predicted seconds per product (docs/concepts/costs.md); None if the cost model does not cover it.
 
         Callers do not ask for cases that the technique cannot run (``single_pe``, ``one_process``, ``dtypes``).
         """

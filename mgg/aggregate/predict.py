@@ -1,4 +1,4 @@
-"""Apply the cost model to graphs, partitions and layouts without running them: ``mgg predict`` (docs/costs.md)."""
+"""Apply the cost model to graphs, partitions and layouts, nothing run: ``mgg predict`` (docs/concepts/costs.md)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def predict(paths: Sequence[Path], machine: MachineModel, question: Question) ->
     if not found:
         raise InputError(
             f"predict: the cost model does not cover {', '.join(question.techniques)} with {question.dtype} embeddings"
-            f" on machine {machine.name}: docs/costs.md lists what it knows"
+            f" on machine {machine.name}: docs/concepts/costs.md lists what it knows"
         )
     return found
 
@@ -118,7 +118,7 @@ def _records(
                 if dim == question.dims[0]:
                     what = ", ".join(f"{key}={value}" for key, value in given.items())
                     _log.warning(
-                        "%s, P=%d: not predicted: %s: the cost model does not cover it there (docs/costs.md)",
+                        "%s, P=%d: not predicted: %s: the cost model does not cover it there (docs/concepts/costs.md)",
                         facts["dataset"], split.pes, f"{name} ({what})" if what else name,
                     )  # fmt: skip
                 continue

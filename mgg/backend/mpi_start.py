@@ -38,8 +38,8 @@ def _limited() -> Iterator[None]:
         return
     here = f"mgg: PE {job_rank()} ({socket.gethostname()}): "
     line = (
-        f"{here}MPI did not start within {LIMIT:g} s: another rank of the job"
-        " has not started, or its launcher does not fit the MPI library (srun --mpi; docs/slurm.md); run it again"
+        f"{here}MPI did not start within {LIMIT:g} s: another rank of the job has not"
+        " started, or its launcher does not fit the MPI library (srun --mpi; docs/guides/slurm.md); run it again"
     )
     gone = f"{here}what has started this rank (mpiexec, its proxy or srun) has ended; run the same command again"
     deadman = Deadman(LIMIT, PeError.exit_code, line, other=launcher(), gone=gone)

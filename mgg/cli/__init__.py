@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; an error is one line and an exit code (docs/errors.md)."""
+    """Run the command line; an error is one line and an exit code (docs/guides/errors.md)."""
     # First, before anything that takes time.
     if sys.argv[1:2] == ["train"]:
         stop.listen()

@@ -23,7 +23,7 @@ from mgg.files import check_file_output, write_text
 _log = logging.getLogger(__name__)
 _CONFIG = """\
 # {run}
-# It lists what differs from the defaults; docs/config.md has every field.
+# It lists what differs from the defaults; docs/reference/config.md has every field.
 graph:
   datasets:
     {key}:{dataset}

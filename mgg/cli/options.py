@@ -41,7 +41,7 @@ def _network(context: click.Context, parameter: click.Parameter, value: str | No
 EMULATE = click.option(
     "--emulate-network", "network", callback=_network, metavar="BANDWIDTH,LATENCY",
     help="limit traffic between workgroups to this bandwidth per PE and this latency, for example 20GB/s,5us"
-    " (docs/emulation.md)",
+    " (docs/concepts/emulation.md)",
 )  # fmt: skip
 SECONDS = Number(0, config.MAX_SECONDS, min_open=True)
 

@@ -1,4 +1,4 @@
-"""The links of a machine: times of memory, peers and networks, measured inside the job or given (docs/costs.md).
+"""The links of a machine: times of memory, peers and networks, measured in the job or given (docs/concepts/costs.md).
 
 A link moves ``rows`` of ``width`` bytes in ``calls`` requests in
 

@@ -27,12 +27,12 @@ from mgg.schema import explain
 
 _log = logging.getLogger(__name__)
 _REMEDY = ": run mgg links --refresh"
-_FITTED = "fitted by benchmarks/fit_costs.py to products on up to four H200 (docs/results/costs.md)"
+_FITTED = "fitted by tools/fit_costs.py to products on up to four H200 (docs/results/costs.md)"
 _BASELINE = "measured on H200, docs/results/costs.md"
 _COLA = "CoLa (ICS'25), section 1 and table 4"
 _SHEET = "NVIDIA's data sheets"
 
-#: Rates of kernels in which one warp's transfers overlap another's work on arcs (benchmarks/fit_costs.py).
+#: Rates of kernels in which one warp's transfers overlap another's work on arcs (tools/fit_costs.py).
 _rate = partial(Rate, power=3.0)
 
 H200 = MachineModel(
@@ -63,7 +63,7 @@ H200 = MachineModel(
     basis=_FITTED,
 )
 #: GPU models with constants fitted to products on them, by a word of the driver's model name. To add a model, put a
-#: ``MachineModel`` like H200's from benchmarks/fit_costs.py here: predictions, ``mgg links`` and technique auto then
+#: ``MachineModel`` like H200's from tools/fit_costs.py here: predictions, ``mgg links`` and technique auto then
 #: use it.
 FITTED = {"h200": H200}
 

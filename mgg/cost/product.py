@@ -1,8 +1,8 @@
 """The terms of a product's cost, from how its graph is split; each technique combines them in its ``Plan.cost``.
 
 The time of a PE is arithmetic + transfer + fixed - hidden; the time of a product is that of its slowest PE
-(docs/costs.md). Volumes follow CoLa (ICS'25, equations 5 to 7 and table 3), overlap follows MGG's pipeline (OSDI'23,
-section 5).
+(docs/concepts/costs.md). Volumes follow CoLa (ICS'25, equations 5 to 7 and table 3), overlap follows MGG's pipeline
+(OSDI'23, section 5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure the rates of operators inside the job: each term on CPUs, the ratio to H200 on GPUs (docs/costs.md)."""
+"""Measure the rates of operators in the job: each term on CPUs, the ratio to H200 on GPUs (docs/concepts/costs.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stages retrieve and graph: turn raw files or a generator into Parquet CSR shards (docs/format.md)."""
+"""Stages retrieve and graph: turn raw files or a generator into Parquet CSR shards (docs/reference/format.md)."""

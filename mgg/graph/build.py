@@ -138,7 +138,7 @@ def _check_labels(given: Source, source: str | Path | Source, wanted: bool) -> N
         where = given.name if isinstance(source, Source) else source
         raise InputError(
             f"{where}: nodes have no labels, and --labels (in the config: graph.datasets.{given.name}.labels) says that"
-            " they have; leave it out, or give them labels (docs/data.md, Your own files)"
+            " they have; leave it out, or give them labels (docs/concepts/data.md, Your own files)"
         )
 
 

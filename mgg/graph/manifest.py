@@ -36,7 +36,7 @@ class Shard(Fixed):
 class Manifest(Fixed):
     """A graph folder's table of contents."""
 
-    schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
+    schema_version: Literal[1] = Field(default=1, description="version of docs/reference/format.md")
     name: str = Field(min_length=1, description="name of the graph")
     nodes: int = Field(ge=1, description="number of nodes")
     arcs: int = Field(ge=0, description="number of stored arcs; an undirected edge counts twice")

@@ -159,9 +159,10 @@ _OF_LIBRARIES = dict.fromkeys((".pt", ".pth"), "load it with torch.load, and") |
 def needs_loader(path: Path, field: str) -> str:
     """Return the message for ``path``, whose loader is not known and must be given in ``field``."""
     if (ending := path.suffix.lower()) in _OF_LIBRARIES:
-        return f"{path}: {_OF_LIBRARIES[ending]} mgg.interop.shards(...) makes a graph folder of it (docs/interop.md)"
+        way = "mgg.interop.shards(...) makes a graph folder of it (docs/guides/interop.md)"
+        return f"{path}: {_OF_LIBRARIES[ending]} {way}"
     kind = "a folder that neither mgg retrieve nor mgg graph made" if path.is_dir() else "its ending says nothing"
     return (
-        f"{path}: {kind}, so {field} must say how to read it: {', '.join(sorted(loaders()))} (docs/data.md);"
+        f"{path}: {kind}, so {field} must say how to read it: {', '.join(sorted(loaders()))} (docs/concepts/data.md);"
         " table reads your own edges.csv and nodes.csv"
     )

@@ -1,4 +1,4 @@
-"""Bridges to PyTorch, PyTorch Geometric and DGL (docs/interop.md): the only part of MGG that imports them.
+"""Bridges to PyTorch, PyTorch Geometric and DGL (docs/guides/interop.md): the only part of MGG that imports them.
 
 ``run`` starts the PEs. ``aggregate`` is A X as a differentiable function, ``apply`` is the same for a vertex program
 and ``VertexModule`` wraps one as a module. ``use`` makes layers of PyTorch Geometric aggregate through MGG. ``shards``

@@ -35,7 +35,7 @@ def use(module: torch.nn.Module, graph: Graph | None, *, seed: int = 0) -> torch
     weights, so the graph must have none.
 
     ``GATv2Conv``, ``TransformerConv``, ``ResGatedGraphConv``, ``PNAConv`` and ``RGCNConv`` run as vertex programs
-    (docs/vertex.md), in float32 or float64, without arc weights or arc features. Arc types are the graph's.
+    (docs/guides/vertex.md), in float32 or float64, without arc weights or arc features. Arc types are the graph's.
 
     Args:
         module: a convolution, or a module that contains convolutions.

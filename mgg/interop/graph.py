@@ -38,7 +38,7 @@ class Graph:
         world: the PEs; on GPUs, PyTorch must use the World's stream, which ``run`` ensures.
         layout: this PE's part of the layout.
         width: most columns that will be aggregated; sizes the symmetric memory, which is allocated once.
-        technique, options: how to aggregate (docs/techniques.md).
+        technique, options: how to aggregate (docs/concepts/techniques.md).
         dtype: how embeddings and their gradients are stored and sent, ``fp32`` or ``bf16``; sums are float32.
 
     Attributes:

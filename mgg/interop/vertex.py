@@ -39,7 +39,7 @@ def apply(
 
     Args:
         graph: this PE's part of the graph.
-        program: made by ``V.program`` (docs/vertex.md).
+        program: made by ``V.program`` (docs/guides/vertex.md).
         x: float32 or float64 [rows, *shape], on ``graph.device``; the program sees it as ``x`` of that shape.
         parameters: the program's parameters by name: tensors of the type of ``x``, the same on every PE; or numbers,
             strings or None, which are passed on unchanged.

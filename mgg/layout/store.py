@@ -1,4 +1,4 @@
-"""The layout on disk: ``layout.yaml`` and a folder of ``.npy`` arrays for each PE (docs/format.md, Layout)."""
+"""The layout on disk: ``layout.yaml`` and a folder of ``.npy`` arrays per PE (docs/reference/format.md, Layout)."""
 
 from __future__ import annotations
 

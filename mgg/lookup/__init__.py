@@ -1,7 +1,7 @@
 """Embedding lookup of recommendation models (DLRM): bags sum rows of large tables on several PEs (MGG table 4).
 
 A sample names one row of each table. These rows are its bag, and a lookup returns their elementwise sum: a product
-with a rectangular matrix that is new in every batch. See docs/lookup.md.
+with a rectangular matrix that is new in every batch. See docs/concepts/lookup.md.
 """
 
 from mgg.lookup.exchanged import AllToAllSide, AllToAllTablesSide

@@ -27,7 +27,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class SamplesManifest(Fixed):
     """The manifest of a folder of samples."""
 
-    schema_version: Literal[1] = Field(default=1, description="version of docs/format.md")
+    schema_version: Literal[1] = Field(default=1, description="version of docs/reference/format.md")
     name: str = Field(min_length=1, description="name of the data set")
     tables: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="rows of each table")
     samples: int = Field(ge=1, description="number of samples")

@@ -1,4 +1,4 @@
-"""Predict by the cost model the passes of a model's vertex program layers, forward and backward (docs/costs.md)."""
+"""Predict by the cost model the passes of a model's vertex programs, forward and backward (docs/concepts/costs.md)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ModelSettings(Assigned):
     kernels: str | None = Field(
         None,
         description="how kernels generated for vertex programs share arcs among threads of GPUs, for example"
-        " groups=block,arcs=sequence; none: as is best (docs/vertex.md)",
+        " groups=block,arcs=sequence; none: as is best (docs/guides/vertex.md)",
     )
     untrained_classes: Literal["refuse", "count"] = Field(
         "refuse",

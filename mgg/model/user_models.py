@@ -34,7 +34,7 @@ def read(model: str, taken: Collection[str]) -> tuple[Path, bytes]:
     """
     path, name = Path(model).expanduser(), model_name(model)
     if path.suffix != ".py":
-        raise InputError(f"model {model!r}: is no .py file: a model of your own is one (docs/own-model.md)")
+        raise InputError(f"model {model!r}: is no .py file: a model of your own is one (docs/guides/own-model.md)")
     if name in taken:
         raise InputError(f"model {model!r}: {name} is a model of MGG's: rename the file, or ask for --model {name}")
     if not _NAME.fullmatch(name):

@@ -23,7 +23,7 @@ def build(
         paths: files of AggregateRecord or PredictionRecord lines (``.jsonl``) and run folders of training, in any
             order; the same records give the same bytes.
         out: the output folder. It gets a self-contained ``index.html``, a CSV and a Parquet file for each table of
-            docs/tables.md, and the page's figures as SVG files (``figure_files.FOLDERS``).
+            docs/reference/tables.md, and the page's figures as SVG files (``figure_files.FOLDERS``).
         title: the page's heading.
         figures: names in ``experiments.EXPERIMENTS`` or ``foreseen.FORESEEN``: the papers' figures and tables to
             compare with these records.

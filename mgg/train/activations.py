@@ -29,8 +29,8 @@ from mgg.model.halo.turned import Turning
 from mgg.model.module import ActivationMemory, in_order
 from mgg.train import memory
 from mgg.train.memory import FLOAT, Input, ShortError, TrainingMemory, Working
+from mgg.train.resolve_auto import widths
 from mgg.train.targets import Targets
-from mgg.train.technique import widths
 
 _log = logging.getLogger(__name__)
 #: What records call features and arcs that are outside the device, beside the names of stages.

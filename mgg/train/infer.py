@@ -20,9 +20,9 @@ from mgg.train.import_weights import fitted, read
 from mgg.train.learner import fitting
 from mgg.train.memory import check_writing
 from mgg.train.model import found_alike
+from mgg.train.resolve_auto import resolved as resolved_technique
 from mgg.train.run.output import INFERENCE, digest, write_inference
 from mgg.train.run.predictions import collect
-from mgg.train.technique import resolved as resolved_technique
 
 _log = logging.getLogger(__name__)
 

@@ -39,6 +39,7 @@ from mgg.train.memory import check_writing
 from mgg.train.model import found_alike, settings_for
 from mgg.train.progress import reporting
 from mgg.train.progress.board import Board, check_apart
+from mgg.train.resolve_auto import resolved as resolved_technique
 from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History, check_folder, folder_of, kept_choices
 from mgg.train.run.checkpoint import read_weights as weights_of_checkpoint
 from mgg.train.run.identity import Identity, device_of, difference, identity_of
@@ -46,7 +47,6 @@ from mgg.train.run.lock import RunLock
 from mgg.train.run.output import KIND, digest, write_run
 from mgg.train.run.predictions import collect
 from mgg.train.targets import Scores
-from mgg.train.technique import resolved as resolved_technique
 from mgg.train.trainer import DivergedError, Trainer
 from mgg.train.tuning import Tuner
 from mgg.train.tuning import mode as tune_mode

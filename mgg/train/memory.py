@@ -30,8 +30,8 @@ from mgg.model.layers import Dropout
 from mgg.model.module import ActivationMemory, Given
 from mgg.model.neighborhood import one_plan
 from mgg.model.program import programs_of
+from mgg.train.resolve_auto import widths
 from mgg.train.run import predictions
-from mgg.train.technique import widths
 
 FLOAT, DOUBLE, INDEX, BF16 = 4, 8, 8, 2
 #: Bytes per trainable number: the number, two moments, the decay and the best value so far; the gradient that its layer

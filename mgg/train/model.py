@@ -56,7 +56,7 @@ def built(model: Model, settings: ModelSettings, *sizes: int, fused: bool) -> Ch
     if not fused and not programs:
         raise InputError(
             f"side unfused: model {model.name} has no vertex program, so there is nothing to run unfused: take"
-            " side mgg, or write the model as a program (docs/vertex.md)"
+            " side mgg, or write the model as a program (docs/guides/vertex.md)"
         )
     if settings.kernels and not programs:
         raise InputError(
@@ -98,7 +98,8 @@ def check_gradients(gradients: Mapping[str, Array], weights: Mapping[str, Array]
     """Raise InputError if a gradient is missing or has another shape than its weight; the same on every PE."""
     for name, weight in weights.items():
         if name not in gradients:
-            raise InputError(f"parameter {name}: backward has set no gradient of it (docs/own-model.md)").on_every_pe()
+            told = "backward has set no gradient of it (docs/guides/own-model.md)"
+            raise InputError(f"parameter {name}: {told}").on_every_pe()
         if gradients[name].shape != weight.shape:
             found, wanted = list(gradients[name].shape), list(weight.shape)
             raise InputError(f"parameter {name}: it is {wanted}, and its gradient {found}").on_every_pe()

@@ -32,9 +32,9 @@ from mgg.train.divergence import blamed, largest
 from mgg.train.expected_kernels import of_programs
 from mgg.train.model import built, check_gradients, check_output, check_settings, decided, found_alike
 from mgg.train.phases import PHASES, count_products, phased_world
+from mgg.train.resolve_auto import check_late, scheduled, tell_who_sums, tell_without_effect
 from mgg.train.targets import Scores
 from mgg.train.targets.metrics import targets_of
-from mgg.train.technique import check_late, scheduled, tell_who_sums, tell_without_effect
 from mgg.tune.setting import NAMES, Setting
 
 

@@ -1,4 +1,4 @@
-"""Tune MGG's kernel in a training: from the table, or by a search in its first epochs (docs/tuning.md)."""
+"""Tune MGG's kernel in a training: from the table, or by a search in its first epochs (docs/concepts/tuning.md)."""
 
 from __future__ import annotations
 

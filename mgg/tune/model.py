@@ -3,7 +3,7 @@
 Equations 1 to 3 are as printed, with quotients rounded up to whole warps and blocks. The paper's constraints do not
 decide what can run: ``numSMs <= c1`` does not depend on the setting, and equation 1 accepts all of the paper's settings
 at up to 602 columns on an A100, because it counts two rows per warp, while a pipeline also holds rows in transfer.
-The check here uses the shared memory that our kernel requests (``mgg.kernel.tiles``), its threads and its registers.
+The check here uses the shared memory that our kernel requests (``mgg.kernel.column_tiles``), its threads and registers.
 Workload per warp and blocks per multiprocessor decide nothing, in the paper and here: they are reported with the times.
 """
 

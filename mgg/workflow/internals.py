@@ -1,7 +1,7 @@
 """Every use of what Snakemake and its Slurm plugin do not publish; each says why no public way exists.
 
 They are looked at before they are used. If one is not what it is in the versions of constraints.txt, the run ends with
-one line, because otherwise a promise of docs/workflow.md would be broken unseen.
+one line, because otherwise a promise of docs/guides/workflow.md would be broken unseen.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from mgg.workflow.plan import GRAPH, LINKED, WorkflowPlan
 from mgg.workflow.resources import ResourceRequests
 
 #: Bytes of outputs on disk per arc, per node and per feature of a node. Shards and layouts were measured
-#: (docs/scaling.md).
+#: (docs/concepts/scaling.md).
 ON_DISK = {
     "graph": (4, 8, 4),
     "generate": (4, 8, 4),

@@ -1,4 +1,4 @@
-"""What `mgg doctor --slurm` reads out of Slurm's answers; tests/slurm asks a real one."""
+"""What `mgg doctor --slurm` reads out of Slurm's answers; tests/system/slurm asks a real one."""
 
 import json
 import subprocess

@@ -172,7 +172,7 @@ def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, co
 
     monkeypatch.setattr(group, "cli", broken)
     assert ended() == code and capsys.readouterr().err.strip() == said
-    assert f"\n| {code} | " in (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    assert f"\n| {code} | " in (ROOT / "docs/guides/errors.md").read_text(encoding="utf-8")
 
 
 def test_debug_shows_the_traceback(tmp_path):

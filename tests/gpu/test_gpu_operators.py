@@ -7,7 +7,7 @@ from support.graphs import awkward_graphs, matrix, random_csr, relative_error
 
 from mgg.errors import InputError
 from mgg.graph.csr import Csr
-from mgg.kernel import bundles, cpu
+from mgg.kernel import cpu, narrow_row_schedule
 from mgg.kernel.bf16 import from_bf16, to_bf16
 from mgg.kernel.cola import HUB_ARCS, column_schedule
 from mgg.kernel.pitch import row_pitch
@@ -111,10 +111,10 @@ def test_tiles_of_columns(dim, tile):
 @pytest.mark.parametrize("groups", [4, 32])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkeypatch):
-    monkeypatch.setattr(bundles, "SLAB", 500)
+    monkeypatch.setattr(narrow_row_schedule, "SLAB", 500)
     indptr = GRAPHS[name].indptr
     found, expected = (
-        vars(bundles.bundled(xp, xp.asarray(indptr), groups, processors=2, empty=empty)) for xp in (cp, np)
+        vars(narrow_row_schedule.bundled(xp, xp.asarray(indptr), groups, processors=2, empty=empty)) for xp in (cp, np)
     )
     for field, array in expected.items():
         assert np.array_equal(cp.asnumpy(found[field]), array), field

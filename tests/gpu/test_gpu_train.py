@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.benchmarks import script
 from support.devices.gpus import taken
 from support.graphs.train_graphs import layouts_below
 from support.models import programmed
@@ -22,8 +21,9 @@ from support.programs.train_program import (
 )
 from support.ranks import succeeded
 
-from mgg import layout
+from mgg import layout, partition
 from mgg.aggregate import all_techniques
+from mgg.graph.build import build
 from mgg.record import read_run
 
 pytestmark = pytest.mark.gpu
@@ -193,14 +193,16 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, traine
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
-    folder = script("common").make_layout("digits", tmp_path, pes)
+    graph, part, folder = (tmp_path / name for name in ("graph", "partition", "layout"))
+    build("digits", graph)
+    partition.build(graph, part, pes=pes, scheme="edge_balanced", workgroup=8, dim=16)
+    layout.build(graph, part, folder)
     command = ["train", str(folder), "--model", "gcn", "--backend", "nvshmem", "--epochs", "200"]
     succeeded(pes, ["-m", "mgg.cli", *command, "--out", str(tmp_path / "run")])
     record, epochs = read_run(tmp_path / "run")
     assert (record.backend, record.pes, len(epochs)) == ("nvshmem", pes, 200)
     assert len(record.machine.gpus) == taken(pes)
-    target = script("accuracy").TARGETS["gcn"]["digits"]  # of the mean over seeds
-    assert record.test_accuracy >= target / 100 - 0.01
+    assert record.test_accuracy >= 0.94  # a point less than asked of the mean over seeds
 
 
 @pytest.mark.parametrize("pes", [1, 2])

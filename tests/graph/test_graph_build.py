@@ -47,7 +47,7 @@ def test_unknown_sources(tmp_path, monkeypatch, source, message):
 
 def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
     (tmp_path / "raw").mkdir()
-    said = r"raw: a folder that neither .*, so --loader must say .*, digits, edges, .* \(docs/data\.md\); table reads"
+    said = r"raw: a folder that neither .*, so --loader must say .*, digits, edges, .* \(docs/concepts/data\.md\)"
     with pytest.raises(InputError, match=said):
         build(tmp_path / "raw", tmp_path / "out")
     (tmp_path / "raw.dat").write_text("")
@@ -153,13 +153,13 @@ def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
 
 
 def program_of(heading):
-    """The first program of docs/data.md below a heading, as it stands there."""
-    _, _, below = (ROOT / "docs/data.md").read_text(encoding="utf-8").partition(f"\n{heading}\n")
+    """The first program of docs/concepts/data.md below a heading, as it stands there."""
+    _, _, below = (ROOT / "docs/concepts/data.md").read_text(encoding="utf-8").partition(f"\n{heading}\n")
     return re.search(r"```python\n(.*?)```", below, re.DOTALL)[1]
 
 
 def test_the_manuals_way_to_another_split(raw, tmp_path, monkeypatch):
-    """The program of docs/data.md, as it stands there."""
+    """The program of docs/concepts/data.md, as it stands there."""
     monkeypatch.chdir(tmp_path)
     natural = build(raw, "graph")
     (tmp_path / "program.py").write_text(program_of("## Splits"))

@@ -13,7 +13,7 @@ from mgg.graph.extract import extract
 from mgg.graph.store import Graph, write_graph
 from mgg.graph_record import GraphRecord
 from mgg.model import build, settings_of
-from mgg.model.extract import layers_of
+from mgg.model.layer_widths import layers_of
 from mgg.record import read_lines
 
 SIZES = (5, 9, 12, 30)

@@ -1,4 +1,4 @@
-"""What docs/interop.md shows, and docs/vertex.md for PyTorch, runs as it stands there."""
+"""What docs/guides/interop.md shows, and docs/guides/vertex.md for PyTorch, runs as it stands there."""
 
 import re
 import runpy
@@ -13,7 +13,7 @@ from support.ranks import changed_environment, mpiexec
 from support.vertex.docs import written
 from support.workflow import ROOT
 
-TEXT = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "guides" / "interop.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python)?\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The list of the papers' figures in docs/figures.md holds every one of them, and every overlay."""
+"""The list of the papers' figures in docs/guides/figures.md holds every one of them, and every overlay."""
 
 import re
 from itertools import groupby, pairwise
@@ -24,7 +24,7 @@ COUNTS = {
 
 def listed():
     """Rows of the list: paper, figure or table, overlays, text."""
-    section = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
+    section = (ROOT / "docs/guides/figures.md").read_text(encoding="utf-8")
     table = section[section.index("| paper |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     for above, row in pairwise(rows):

@@ -19,8 +19,8 @@ from mgg.report.tables.columns import ABOUT, TABLES, TYPES
 from mgg.report.tables.compute import to_arrow
 from mgg.report.tables.spread import judge
 
-DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
-#: pandas' types of the columns, as docs/tables.md has them.
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+#: pandas' types of the columns, as docs/reference/tables.md has them.
 PANDAS = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
 
 
@@ -259,7 +259,7 @@ def test_names_have_units_and_one_type():
 
 
 def test_the_description_of_the_tables_is_whole():
-    """docs/tables.md is what the schema is read from: every line of a table there is a column, told once."""
+    """docs/reference/tables.md is what the schema is read from: every line of a table there is a column, told once."""
     lines = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     assert len(lines) == len(columns.ORIGIN) + sum(len(each) - len(columns.ORIGIN) for each in TABLES.values())
     assert [column.name for column in columns.ORIGIN] == list(Origin.model_fields)

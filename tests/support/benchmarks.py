@@ -1,17 +1,18 @@
-"""Scripts of benchmarks/ as modules."""
+"""Scripts of benchmarks/ and tools/ as modules."""
 
 import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER, TOOLS = ROOT / "benchmarks", ROOT / "tools"
 
 
-def script(name: str) -> ModuleType:
+def script(name: str, folder: Path = FOLDER) -> ModuleType:
     """Import a script, which finds the others beside it."""
-    sys.path.insert(0, str(FOLDER))
+    sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(FOLDER))
+        sys.path.remove(str(folder))

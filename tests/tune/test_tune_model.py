@@ -2,7 +2,7 @@
 
 import pytest
 
-from mgg.kernel.tiles import mgg_shared
+from mgg.kernel.column_tiles import mgg_shared
 from mgg.tune.model import BlockLimits, load, refusal
 from mgg.tune.setting import Setting
 

@@ -1,4 +1,4 @@
-"""What docs/vertex.md shows and says: its models train, its commands run, its table is whole."""
+"""What docs/guides/vertex.md shows and says: its models train, its commands run, its table is whole."""
 
 import json
 import re
@@ -97,7 +97,7 @@ def test_explain_as_json(tmp_path):
         (
             "gat",
             ["--set", "attention=product"],
-            r"^model 'gat': has no layer that is a vertex program \(VertexLayer, docs/vertex\.md\)$",
+            r"^model 'gat': has no layer that is a vertex program \(VertexLayer, docs/guides/vertex\.md\)$",
         ),
         ("my_gcn", ["--set", "hiden=3"], "setting of model my_gcn: hiden: unknown field"),
         ("my_relational", [], r"my_relational\.py, line 10: .*shape \(0, 16, 16\) of W: .*types of arcs"),

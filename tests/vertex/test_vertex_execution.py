@@ -16,7 +16,7 @@ from mgg.vertex.cuda.execution import DEFAULT, Execution
 from mgg.vertex.cuda.launches import Launch
 from mgg.vertex.interpret import evaluate
 from mgg.vertex.ir import D, E, P, S
-from mgg.vertex.lanes import Layout
+from mgg.vertex.warp_layout import Layout
 
 GROUPS, ARCS, BLOCKS, ROWS = (
     ("adaptive", "warp", "block"), ("together", "sequence", "parallel"), ("hardware", "atomic", "static"),

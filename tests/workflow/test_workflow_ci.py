@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.workflow import ROOT
 
-sys.path.append(str(ROOT / "tests/slurm"))
+sys.path.append(str(ROOT / "tests/system/slurm"))
 from slurm_cluster import PROGRAMS
 
 #: What .ci/run itself needs of the machine.
@@ -34,8 +34,8 @@ def ci(folder: Path, failing: str, installed: tuple[str, ...] = ()) -> subproces
     programs, asked = folder / "bin", folder / "asked"
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci/run", folder / ".ci/run")
-    (folder / "tests/slurm").mkdir(parents=True)
-    shutil.copy(ROOT / "tests/slurm/slurm_cluster.py", folder / "tests/slurm")
+    (folder / "tests/system/slurm").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/system/slurm/slurm_cluster.py", folder / "tests/system/slurm")
     programs.mkdir()
     asked.touch()
     scripts = {"make": MAKE, "apt-get": APT.format(asked=asked, failing=failing), "id": "echo 0"}

@@ -126,7 +126,7 @@ def test_overlays_of_cola_make_the_same_graphs(name: str):
 
 
 def test_tables_of_volumes_cut_as_the_paper_does():
-    """CoLa 2.2: panels of equally many rows; docs/techniques.md says that the others do not."""
+    """CoLa 2.2: panels of equally many rows; docs/concepts/techniques.md says that the others do not."""
     schemes = {
         name: yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())["partition"].get("scheme")
         for name in NAMES

@@ -130,7 +130,7 @@ def test_disk_is_told_of_before_the_start(folder: Folder):
     folder.overlay({"graph": {"datasets": {"products-like": {}}}, "train": {"models": []}}, "large.yaml")
     said = folder.run("--dry-run", overlay="large.yaml").stdout
     (size,) = re.findall(r"^results: this run will write about ([\d.]+) GB; [\d.]+ GB are free$", said, re.MULTILINE)
-    # 123.7 million arcs: a graph of 4 bytes each at most, and three layouts of some 22 (docs/scaling.md).
+    # 123.7 million arcs: a graph of 4 bytes each at most, and three layouts of some 22 (docs/concepts/scaling.md).
     assert 3 * 22 * 0.1237 < float(size) < 1.3 * (4 + 3 * 24) * 0.1237
     assert "will write about" not in folder.run("--dry-run").stdout
 

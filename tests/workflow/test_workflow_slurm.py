@@ -171,7 +171,7 @@ def test_ranks_with_gpus_that_no_node_fits_are_refused_at_once(tmp_path: Path):
     assert len(refusals) == 1
 
 
-#: Lines of a profile to change at a site (docs/slurm.md), most of them commented out.
+#: Lines of a profile to change at a site (docs/guides/slurm.md), most of them commented out.
 SITE = (
     "slurm_partition", "slurm_account", "gpu_model", "mpi", "runtime", "mem_mb", "cpus_per_task", "slurm_extra",
     "slurm-status-command",

@@ -1,5 +1,5 @@
 // How a block processes pieces (rows or parts of long rows) of similar length. A warp sums one piece per group of lanes
-// side by side (a bundle), or one long piece with all its groups. mgg/kernel/bundles.py cuts and orders them.
+// side by side (a bundle), or one long piece with all its groups. mgg/kernel/narrow_row_schedule.py cuts and orders them.
 #pragma once
 
 #include "mgg/pieces.cuh"

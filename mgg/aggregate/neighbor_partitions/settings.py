@@ -13,8 +13,8 @@ from mgg.aggregate.options import TechniqueOptions
 from mgg.backend import World
 from mgg.backend.api import together
 from mgg.kernel import cpu
+from mgg.kernel.column_tiles import mgg_shared
 from mgg.kernel.compile import build_of, source_hash
-from mgg.kernel.tiles import mgg_shared
 from mgg.layout import PeLayout
 from mgg.origin import cpu_model
 from mgg.tune import table

@@ -53,7 +53,7 @@ class MggOptions(PipelineOptions):
     tune: Literal["none", "cached", "epochs"] = Field(
         "none",
         description="who chooses ps, dist and wpb, which are left out then: none: their values here; cached: the table"
-        " of mgg tune; epochs: a search in the first epochs of a training (docs/tuning.md)",
+        " of mgg tune; epochs: a search in the first epochs of a training (docs/concepts/tuning.md)",
     )
 
     primitive: Literal["direct", "warp", "thread", "block"] = Field(

@@ -27,7 +27,7 @@ from mgg.vertex.cuda.device import Pieces, build_of_text, launched
 from mgg.vertex.cuda.execution import DEFAULT, Arcs, Blocks, Execution, Groups, Rows
 from mgg.vertex.cuda.launches import Launch
 from mgg.vertex.ir import D, E, S
-from mgg.vertex.lanes import Layout, pitch
+from mgg.vertex.warp_layout import Layout, pitch
 
 #: Bytes of a 32-bit index: a piece's place in the order of work, a slot's row, or a cut row.
 _ID = 4

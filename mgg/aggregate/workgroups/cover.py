@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mgg.aggregate.plan import uploaded_csr
 from mgg.aggregate.workgroups import WorkgroupOptions
 from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, Way, gains, leaving
-from mgg.aggregate.workgroups.wire import WireType
+from mgg.aggregate.workgroups.quantized_rows import WireType
 from mgg.backend import World
 from mgg.backend.api import Array, SymmetricArray
 from mgg.cost.product import SplitCounts

@@ -17,7 +17,7 @@ from mgg.aggregate.workgroups import makes_groups, members_of
 from mgg.aggregate.workgroups.mailbox import Mailbox
 from mgg.aggregate.workgroups.memory import room
 from mgg.aggregate.workgroups.outbox import Outbox
-from mgg.aggregate.workgroups.wire import crossing_bytes
+from mgg.aggregate.workgroups.quantized_rows import crossing_bytes
 from mgg.backend import World
 from mgg.backend.api import Array, SideWork, SymmetricArray
 

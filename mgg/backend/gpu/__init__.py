@@ -350,7 +350,7 @@ def missing() -> str | None:
         if supported and supported // 1000 < needed // 1000:
             return (
                 f"the NVIDIA driver supports CUDA {_version(supported)} and CuPy needs {needed // 1000}.0:"
-                " update the driver, or take the extra gpu-cuda12 (docs/gpus.md) or --backend mpi"
+                " update the driver, or take the extra gpu-cuda12 (docs/guides/gpus.md) or --backend mpi"
             )
         count = runtime.getDeviceCount() if supported else 0
     except (RuntimeError, ImportError, OSError) as error:

@@ -178,12 +178,12 @@ def said(
     each = ", each" * (len(masks) > 1)
     if every == mine and len(masks) > 1:
         shared = f"{len(mine)} core{'s' * (len(mine) > 1)}"
-        return f"{ranks} share {shared}: GPUs wait for them; start the ranks with more cores (docs/training.md)"
+        return f"{ranks} share {shared}: GPUs wait for them; start ranks with more cores (docs/concepts/training.md)"
     bound = f"{ranks}{each} bound to {len(mine)} core{'s' * (len(mine) > 1)} by {binder()}"
     if cores != mine:
         return f"{bound}; took {len(cores)} of the {len(allowed)} allowed cores{' each' * (len(masks) > 1)}"
     why = kept or "no other core is allowed"
-    return f"{bound}, and left there: {why}; GPUs wait for so few (docs/training.md)"
+    return f"{bound}, and left there: {why}; GPUs wait for so few (docs/concepts/training.md)"
 
 
 def binder() -> str:

@@ -66,7 +66,7 @@ def _layers(
 ) -> list[dict[str, Any]]:
     """The layers of the model on the graph, none without a model."""
     from mgg.model import build, find, settings_of
-    from mgg.model.extract import layers_of
+    from mgg.model.layer_widths import layers_of
     from mgg.naming import model_name
 
     if model is None:

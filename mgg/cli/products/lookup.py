@@ -17,7 +17,7 @@ _MOST = 1 << 24
 @click.argument("data", type=FOLDER)
 @click.option(
     "--sides", type=CommaList(choices=config.LOOKUP_SIDES), default=",".join(config.LOOKUP_SIDES), show_default=True,
-    help="ways to look up rows (docs/lookup.md); the first is compared with each other one",
+    help="ways to look up rows (docs/concepts/lookup.md); the first is compared with each other one",
 )  # fmt: skip
 @whole("--dim", 1, config.MAX_DIM, _LOOKUP.dim, "columns of the tables")
 @click.option(

@@ -46,12 +46,12 @@ def _links(pairs: Iterable[str]) -> dict[str, Any]:
 @click.option(
     "--model",
     shell_complete=completes("models", files=True),
-    help="with layouts: predict the passes of this model's vertex programs instead (docs/costs.md)",
+    help="with layouts: predict the passes of this model's vertex programs instead (docs/concepts/costs.md)",
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="setting of --model")
 @click.option("--dim", "dims", type=CommaList(int), default="64", show_default=True, help="embedding columns")
 @usual("--dtype", "fp32", "type of the embeddings", type=click.Choice(["fp32", "bf16"]))
-@usual("--machine", _PREDICT.machine, "h200, h100, a100, a800, v100 (docs/costs.md), or a file of mgg links")
+@usual("--machine", _PREDICT.machine, "h200, h100, a100, a800, v100 (docs/concepts/costs.md), or a file of mgg links")
 @click.option("--network", "link", help="class of the link between workgroups  [default: the machine's]")
 @EMULATE
 @click.option("--link", "pairs", multiple=True, metavar="CLASS.FIELD=NUMBER", help="latency, bandwidth or message")
@@ -138,8 +138,8 @@ def _predict_model(
         passes = list(predicted_passes(chain, *splits, machine))
         if not passes:
             raise InputError(
-                f"--model {name}: has no layer that is a vertex program (docs/vertex.md): leave it out, and name the"
-                " widths of its products by --dim"
+                f"--model {name}: has no layer that is a vertex program (docs/guides/vertex.md): leave it out, and name"
+                " the widths of its products by --dim"
             )
         for each in passes:
             rows.append({

@@ -85,7 +85,7 @@ def _library(side: Side) -> Any:
     "--side", type=click.Choice(get_args(Side)), default="mgg",
     show_default=True,
     help="what trains: mgg; unfused: vertex programs with a pass over arcs for each value; pyg, pyg_csr, pyg_bmm,"
-    " pyg_sampled: PyTorch Geometric (docs/interop.md)",
+    " pyg_sampled: PyTorch Geometric (docs/guides/interop.md)",
 )  # fmt: skip
 @click.option(
     "--metric", default=_TRAIN.metric, show_default=True,
@@ -95,8 +95,8 @@ def _library(side: Side) -> Any:
 @whole("--seed", 0, MAX_INT64, _TRAIN.seeds[0], "seed of weights and dropout")
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE",
-    help="setting of the model (docs/models.md, docs/training.md), also MODEL.KEY=VALUE, or option of the technique:"
-    " TECHNIQUE.KEY=VALUE",
+    help="setting of the model (docs/concepts/models.md, docs/concepts/training.md), also MODEL.KEY=VALUE, or option"
+    " of the technique: TECHNIQUE.KEY=VALUE",
 )  # fmt: skip
 @click.option(
     "--checkpoint-every", type=SECONDS, default=_TRAIN.checkpoint_every, show_default=True,

@@ -11,7 +11,7 @@ from mgg.errors import InputError
 
 @click.group()
 def vertex() -> None:
-    """Look into the vertex programs of a model (docs/vertex.md)."""
+    """Look into the vertex programs of a model (docs/guides/vertex.md)."""
 
 
 @vertex.command()
@@ -36,7 +36,7 @@ def explain(
     found = find(model)
     layers = programs_of(build(found, settings_of(found, settings), columns, classes, relations=relations))
     if not layers:
-        raise InputError(f"model {model!r}: has no layer that is a vertex program (VertexLayer, docs/vertex.md)")
+        raise InputError(f"model {model!r}: has no layer that is a vertex program (VertexLayer, docs/guides/vertex.md)")
     explained = [{"layer": each.name, "program": each.program.name, "text": each.explained()} for each in layers]
     if as_json:
         given = {"model": found.name, "columns": columns, "classes": classes, "relations": relations}

@@ -2,7 +2,7 @@
 
 ``scatter`` reads the arcs once and spools them by row range. ``shard`` sorts one of any number of row ranges and writes
 its parts. ``gather`` joins the ranges' parts. The parts do not depend on the number of ranges, the threads or the
-memory: the rows alone decide where they are cut (docs/format.md).
+memory: the rows alone decide where they are cut (docs/reference/format.md).
 """
 
 from mgg.graph.external.gathering import gather

@@ -48,7 +48,7 @@ _WIDE = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 #: Advice for a name in place of a node's id.
-NUMBER_FIRST = ": number the nodes first (docs/data.md, Nodes with names)"
+NUMBER_FIRST = ": number the nodes first (docs/concepts/data.md, Nodes with names)"
 _WHOLE = re.compile(r"-?[0-9]+")
 #: Maximum characters of a number that is examined to explain an error.
 LONGEST_NUMBER = 4096

@@ -28,8 +28,8 @@ def load(path: Path) -> StreamedGraph:
 
     Nodes are numbered in the order of the file; names that are whole numbers become ids. The edge attribute ``weight``
     is read if every edge has it, itself or by GraphML's default. Other attributes of edges, nodes and the graph, and
-    names that are no numbers, are listed as ignored: write them into tables to use them (docs/data.md). The whole
-    graph is in memory as a NetworkX object.
+    names that are no numbers, are listed as ignored: write them into tables to use them (docs/concepts/data.md). The
+    whole graph is in memory as a NetworkX object.
 
     Raises:
         MachineError: NetworkX is not installed.

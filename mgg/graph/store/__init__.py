@@ -1,4 +1,4 @@
-"""The graph folder: Parquet CSR shards and their manifest (docs/format.md)."""
+"""The graph folder: Parquet CSR shards and their manifest (docs/reference/format.md)."""
 
 from __future__ import annotations
 

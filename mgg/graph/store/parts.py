@@ -1,4 +1,4 @@
-"""Writes sorted rows as parts of the adjacency: cuts them as in docs/format.md and encodes parts in parallel."""
+"""Writes sorted rows as parts of the adjacency: cuts them as in docs/reference/format.md encodes parts in parallel."""
 
 from __future__ import annotations
 

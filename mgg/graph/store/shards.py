@@ -1,6 +1,6 @@
 """Reads and writes one Parquet part of a graph folder: fixed options for writing, a hash check for reading.
 
-docs/format.md specifies the files.
+docs/reference/format.md specifies the files.
 """
 
 from __future__ import annotations

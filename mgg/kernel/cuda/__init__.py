@@ -8,8 +8,7 @@ here waits for the GPU, except that the first product with a matrix copies its i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +16,8 @@ import cupy as cp
 import numpy as np
 
 from mgg.errors import InputError
-from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, lanes_of
 from mgg.kernel.cola import ColumnSchedule
+from mgg.kernel.column_tiles import WARP, column_tiles, mgg_tiles
 from mgg.kernel.compile import Build, build_of, cubin
 from mgg.kernel.cuda.arguments import (
     index_bits,
@@ -33,9 +32,9 @@ from mgg.kernel.cuda.schedule import DeviceSchedule, DeviceSchedules, RowTuning
 from mgg.kernel.cuda.vectorized_elementwise import ByFours
 from mgg.kernel.groups import Groups, GroupSetting, shared_bytes, tiling
 from mgg.kernel.halo import HaloPeers, HaloSchedule
+from mgg.kernel.narrow_row_schedule import Bundles, lanes_of
 from mgg.kernel.random import STREAMS, Draws, device_base
 from mgg.kernel.requests import FetchRequests
-from mgg.kernel.tiles import WARP, column_tiles, mgg_tiles
 from mgg.layout.neighbor_partitions import NeighborPartitions
 
 #: Arcs per warp in the column-wise kernel: kSegment in kernels/aggregate/columns.cu.
@@ -191,21 +190,15 @@ class CudaOperators:
 
     def spmm_narrow(
         self, indptr: cp.ndarray, indices: cp.ndarray, weights: cp.ndarray | None, b: cp.ndarray, c: cp.ndarray,
-        accumulate: bool, lanes: int, tuning: BundleTuning = TUNING, macros: Mapping[str, int] | None = None,
+        accumulate: bool, lanes: int,
     ) -> None:  # fmt: skip
-        """Run ``spmm_rows`` with ``lanes`` lanes per row of B, 1, 2, 4 or 8: a warp has rows of similar length.
-
-        Args:
-            tuning, macros: parameters of the order of work and of the kernel, for benchmarks.
-        """
+        """Run ``spmm_rows`` with ``lanes`` lanes per row of B, 1, 2, 4 or 8: a warp has rows of similar length."""
         columns, vector = c.shape[1], vector_width(b)
-        bundles = self._schedules.bundles(indptr, WARP // lanes, accumulate, tuning)
+        bundles = self._schedules.bundles(indptr, WARP // lanes, accumulate)
         if not len(bundles.tasks):
             return
         partial = cp.empty((bundles.slots, -(-columns // 8) * 8), np.float32)
         build = build_of("narrow_rows", index_bits(indices), bf16=b.dtype == np.uint16)
-        if macros:
-            build = replace(build, defines={**build.defines, **macros})
         kernel = self.kernel(build, kernel_name("spmm_narrow", lanes, vector, weights))
         tiles = -(-columns // (lanes * vector))
         kernel(

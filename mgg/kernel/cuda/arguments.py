@@ -8,7 +8,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgg.kernel.tiles import WARP, column_tiles, power
+from mgg.kernel.column_tiles import WARP, column_tiles, power
 
 NULL = np.uintp(0)
 

@@ -6,13 +6,13 @@ import cupy as cp
 import numpy as np
 
 from mgg.kernel.cola import ColumnSchedule
+from mgg.kernel.column_tiles import column_tiles
 from mgg.kernel.compile import build_of
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda.arguments import index_bits, kernel_name, pointer_to, row_stride, vector_width
 from mgg.kernel.cuda.dependent_launch import Launch
 from mgg.kernel.pitch import row_pitch
 from mgg.kernel.prepared_launches import Prepared
-from mgg.kernel.tiles import column_tiles
 
 #: Warps per block: MGG_COLA_WARPS in kernels/aggregate/cola.cu.
 WARPS = 4

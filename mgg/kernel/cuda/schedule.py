@@ -9,7 +9,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgg.kernel.bundles import TUNING, Bundles, BundleTuning, bundled
+from mgg.kernel.narrow_row_schedule import Bundles, bundled
 from mgg.kernel.schedule import Splits, row_schedule
 
 
@@ -107,13 +107,13 @@ class DeviceSchedules:
             )  # fmt: skip
         return tuning, matrix.made[name]
 
-    def bundles(self, indptr: cp.ndarray, groups: int, accumulate: bool, tuning: BundleTuning = TUNING) -> Bundles:
+    def bundles(self, indptr: cp.ndarray, groups: int, accumulate: bool) -> Bundles:
         """Return the order of work for short rows of B, with ``groups`` rows side by side in a warp; the first call
         for an ``indptr`` and ``groups`` waits for the GPU.
         """
-        bundles, name = self._matrix(indptr).bundles, (groups, accumulate, tuning)
+        bundles, name = self._matrix(indptr).bundles, (groups, accumulate)
         if name not in bundles:
-            bundles[name] = bundled(cp, indptr, groups, tuning, self._processors, empty=not accumulate)
+            bundles[name] = bundled(cp, indptr, groups, processors=self._processors, empty=not accumulate)
         return bundles[name]
 
     def _matrix(self, indptr: cp.ndarray) -> _Matrix:
@@ -130,4 +130,4 @@ class _Matrix:
     indptr: Any
     mean_row: float | None = None
     made: dict[tuple[int | None, int, bool], DeviceSchedule] = field(default_factory=dict)
-    bundles: dict[tuple[int, bool, BundleTuning], Bundles] = field(default_factory=dict)
+    bundles: dict[tuple[int, bool], Bundles] = field(default_factory=dict)

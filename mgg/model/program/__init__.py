@@ -24,13 +24,13 @@ from mgg.vertex.cuda.device import DeviceWork
 from mgg.vertex.cuda.execution import DEFAULT
 from mgg.vertex.explain import explain
 from mgg.vertex.ir import D, E, P, R, S, Value
-from mgg.vertex.lanes import pitch
 from mgg.vertex.products import of_arcs
 from mgg.vertex.rewrites.passes import optimized
 from mgg.vertex.run import Part, Work, dense
 from mgg.vertex.trace import Program
 from mgg.vertex.turned import Turned
 from mgg.vertex.units import Unit, is_count, is_returned, schedule
+from mgg.vertex.warp_layout import pitch
 
 Init = Literal["glorot", "zeros", "ones"]
 #: Entries of 4 bytes per piece that is a single arc: its begin (two), target, row, and place in the order.

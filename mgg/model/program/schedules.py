@@ -1,4 +1,4 @@
-"""Choose the schedule of gradients of vertex programs, *return* or *turned*, by the cost model (docs/vertex.md)."""
+"""Choose the gradients' schedule of vertex programs, *return* or *turned*, by cost model (docs/guides/vertex.md)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ for an arc of type r from u to v. The shares are the softmax of e over all arcs 
 each type (WIRGAT). Node v gets the sum of the shares times W_r h_u, plus W_self h_v with a share of 1, for each of
 several heads. The weights of types may be sums of bases, W_r = sum of a_rb V_b. The L2 penalty is on all weights.
 Graphs without features start with a trained row per node. The two directions of a relation are separate types, which
-the graph must contain (docs/data.md).
+the graph must contain (docs/concepts/data.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 where A_r has the arcs of type r, D_r has their number at each node, and the node itself counts as one more type. For
 graphs without features X = I: the first layer's weights have a row per node. The L2 penalty is on the first layer alone
 and there are no biases, as in the authors' program, which has no dropout either. The two directions of a relation are
-separate types, which the graph must contain (docs/data.md).
+separate types, which the graph must contain (docs/concepts/data.md).
 """
 
 from __future__ import annotations

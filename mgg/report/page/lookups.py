@@ -23,8 +23,8 @@ def section(tables: dict[str, Rows]) -> Section | None:
         return None
     parts = [_part(found, f"l{number_}") for number_, found in enumerate(group(rows, *CASE).values(), 1)]
     intro = (
-        "Rows of embedding tables, fetched and summed by bags that are new in every batch (docs/lookup.md); what a "
-        "side plans for a batch is part of its time."
+        "Rows of embedding tables, fetched and summed by bags that are new in every batch (docs/concepts/lookup.md); "
+        "what a side plans for a batch is part of its time."
     )
     return Section("lookups", "Embedding lookup", intro, parts)
 

@@ -24,8 +24,8 @@ def section(tables: dict[str, Rows]) -> Section | None:
         return None
     parts = [_part(found, f"f{number_}") for number_, found in enumerate(group(rows, *CASE).values(), 1)]
     intro = (
-        "Predicted, not measured: times by the cost model (docs/costs.md) for numbers of PEs that nothing here ran on, "
-        "from how each graph splits and the links named below."
+        "Predicted, not measured: times by the cost model (docs/concepts/costs.md) for numbers of PEs that nothing "
+        "here ran on, from how each graph splits and the links named below."
     )
     return Section("predictions", "Predictions", intro, parts)
 
@@ -106,7 +106,7 @@ def _foreseen(tables: dict[str, Rows], name: str, note: str) -> Section:
         parts.append(Part("Remark", note))
     intro = (
         f"{shown.source}; the paper's machine: {shown.machine}. {shown.says} Here nothing was measured: these are "
-        "predictions by the cost model (docs/costs.md), on generated graphs that stand for the paper's."
+        "predictions by the cost model (docs/concepts/costs.md), on generated graphs that stand for the paper's."
     )
     return Section(name, shown.title, intro, parts)
 

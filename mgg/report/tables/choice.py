@@ -56,7 +56,7 @@ def section(tables: dict[str, Rows]) -> Section | None:
         picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
     intro = (
         "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
-        "says the shortest time (docs/costs.md)."
+        "says the shortest time (docs/concepts/costs.md)."
     )
     parts = [picks, Part("Foretold beside measured", _errors(told), [_foretold(told)])]
     return Section("choice", "The choice of technique auto", intro, parts)

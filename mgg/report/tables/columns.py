@@ -1,4 +1,4 @@
-"""Columns of every table of the report: name, type, unit and meaning, all defined in docs/tables.md."""
+"""Columns of every table of the report: name, type, unit and meaning, all defined in docs/reference/tables.md."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def schema(table: str) -> pa.Schema:
 
 
 def _description() -> str:
-    """Read the description: from this module's folder in a wheel, from docs/tables.md in a checkout."""
+    """Read the description: from this module's folder in a wheel, from docs/reference/tables.md in a checkout."""
     packaged = Path(str(resources.files("mgg.report.tables"))) / "tables.md"
-    path = packaged if packaged.is_file() else Path(__file__).parents[3] / "docs" / "tables.md"
+    path = packaged if packaged.is_file() else Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
     return path.read_text(encoding="utf-8")
 
 

@@ -74,7 +74,7 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
     if not paired:
         raise InputError(
             f"{first}, {second}: no measurement is in both: rows pair where graph, machine, PEs, technique, options and"
-            " settings are the same (docs/compare.md)"
+            " settings are the same (docs/guides/compare.md)"
         )
     return found
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.lanes import Axes, aligned, flat
 from mgg.vertex.units import Stage, Unit
+from mgg.vertex.warp_layout import Axes, aligned, flat
 
 #: Elementwise operations as expressions of their operands.
 _EXPRESSIONS = {

@@ -2,14 +2,14 @@
 
 - The arcs (or runs) of a row form one piece; a long row has several pieces of bounded length
   (``mgg.kernel.schedule``).
-- As many lanes of a warp as the columns need share an arc (``mgg.vertex.lanes``). A group of lanes handles a piece, one
-  or more arcs at once, and each lane keeps the loads of several further arcs in flight. The data of an arc stays in
-  registers (``mgg.vertex.cuda.values``). After the last arc of a piece, the lanes combine their results.
+- As many lanes of a warp as the columns need share an arc (``mgg.vertex.warp_layout``). A group of lanes handles one
+  or more arcs of a piece at once, and each lane keeps the loads of several further arcs in flight. The data of an arc
+  stays in registers (``mgg.vertex.cuda.values``). After the last arc of a piece, the lanes combine their results.
 - A row of a single piece is finished and written at once. The partial results of other rows are stored, and a second
   kernel combines them, one warp per row, always in the same order.
 - Sums over all arcs or all rows stay in lanes, in double precision, while a bounded number of blocks process all pieces
   or rows. Then each group writes one row of its sums, and these rows are added up elsewhere.
-- A softmax takes one pass (``mgg.vertex.online``): when its maximum rises, the sums relative to it are rescaled.
+- A softmax takes one pass (``mgg.vertex.online_softmax``): when its maximum rises, sums relative to it are rescaled.
 - Alternative ways to share the arcs among threads exist for comparison (``mgg.vertex.cuda.execution``).
 """
 
@@ -26,7 +26,7 @@ from mgg.vertex.cuda.grouped import Grouped
 from mgg.vertex.cuda.launches import Launch
 from mgg.vertex.cuda.values import ITEMS, ROWS_OF, TABLES, Values, lead, plus, row_of, type_of
 from mgg.vertex.ir import D, E, S, Value
-from mgg.vertex.lanes import COLUMN, HEAD, WARP, Layout, flat, pitch, power, wide
+from mgg.vertex.warp_layout import COLUMN, HEAD, WARP, Layout, flat, pitch, power, wide
 
 #: Threads per block; and for launches whose lanes keep sums over all arcs, the most blocks and the most bytes of sums.
 THREADS, ALL_BLOCKS, ALL_BYTES = 256, 528, 64 << 20

@@ -23,10 +23,10 @@ from mgg.vertex.cuda.execution import DEFAULT, Execution
 from mgg.vertex.cuda.grouped import Grouped, cut
 from mgg.vertex.cuda.launches import Launch, planned
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.lanes import pitch
 from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Part, Scaled, Step, Work, array_of, dense, do, made_by, needs
 from mgg.vertex.units import is_count, is_returned
+from mgg.vertex.warp_layout import pitch
 
 #: Mean arcs per row from which the rows that arcs read are padded for 16-byte loads.
 COPIED = 8

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from mgg.vertex.ir import D, E, R, S, Space, T, Value
-from mgg.vertex.lanes import power
 from mgg.vertex.products import base, reads
+from mgg.vertex.warp_layout import power
 
 #: Threads per block, and rows per tile (of items, or of a sum).
 WARP = 32

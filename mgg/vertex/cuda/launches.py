@@ -14,11 +14,11 @@ from math import prod
 from mgg.vertex.cpu.loops import outside_of
 from mgg.vertex.interpret import ELEMENTWISE, ROW_WISE
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value, broadcast, walk
-from mgg.vertex.lanes import Axes, Layout, aligned, flat, wide
-from mgg.vertex.online import joined, shift
+from mgg.vertex.online_softmax import joined, shift
 from mgg.vertex.products import by_type
 from mgg.vertex.run import Inner, Scaled, Step, needs
 from mgg.vertex.units import Stage, Unit, is_count
+from mgg.vertex.warp_layout import Axes, Layout, aligned, flat, wide
 
 
 @dataclass(frozen=True)

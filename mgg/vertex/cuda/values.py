@@ -1,8 +1,8 @@
 """Generate CUDA for values: the lines and expressions by which a lane computes them (``mgg.vertex.cuda``).
 
-A lane holds its columns of a value (``mgg.vertex.lanes``) in registers. Sums over the last axis whose terms are spread
-over the lanes of a head take shuffles. Any other entry is recomputed where it is read, so that every program has a
-kernel.
+A lane holds its columns of a value (``mgg.vertex.warp_layout``) in registers. Sums over the last axis whose terms are
+spread over the lanes of a head take shuffles. Any other entry is recomputed where it is read, so that every program has
+a kernel.
 
 If a head has several lanes, each of them would compute the same per-arc numbers: ends, score, mask. Instead, a group of
 lanes takes a window of arcs. First each lane computes the numbers of one arc and one head (called narrow values); then
@@ -16,8 +16,8 @@ from math import inf, isinf, isnan
 
 from mgg.vertex.cuda.launches import Launch, in_lanes, operands, reduced
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
-from mgg.vertex.lanes import COLUMN, HEAD, Axes, aligned, flat, pitch, wide
 from mgg.vertex.rewrites.factors import Tameness
+from mgg.vertex.warp_layout import COLUMN, HEAD, Axes, aligned, flat, pitch, wide
 
 #: Least number of lanes per head for which one lane computes the numbers of an arc and the others fetch them.
 WINDOWED = 4

@@ -21,15 +21,7 @@ from mgg.cost.product import SplitCounts
 from mgg.errors import InputError, MachineError
 from mgg.kernel import cpu
 
-
-@pytest.fixture(autouse=True)
-def quick_probes(tmp_path, monkeypatch):
-    """A cache of its own, and probes too small to say anything."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
-    monkeypatch.setattr(rates, "ROWS", 128)
-    monkeypatch.setattr(rates, "TABLE", 128)
-    monkeypatch.setattr(rates, "GPU_ROWS", 256)
+pytestmark = pytest.mark.usefixtures("quick_probes")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from mgg.errors import InputError
 from mgg.record import Partition, read_lines
 
 #: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
-SPLITS = read_lines(Path(__file__).parents[3] / "benchmarks/measured/splits.jsonl", Partition)
+SPLITS = read_lines(Path(__file__).parents[3] / "tools/measured/splits.jsonl", Partition)
 CPUS = H200.model_copy(
     update={
         "gpu": False, "exposed": 1.0, "staged": 1.0,
@@ -50,7 +50,7 @@ def cost(name, split, machine=H200, dim=64, dtype="fp32", **options):
 
 def seconds(name, split, dim=64, machine=H200):
     if technique(name).cost.__func__ is Plan.cost.__func__:
-        pytest.skip(f"technique {name} has no cost, so auto never picks it: give it one (Plan.cost, docs/costs.md)")
+        pytest.skip(f"technique {name} has no cost, so auto never picks it: add it (docs/concepts/costs.md)")
     found = cost(name, split, machine, dim)
     assert found is not None and found.seconds > 0 and 0 <= found.hidden <= found.transfer + found.arithmetic
     return found.seconds

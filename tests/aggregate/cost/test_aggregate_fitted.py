@@ -1,22 +1,22 @@
-"""The constants of machine h200: those that benchmarks/fit_costs.py finds, and what auto makes of them."""
+"""The constants of machine h200: those that tools/fit_costs.py finds, and what auto makes of them."""
 
 import math
 
 import pytest
-from support.benchmarks import FOLDER, script
+from support.benchmarks import TOOLS, script
 
 from mgg.cost.machines import H200
 from mgg.cost.product import SplitCounts
 from mgg.record import Partition, read_lines
 
-fit = script("fit_costs")
+fit = script("fit_costs", TOOLS)
 
 
 @pytest.fixture(scope="module")
 def measured():
     """What was measured, and how its graphs split."""
-    records = read_lines(FOLDER / "measured/splits.jsonl", Partition)
-    return fit.read([FOLDER / "measured/h200.csv"]), {(each.name, each.pes): SplitCounts.of(each) for each in records}
+    records = read_lines(TOOLS / "measured/splits.jsonl", Partition)
+    return fit.read([TOOLS / "measured/h200.csv"]), {(each.name, each.pes): SplitCounts.of(each) for each in records}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean
 
 def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):
     samples, splits = measured
-    lines = (FOLDER / "measured/h200.csv").read_text().splitlines()[1:]
+    lines = (TOOLS / "measured/h200.csv").read_text().splitlines()[1:]
     assert len(samples) == len(lines)
     assert {(each.graph, each.pes) for each in samples} <= set(splits)
     of_halo = {(each.graph, each.pes, each.dtype, each.dim) for each in samples if each.technique == "halo"}

@@ -67,7 +67,7 @@ def test_what_the_model_says_nothing_of_is_told_once(made, caplog):
     grids = {"cola": [{}, {"workgroup": 4}]}  # the partition's are of 8
     found = predict([made / "partition-16"], H200, Question(("cola", "mgg_uvm"), [32, 64], variants=grids))
     assert [(record.technique, record.options) for record in found] == [("cola", {})] * 2
-    left_out = "P=16: not predicted: {}: the cost model does not cover it there (docs/costs.md)"
+    left_out = "P=16: not predicted: {}: the cost model does not cover it there (docs/concepts/costs.md)"
     assert [text.partition(", ")[2] for text in caplog.messages] == [
         left_out.format(each) for each in ("cola (workgroup=4)", "mgg_uvm")
     ]

@@ -34,7 +34,7 @@ def of_replicas(bounds, arcs, dim, pes, copies):
 
 
 def of_grid(bounds, arcs, dim, pes, weighted):
-    """The same of a grid (docs/techniques.md): rows are traded for slices and back, blocks broadcast."""
+    """The same of a grid (docs/concepts/techniques.md): rows are traded for slices and back, blocks broadcast."""
     side = isqrt(pes)
     width = [dim * (pe % side + 1) // side - dim * (pe % side) // side for pe in range(pes)]
     traded = 2 * sum(rows * (dim - mine) for rows, mine in zip(np.diff(bounds), width, strict=True))

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from support.benchmarks import script
+from support.benchmarks import TOOLS, script
 from support.graphs import make_layout, random_csr
 from support.records.measured import record
 
@@ -15,7 +15,7 @@ from mgg.backend import simulated
 from mgg.errors import InputError
 from mgg.record import write_lines
 
-bench = script("fit_gnnadvisor")
+bench = script("fit_gnnadvisor", TOOLS)
 
 
 @pytest.mark.parametrize(

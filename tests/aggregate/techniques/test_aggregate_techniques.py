@@ -50,7 +50,7 @@ CASES = {
 
 def test_the_table_of_techniques_has_all_of_them():
     """The first table of values; its files are there."""
-    text = (ROOT / "docs/techniques.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/concepts/techniques.md").read_text(encoding="utf-8")
     table = re.search(r"^\| value \|.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)[1]
     listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert len(listed) > 10 and sorted(listed) == sorted([*all_techniques(), "auto"]), "add a row a technique"

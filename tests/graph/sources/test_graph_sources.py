@@ -193,8 +193,9 @@ def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content, message):
 
 
 def test_the_manuals_way_to_what_a_loader_expects():
-    """The command of docs/data.md, by the Python that MGG is installed for: a bare pydoc may be another one's."""
-    command = re.search(r"`(.*pydoc) mgg\.graph\.sources\.NAME`", (ROOT / "docs/data.md").read_text(encoding="utf-8"))
+    """The command of docs/concepts/data.md, by the Python that MGG is installed for: a bare pydoc may be another's."""
+    page = (ROOT / "docs/concepts/data.md").read_text(encoding="utf-8")
+    command = re.search(r"`(.*pydoc) mgg\.graph\.sources\.NAME`", page)
     assert command is not None
     python, *options = command[1].split()
     assert python == "python"

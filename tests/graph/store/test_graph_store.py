@@ -129,7 +129,7 @@ def test_same_input_same_bytes(tmp_path, small_parts):
 
 
 def test_files_are_as_documented(written):
-    """docs/format.md: one column of this name and physical type, no Arrow schema, one row group."""
+    """docs/reference/format.md: one column of this name and physical type, no Arrow schema, one row group."""
     expected = {
         "offsets": ("offset", "INT64", {}),
         "adjacency": ("neighbor", "INT32", {}),

@@ -14,8 +14,8 @@ import numpy as np
 from mgg.backend import nvshmem, threads
 from mgg.cli import main
 from mgg.cost import machines, rates
-from mgg.kernel import bundles
 from mgg.kernel import compile as kernels
+from mgg.kernel import narrow_row_schedule
 from mgg.kernel.cuda import CudaOperators
 from mgg.kernel.cuda import schedule as cuda_schedule
 from mgg.kernel.cuda.schedule import DeviceSchedules
@@ -47,7 +47,7 @@ class Asking(CudaOperators):
 
 def bundled(_, indptr, *rest, **named):
     """The order of work, made on the host: the stand-in has not all of CuPy."""
-    made = bundles.bundled(np, cp.asnumpy(indptr), *rest, **named)
+    made = narrow_row_schedule.bundled(np, cp.asnumpy(indptr), *rest, **named)
     arrays = {name: cp.asarray(value) for name, value in vars(made).items() if isinstance(value, np.ndarray)}
     return replace(made, **arrays)
 

@@ -1,7 +1,7 @@
 """How columns are dealt to lanes (mgg/kernel/cuda/arguments.py)."""
 
+from mgg.kernel.column_tiles import column_tiles
 from mgg.kernel.cuda.arguments import even_lanes, row_tiles
-from mgg.kernel.tiles import column_tiles
 
 
 def main():

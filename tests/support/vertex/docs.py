@@ -1,4 +1,4 @@
-"""The model files and commands of docs/vertex.md."""
+"""The model files and commands of docs/guides/vertex.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.workflow import ROOT
 
-DOCS = (ROOT / "docs/vertex.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs/guides/vertex.md").read_text(encoding="utf-8")
 PYTHON: list[str] = re.findall(r"^```python\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
 #: By name: those that begin with a comment of it.
 FILES = {found[1]: block for block in PYTHON if (found := re.match(r"# (\w+)\.py\n", block))}

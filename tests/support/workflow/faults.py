@@ -1,7 +1,9 @@
 """What fault tests share: a small workflow of every stage, what of it a clock does not change, and a record of faults.
 
 ``FAULTS=full`` asks for all faults, else a short form runs. ``FAULTS_RECORD`` names a file for what was measured, JSON
-lines: ``benchmarks/faults.py`` makes a table of it.
+lines: fault and case of each that was injected; then, once weights and tables were those of an undisturbed run, that
+again with the seconds of the command that recovered and what it had to compute once more. ``python -m
+support.workflow.faults FILE`` makes a table of it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pandas as pd
 from pyarrow import parquet
 
 from mgg.record import PARTITION_FILE, AggregateRecord, read_lines, read_partition, read_run
@@ -250,3 +253,18 @@ def note(**line: object) -> None:
     if file:
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
+
+
+def table(records: Path) -> str:
+    """Markdown: of each fault how many, the slowest and the median recovery, the most work that was lost."""
+    lines = ["| fault | injected | recovered | slowest, s | median, s | most work lost |", "| --- " * 6 + "|"]
+    for fault, each in pd.read_json(records, lines=True).groupby("fault", sort=False):
+        done = each.dropna(subset="seconds")
+        most = max(done.lost, key=lambda text: float((re.findall(r"([\d.]+) s$", text) or [0])[0]), default="") or "-"
+        times = f"{done.seconds.max():.1f} | {done.seconds.median():.1f}"
+        lines.append(f"| {fault} | {len(each) - len(done)} | {len(done)} | {times} | {most} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table(Path(sys.argv[1])))

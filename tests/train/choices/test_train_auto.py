@@ -8,19 +8,12 @@ from support.programs.train_program import layouts as parts_of
 
 from mgg.backend import launch
 from mgg.backend.machine import host_memory
-from mgg.cost import machines, rates
 from mgg.errors import MachineError, StoppedError
 from mgg.model import build, settings_of
 from mgg.train import memory, train
-from mgg.train.technique import widths
+from mgg.train.resolve_auto import widths
 
-
-@pytest.fixture(autouse=True)
-def quick_probes(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(machines.links, "CPU_BYTES", 2**18)
-    monkeypatch.setattr(rates, "ROWS", 128)
-    monkeypatch.setattr(rates, "TABLE", 128)
+pytestmark = pytest.mark.usefixtures("quick_probes")
 
 
 def test_the_record_names_the_technique_and_who_chose_it(layouts):
@@ -35,7 +28,7 @@ def test_the_record_names_the_technique_and_who_chose_it(layouts):
 def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
     folder, options = layouts("planted", 2), {"model": "gcn", "technique": "auto", "epochs": 6, "out": tmp_path / "run"}
     parts, picks = parts_of("simulated", folder, 2), "mgg"
-    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: [picks])
+    monkeypatch.setattr("mgg.train.resolve_auto.for_training", lambda *_: [picks])
     with pytest.raises(StoppedError):
         launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), stop=Stop(3), **options))
     picks = "halo"
@@ -46,7 +39,7 @@ def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
 
 
 def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch, caplog):
-    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg", "halo"])
+    monkeypatch.setattr("mgg.train.resolve_auto.for_training", lambda *_: ["broadcast", "mgg", "halo"])
     needs, free = memory.need, []
 
     def need(world, layout, chain, name, *rest, **further):
@@ -60,7 +53,7 @@ def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch
     found = run("simulated", layouts("planted", 2), 2, **options)[0].record
     assert (found.technique, found.chosen) == ("halo", True)
     assert [record.message.split(": ")[1] for record in caplog.records] == ["not broadcast", "not mgg"]
-    monkeypatch.setattr("mgg.train.technique.for_training", lambda *_: ["broadcast", "mgg"])
+    monkeypatch.setattr("mgg.train.resolve_auto.for_training", lambda *_: ["broadcast", "mgg"])
     with pytest.raises(MachineError, match=r"^not enough memory: PEs 0, 1: training needs about"):
         run("simulated", layouts("planted", 2), 2, **options)
 

@@ -37,7 +37,7 @@ def on_fakes(kind, ranks, out, calls):
 
 def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
     """The example of the documentation, whose layer goes by the table alone."""
-    text = (Path(FAKE).parents[3] / "docs/own-model.md").read_text(encoding="utf-8")
+    text = (Path(FAKE).parents[3] / "docs/guides/own-model.md").read_text(encoding="utf-8")
     model = tmp_path / "gained.py"
     (example,) = re.findall(r'^```python title="gained.py"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
     model.write_text(example, encoding="utf-8")

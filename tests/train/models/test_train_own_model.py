@@ -24,7 +24,7 @@ from mgg.train.evaluate import evaluate
 from mgg.train.expected_kernels import of_training
 from mgg.train.model import built
 
-DOCS = (ROOT / "docs/own-model.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs/guides/own-model.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"^```python title=\"gained.py\"\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
 GCN = Path(gcn.__file__).read_text(encoding="utf-8")
 HEAD = "from mgg.model.settings import ModelSettings as Settings\n"

@@ -72,8 +72,8 @@ def test_what_cannot_be_had_is_refused(value, said, job):
 def test_the_pick_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
     folder, options = job
     picks = ["turned"]
-    monkeypatch.setattr("mgg.train.technique.picked", lambda *_: picks * 2)
-    monkeypatch.setattr("mgg.train.technique.of_world", lambda _: H200)
+    monkeypatch.setattr("mgg.train.resolve_auto.picked", lambda *_: picks * 2)
+    monkeypatch.setattr("mgg.train.resolve_auto.of_world", lambda _: H200)
     given = {"settings": {"backward": "auto"}, "out": tmp_path / "run", **options}
     stop_at(2, folder, 2, **given)
     assert "backward auto: picks l1 turned, l2 turned" in caplog.text

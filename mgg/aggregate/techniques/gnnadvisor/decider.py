@@ -58,7 +58,7 @@ GRID = {
 
 @dataclass(frozen=True)
 class Fit:
-    """The best settings on a GPU; benchmarks/fit_gnnadvisor.py fits them to sweeps of several graphs.
+    """The best settings on a GPU; tools/fit_gnnadvisor.py fits them to sweeps of several graphs.
 
     Attributes:
         picks: for each number of embedding columns, the ngs, dw and tpb with the lowest average time relative to each
@@ -74,7 +74,7 @@ class Fit:
         return replace(like, ngs=ngs, dw=dw, tpb=tpb)
 
 
-#: Fits by a word in the driver's name of a GPU; ``benchmarks/fit_gnnadvisor.py`` prints them.
+#: Fits by a word in the driver's name of a GPU; ``tools/fit_gnnadvisor.py`` prints them.
 FITTED: dict[str, Fit] = {
     "h200": Fit({16: (128, 32, 64), 64: (512, 32, 32), 128: (128, 32, 64)}),
 }
@@ -88,6 +88,6 @@ def fit_for(gpu: str) -> Fit:
         which = f"for {gpu!r}" if gpu else "for CPUs"
         raise InputError(
             f"technique gnnadvisor: option decide: fitted has no sweep {which}: take paper, artifact or ngs, dw and"
-            " tpb of your own, or fit it to sweeps of the GPU by benchmarks/fit_gnnadvisor.py"
+            " tpb of your own, or fit it to sweeps of the GPU by tools/fit_gnnadvisor.py"
         )
     return found

@@ -24,8 +24,8 @@ from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, gains, leavi
 from mgg.aggregate.workgroups.mailbox import Mailbox
 from mgg.aggregate.workgroups.memory import HaloSizes, halo_sizes
 from mgg.aggregate.workgroups.outbox import Outbox
+from mgg.aggregate.workgroups.quantized_rows import Wire, bits_of, crossing_bytes, rounding_bound
 from mgg.aggregate.workgroups.stale import Stale
-from mgg.aggregate.workgroups.wire import Wire, bits_of, crossing_bytes, rounding_bound
 from mgg.backend.api import Array, SideWork, SymmetricArray, World
 from mgg.cost.product import Cost, MachineModel, Workload, fetched_rows, finished, meetings, network_blocks, slowest
 from mgg.kernel.compile import Build, build_of
@@ -39,7 +39,7 @@ class Halo(Plan):
     With several workgroups this is the near part. Meanwhile, rows of other workgroups are put into mailboxes, each row
     once per workgroup (CoLa 4.2). The far part then adds them; mates pull its rows from each other's mailboxes. With
     option ``split``, sums of rows may cross instead of rows (``cover.py``). With ``wire``, rows cross packed
-    (``wire.py``); the receiver unpacks them, so mates find embeddings in mailboxes.
+    (``quantized_rows.py``); the receiver unpacks them, so mates find embeddings in mailboxes.
     """
 
     name = "halo"

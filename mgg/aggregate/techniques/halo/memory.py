@@ -11,7 +11,7 @@ from mgg.aggregate.memory_model import POINTER, MemoryCase, PlanMemory
 from mgg.aggregate.workgroups import makes_groups, mates_of
 from mgg.aggregate.workgroups.leaving import Leaving, LeavingSizes, sums_that_arrive
 from mgg.aggregate.workgroups.memory import HaloSizes, LargestSizes, halo_sizes, known, room
-from mgg.aggregate.workgroups.wire import crossing_bytes
+from mgg.aggregate.workgroups.quantized_rows import crossing_bytes
 from mgg.graph.csr import index_dtype
 
 
