@@ -10,6 +10,9 @@ from pydantic import Field
 
 from mgg.record import Count, Machine, Origin, Seconds, Sha256, Used
 
+#: How bytes cross PEs.
+Transport = Literal["one-sided", "nccl"]
+
 
 class LookupRecord(Origin):
     """Timing of one side, width and batch size on one data set.
@@ -27,6 +30,9 @@ class LookupRecord(Origin):
     source: str = Field(description="where the samples come from: a generator, or a file and how its ids were made")
     side: str = Field(description="mgg, direct, alltoall, alltoall_tables or halo")
     split: Literal["rows", "tables"] = Field(description="whether each table is split by rows, or whole tables are")
+    transport: Transport = Field(
+        "one-sided", description="how bytes crossed PEs: loads, gets and puts, or NCCL's grouped sends and receives"
+    )
     dim: int = Field(ge=1, description="embedding columns D, fp32")
     batch: int = Field(ge=1, description="samples of a batch, all PEs together")
     backend: str = Field(description="simulated, mpi or nvshmem")

@@ -3,7 +3,8 @@
 // depend on the bag alone: no atomics, the same bits every time.
 //
 // `lookup_pool` has every row in one of two matrices of this GPU. `lookup_direct` reads rows where they are.
-// `lookup_mgg` copies rows of other PEs to shared memory while it sums this PE's.
+// `lookup_mgg` copies rows of other PEs to shared memory while it sums this PE's. `lookup_group` sums nothing: it groups
+// ids by owner for an all-to-all, a thread an id.
 #include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
@@ -144,6 +145,28 @@ __device__ __forceinline__ void pipelined(
 }
 
 }  // namespace mgg
+
+// numbers[pe * n ...] gets the rows of other PEs that the n ids name, in any order, and counts[pe], zero before, their
+// number. Row r of all tables is row r / pes of PE r % pes. `places` are those of `lookup_pool`: own rows, or ~ the place
+// in `numbers`, which is also that of the row when it arrives.
+extern "C" __global__ void lookup_group(
+    const mgg::Index *ids, int n, int pes, int rank, mgg::Index *numbers, int *counts, mgg::Index *places
+) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31;
+    const mgg::Index id = i < n ? mgg::load_once(ids + i) : 0, row = id / pes;
+    const int owner = i < n ? static_cast<int>(id % pes) : rank;
+    mgg::Index place = row;
+    for (int pe = 0; pe < pes; ++pe) {
+        const unsigned asking = __ballot_sync(mgg::kAll, owner == pe);
+        if (pe == rank || !asking) continue;
+        int first = lane ? 0 : atomicAdd(counts + pe, __popc(asking));
+        first = pe * n + __shfl_sync(mgg::kAll, first, 0) + __popc(asking & ((1u << lane) - 1));
+        if (owner != pe) continue;
+        numbers[first] = row;
+        place = ~static_cast<mgg::Index>(first);
+    }
+    if (i < n) places[i] = place;
+}
 
 #define MGG_POOL(lanes, vec)                                                                                            \
     extern "C" __global__ void __maxnreg__(80) lookup_pool_##lanes##_##vec(                                      \

@@ -1,35 +1,30 @@
 """Sides with an all-to-all exchange: PEs request row numbers and receive rows or sums.
 
-Side ``alltoall`` receives rows, ``alltoall_tables`` sums. Owners read the numbers from the requesting PE's memory and
-put their answers into its inbox; a barrier follows each of the two steps, as in a collective.
+Side ``alltoall`` receives rows, ``alltoall_tables`` sums. GPUs exchange over NCCL, CPU ranks one-sided.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 
 from mgg.backend.api import Array
-from mgg.lookup.sides import IDS, Batch, Side
+from mgg.lookup.sides import Batch, Side
 from mgg.lookup.tables import ByTables
+from mgg.lookup.transports import Nccl, OneSided, Spans
 
 
 class Exchange(Side):
     """The buffers that both sides share, for row numbers and answers."""
 
-    def _build(self) -> None:
-        self._numbers = self.symmetric(self.most * self.columns, 1)
-        self._counting = self.world.upload(np.arange(self.most * self.columns, dtype=np.int32))
-        self._read = self.world.xp.empty((max(self.most * self.columns, 1), 1), np.float32)
-
-    def _asks(self, first: int, end: int) -> Array:
-        """Return this PE's numbers ``first`` to ``end``, int32, to write; other PEs read them after a barrier."""
-        return self._numbers.local[first:end].view(np.int32).reshape(-1)
-
-    def _asked(self, pe: int, first: int, end: int) -> Array:
-        """Return the numbers of PE ``pe`` at the same places, int32."""
-        read = self._read[: end - first]
-        self.world.get_rows(self._numbers, pe, self._counting[first:end], read, IDS)
-        return read.view(np.int32).reshape(-1)
+    def _allocate(self, requests: int, answers: int, received: int, sent: int) -> None:
+        """Allocate the transport (see there) and room for ``sent`` answers of this PE (collective)."""
+        transport = Nccl if self.world.gpu else OneSided
+        self._moves: Nccl | OneSided = transport(self, requests, answers, received)
+        self.transport = transport.name
+        self._sent = self.world.xp.empty((sent, self.tables.dim), np.float32)
 
 
 class AllToAllSide(Exchange):
@@ -38,34 +33,36 @@ class AllToAllSide(Exchange):
     name = "alltoall"
 
     def _build(self) -> None:
-        super()._build()
-        self._inbox = self.symmetric(self.most * self.columns, self.tables.dim)
-        self._sent = self.symmetric(self.size * self.columns, self.tables.dim)
+        all_rows, most = self.size * self.columns, self.most * self.columns
+        places = most * len(self.pes) if self.world.gpu else most  # GPUs leave room for all numbers at every owner
+        self._allocate(places, places, all_rows, all_rows)
 
     def __call__(self, batch: Batch, out: Array) -> None:
         """Exchange requests and rows, then sum the bags."""
-        world, height, me = self.world, self.tables.split.height, self.world.rank
-        keys = self.kernels.keys(batch.ids, world.size, height)
-        wanted, place = self.kernels.by_owner(keys.reshape(-1))
-        ends = self.kernels.ends(wanted, world.size, height)
-        self._asks(0, len(wanted))[...] = self.kernels.rows(wanted, height)
-        spans = world.exchange([(ends[pe], ends[pe + 1]) for pe in self.pes])
-        world.barrier()
-        self._answer({pe: span for pe, span in enumerate(spans) if pe != me})
-        world.barrier()
-        places = self.kernels.places(keys, place, me, height)
-        self.kernels.pool(places, self.tables.rows.local, self._inbox.local, out)
+        own = self.tables.rows.local
+        places, mine, theirs = self._moves.group(batch.ids)
+        asked = self._moves.ask(mine, theirs)
+        answers = self._sent[: len(asked)]
+        self.world.operators.gather_rows(own, asked, answers)
+        self._moves.answer(answers, theirs, mine)
+        self.kernels.pool(places, own, self._moves.inbox, out)
 
-    def _answer(self, spans: dict[int, tuple[int, int]]) -> None:
-        """Put the rows that PEs request, by the span of their numbers, into the same places of their inboxes."""
-        done = 0
-        for pe, (first, end) in spans.items():
-            rows = self._sent.local[done : done + end - first]
-            if len(rows):
-                numbers = self._asked(pe, first, end)
-                self.world.operators.gather_rows(self.tables.rows.local, numbers, rows)
-                self.world.put_rows(self._inbox, pe, first, rows)
-            done += end - first
+
+class _Plan(NamedTuple):
+    """What ``alltoall_tables`` moves for batches of one size.
+
+    Attributes:
+        order: int64 [requests], the place of each requested index among those of the PE's bags, owner by owner.
+        first: int32 [requests], the first row of its owner.
+        requested, asked, sent, received: what goes to each PE, or comes from it, in the words of ``transports``.
+    """
+
+    order: Array
+    first: Array
+    requested: Spans
+    asked: Spans
+    sent: Spans
+    received: Spans
 
 
 class AllToAllTablesSide(Exchange):
@@ -75,39 +72,45 @@ class AllToAllTablesSide(Exchange):
     split = ByTables
 
     def _build(self) -> None:
-        super()._build()
-        split = self.tables.split
+        split, me = self.tables.split, self.world.rank
         assert isinstance(split, ByTables)
-        self._columns = [slice(*split.tables[pe : pe + 2]) for pe in self.pes]
-        self._first = split.first
-        owners = [pe for pe in self.pes if self._columns[pe].stop > self._columns[pe].start]
-        self._inbox = self.symmetric(len(self.pes) * self.most, self.tables.dim)
-        self._sent = self.symmetric(self.size, self.tables.dim)
-        slots = np.array(owners)[None, :] * self.most + np.arange(self.most)[:, None]
+        self._spans, self._first = list(pairwise(split.tables)), split.first[:-1]
+        self._owners = [pe for pe, (begin, end) in enumerate(self._spans) if end > begin]
+        mine = self._spans[me][1] - self._spans[me][0]
+        self._allocate(self.most * self.columns, len(self.pes) * self.most, self.size * mine, self.size)
+        slots = np.array(self._owners)[None, :] * self.most + np.arange(self.most)[:, None]
         self._places = self.world.upload(~slots.astype(np.int32))
+        self._plans: dict[int, _Plan] = {}
 
     def __call__(self, batch: Batch, out: Array) -> None:
         """Exchange requests and partial sums, then add them up."""
-        bags = len(batch.ids)
-        for pe, columns in enumerate(self._columns):
-            asks = self._asks(bags * columns.start, bags * columns.stop)
-            if len(asks):
-                asks.reshape(bags, -1)[...] = batch.ids[:, columns] + -self._first[pe]
-        self.world.barrier()
-        self._answer(batch.size)
-        self.world.barrier()
-        self.kernels.pool(self._places[:bags], self._inbox.local, self._inbox.local, out)
+        own, moves, plan = self.tables.rows.local, self._moves, self._plan(batch.size)
+        np.subtract(batch.ids.reshape(-1)[plan.order], plan.first, out=moves.numbers[: len(plan.order)])
+        asked = moves.ask(plan.requested, plan.asked)
+        sums = self._sent[: batch.size if self.world.rank in self._owners else 0]
+        if len(sums):
+            self.kernels.pool(asked.reshape(len(sums), -1), own, own, sums)
+        moves.answer(sums, plan.sent, plan.received)
+        self.kernels.pool(self._places[: len(batch.ids)], moves.inbox, moves.inbox, out)
 
-    def _answer(self, size: int) -> None:
-        """Put the partial sums over this PE's tables of every PE's bags into their inboxes."""
-        me, own, done = self.world.rank, self.tables.rows.local, 0
-        mine = self._columns[me]
-        for pe in self.pes:
-            bags = self.bags(pe, size)
-            if not bags or mine.start == mine.stop:
-                continue
-            places = self._asked(pe, bags * mine.start, bags * mine.stop).reshape(bags, -1)
-            sums = self._sent.local[done : done + bags]
-            self.kernels.pool(places, own, own, sums)
-            self.world.put_rows(self._inbox, pe, me * self.most, sums)
-            done += bags
+    def _plan(self, size: int) -> _Plan:
+        """Return what batches of ``size`` move, which is the same for all of them."""
+        if size not in self._plans:
+            me, everywhere = self.world.rank, [self.bags(pe, size) for pe in self.pes]
+            bags, (begin, end) = everywhere[me], self._spans[me]
+            indices = np.arange(bags * self.columns).reshape(bags, self.columns)
+            first = np.repeat(self._first, [bags * (end - begin) for begin, end in self._spans])
+            self._plans[size] = _Plan(
+                self.world.upload(np.concatenate([indices[:, slice(*span)].reshape(-1) for span in self._spans])),
+                self.world.upload(first.astype(np.int32)),
+                [(bags * begin, bags * end) for begin, end in self._spans],
+                [(each * begin, each * end) for each in everywhere],
+                [self._sums(me, each) for each in everywhere],
+                [self._sums(pe, bags) for pe in self.pes],
+            )
+        return self._plans[size]
+
+    def _sums(self, owner: int, bags: int) -> tuple[int, int]:
+        """Return where the inbox of a PE with ``bags`` bags has the sums of PE ``owner``."""
+        first = owner * self.most
+        return first, first + (bags if owner in self._owners else 0)

@@ -17,7 +17,7 @@ from mgg.lookup import SIDES
 from mgg.lookup.samples import Samples
 from mgg.lookup.sides import IDS, Batch, Side
 from mgg.lookup.tables import Tables
-from mgg.lookup_record import LookupRecord
+from mgg.lookup_record import LookupRecord, Transport
 
 #: Kernels that sides use on GPUs.
 KERNELS = ("bags", "gather")
@@ -49,6 +49,7 @@ class _Trial:
 
     side: str
     size: int
+    transport: Transport = "one-sided"
     error: float | None = None
     seconds: list[float] = field(default_factory=list)
     launches: list[float] = field(default_factory=list)
@@ -102,7 +103,7 @@ def sweep(
 
 def _launch(side: Side, trial: _Trial, samples: Samples, protocol: LookupProtocol, launch: int) -> None:
     """Run one launch of a side at one batch size: check it in the first launch, then time it (collective)."""
-    world, counters = side.world, side.world.counters
+    world, counters, trial.transport = side.world, side.world.counters, side.transport
     if protocol.check and not launch:
         trial.error = _checked(side, samples, trial.size)
     clock, mine, remote = world.clock(), [], 0
@@ -167,6 +168,7 @@ def _record(about: dict[str, Any], samples: Samples, protocol: LookupProtocol, t
         source=manifest.origin,
         side=trial.side,
         split=SIDES[trial.side].split.name,
+        transport=trial.transport,
         dim=protocol.dim,
         batch=trial.size,
         warmup=protocol.warmup,

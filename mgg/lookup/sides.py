@@ -18,6 +18,7 @@ from mgg.backend.api import Array, SymmetricArray, name_pes
 from mgg.errors import InputError
 from mgg.lookup.samples import share
 from mgg.lookup.tables import ByRows, ByTables, Tables
+from mgg.lookup_record import Transport
 
 #: Traffic counter of row numbers that are sent to owners, separate from embeddings.
 IDS = "ids"
@@ -44,11 +45,13 @@ class Side(ABC):
     Attributes:
         split: assignment of rows to PEs.
         in_place: whether the side addresses the rows of all other PEs.
+        transport: how bytes cross PEs, for the record.
     """
 
     name: ClassVar[str]
     split: ClassVar[type[ByRows] | type[ByTables]] = ByRows
     in_place: ClassVar[bool] = False
+    transport: Transport = "one-sided"
 
     def __init__(self, tables: Tables, columns: int, size: int):
         """Allocate buffers (collective).

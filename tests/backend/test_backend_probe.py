@@ -77,7 +77,7 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
             {"FAKE_GPUS": "3", "FAKE_NCCL": "0"},
             {
                 "GPU 1": "Fake H200, 128 GiB, sm_90, addresses GPU 0, 2",
-                "NCCL": "NCCL is missing: pip install nvidia-nccl-cu13; ring and the broadcasts need it",
+                "NCCL": "NCCL is missing: pip install nvidia-nccl-cu13; ring, the broadcasts and all-to-all lookups",
             },
         ),
         ({"FAKE_GPUS": "2", "FAKE_P2P": "0"}, {"GPU 1": "Fake H200, 128 GiB, sm_90, addresses no other GPU"}),

@@ -14,4 +14,4 @@ pytestmark = pytest.mark.gpu
 def test_every_side(tmp_path, pes):
     out = tmp_path / "found.json"
     succeeded(pes, [lookup_program.__file__, "nvshmem", str(out)])
-    check(json.loads(out.read_text()))
+    check(json.loads(out.read_text()), gpus=True)

@@ -56,6 +56,24 @@ def test_bags(kernels, lanes, vector, columns, size):
         assert kernels.host_copied() == copied, name
 
 
+@pytest.mark.parametrize("count", [1, 33, 300])
+def test_ids_are_grouped_by_owner(kernels, count):
+    """Each remote id is asked for once, at the place where its row is expected; nothing else is written."""
+    ids = np.random.default_rng(count).integers(0, 40 * PES, count).astype(np.int32)
+    numbers, places = np.full((PES, count), -7, np.int32), np.full(count, -7, np.int32)
+    counts = np.zeros(PES, np.int32)
+    sizes = np.int32(count), np.int32(PES), np.int32(RANK)
+    launch(kernels, "lookup_group", (-(-count // 128), 1), 128, ids, *sizes, numbers, counts, places)
+    remote = ids % PES != RANK
+    assert counts.tolist() == [int((remote & (ids % PES == pe)).sum()) for pe in range(PES)]
+    assert np.array_equal(places[~remote], ids[~remote] // PES)
+    slots = ~places[remote]
+    assert np.array_equal(slots // count, ids[remote] % PES)
+    assert np.array_equal(numbers.reshape(-1)[slots], ids[remote] // PES)
+    assert sorted(slots) == [pe * count + slot for pe in range(PES) for slot in range(counts[pe])]
+    assert (np.delete(numbers, slots) == -7).all()
+
+
 def aligned(rng, height, columns, stride):
     """Rows that are aligned to 16 bytes; what pads them is no number."""
     space = np.full(height * stride + 4, np.nan, np.float32)

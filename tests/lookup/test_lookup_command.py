@@ -61,7 +61,7 @@ def test_lines_for_people(data):
     run = invoke(data, *QUICK, "--sides", "halo,mgg", "--batches", "10,20")
     assert run.exit_code == 0, run.output
     lines = run.stdout.splitlines()
-    assert lines[0].startswith("halo batch=10 D=8 P=1: ") and "rows/s  0 bytes  0.0% remote" in lines[0]
+    assert lines[0].startswith("halo batch=10 D=8 P=1: ") and lines[0].endswith("  0 bytes  0.0% remote  one-sided")
     assert lines[-1].startswith("crossover: halo takes ") and len(lines) == 5
 
 

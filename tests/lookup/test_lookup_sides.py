@@ -12,9 +12,12 @@ from support.ranks import succeeded
 from support.records.lookup_checks import check
 
 from mgg.backend import launch
-from mgg.lookup import SIDES
+from mgg.lookup import SIDES, criteo_like
+from mgg.lookup_record import LookupRecord
+from mgg.record import read_lines
 
 PROGRAM = Path(lookup_program.__file__)
+STAND_IN = str(PROGRAM.parents[1] / "fake_gpu" / "run.py")
 
 
 @pytest.mark.parametrize("pes", [1, 2, 3, 8])
@@ -53,10 +56,30 @@ def test_tables_are_cut_as_promised():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pes", [1, 3])
+@pytest.mark.parametrize("pes", [1, 3, 7])
 def test_stand_ins_for_gpus(tmp_path, pes):
-    """The kernels themselves, compiled for the host, on rows that are padded as on GPUs."""
+    """The kernels themselves, compiled for the host, on rows that are padded as on GPUs; seven PEs have six tables."""
     out = tmp_path / "found.json"
-    run = PROGRAM.parents[1] / "fake_gpu" / "run.py"
-    succeeded(pes, [str(run), str(PROGRAM), "nvshmem", str(out)])
-    check(json.loads(out.read_text()))
+    succeeded(pes, [STAND_IN, str(PROGRAM), "nvshmem", str(out)], FAKE_GPUS=str(pes))
+    check(json.loads(out.read_text()), gpus=True)
+
+
+@pytest.mark.slow
+def test_the_command_says_what_moved_the_rows(tmp_path):
+    """On GPUs the all-to-alls exchange over NCCL; without it a line names each, and the others are measured."""
+    criteo_like.generate(tmp_path / "samples", scale=1e-4, samples=64)
+    quick = ["--dim", "8", "--batches", "16", "--launches", "1", "--warmup", "0", "--iterations", "1"]
+    command = ["-m", "mgg.cli", "lookup", str(tmp_path / "samples"), "--backend", "nvshmem", *quick]
+
+    def measured(nccl):
+        out = tmp_path / f"{nccl}.jsonl"
+        said = succeeded(2, [STAND_IN, *command, "--out", str(out)], FAKE_NCCL=nccl).stderr
+        return said, {record.side: record.transport for record in read_lines(out, LookupRecord)}
+
+    exchanging = {name: "nccl" for name in SIDES if name.startswith("alltoall")}
+    others = {name: "one-sided" for name in SIDES if name not in exchanging}
+    assert measured("1")[1] == exchanging | others
+    said, found = measured("0")
+    assert found == others
+    for name in exchanging:
+        assert said.count(f"side {name}: NCCL is missing: pip install nvidia-nccl-cu13, or leave the side out\n") == 1

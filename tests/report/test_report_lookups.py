@@ -47,6 +47,12 @@ def test_the_table_and_the_section(report, drawn):
     assert re.findall(r'<td class="best">([\d.]+)', section) == ["8.00", "1.00"]
 
 
+def test_the_exchange_over_nccl_is_named(page):
+    text = html.unescape(page([*records(), looked_up("alltoall", 512, 1.0, transport="nccl", backend="nvshmem")]))
+    assert "Over NCCL's grouped sends and receives: alltoall; the others are one-sided." in text
+    assert "Over NCCL" not in html.unescape(page(records()))
+
+
 def test_beside_the_paper(page):
     text = page(records(), "mgg_table4")
     section = text[text.index('<section id="mgg_table4">') :]

@@ -9,6 +9,7 @@ themselves, so a barrier on one stream and a transfer on the other never block e
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
@@ -22,6 +23,8 @@ from mgg.backend.gpu import wheel
 from mgg.backend.mpi import MpiWorld
 from mgg.errors import MachineError, PeError
 
+#: The first row and the end of rows, by place in a team.
+Spans = Sequence[tuple[int, int]]
 #: Bytes up to which an all-reduce gathers the values of all PEs.
 _GATHERED = 2**20
 
@@ -120,7 +123,8 @@ class NcclTeam:
         parts = cupy.zeros((size, -(-values.size // size)), values.dtype)
         parts.reshape(-1)[: values.size] = values.reshape(-1)
         theirs, total = (cupy.empty(parts.shape, parts.dtype) for _ in range(2))
-        self._swap(parts, theirs)
+        each = [(place, place + 1) for place in range(size)]
+        self._swap("an all-reduce", parts, each, theirs, each)
         self._collect(in_rank_order([theirs[place] for place in range(size)]), total)
         self._counters.add("all_reduce", 2 * (parts.nbytes - parts[0].nbytes))
         return total.reshape(-1)[: values.size].reshape(values.shape)
@@ -131,14 +135,34 @@ class NcclTeam:
             ends = int(values.data.ptr), int(out.data.ptr)
             self._communicator.allGather(*ends, values.nbytes, _library().NCCL_INT8, stream)
 
-    def _swap(self, parts: Array, theirs: Array) -> None:
-        """Give each place its part; part p of ``theirs`` comes from place p."""
-        nccl, count = _library(), parts[0].nbytes
-        with self._operation("an all-reduce") as stream:
+    def all_to_all(
+        self, send: Array, sent: Spans, receive: Array, received: Spans, operation: str | None = "all_to_all"
+    ) -> None:  # fmt: skip
+        """Send rows to every PE of the team and receive rows from it, in one group (collective).
+
+        Args:
+            send, receive: contiguous arrays of one type whose rows are of one size.
+            sent, received: rows of ``send`` that go to each place of the team, rows of ``receive`` that come from it.
+            operation: the counter for the bytes; None: control data, which does not count.
+        """
+        self._swap("the all-to-all", send, sent, receive, received)
+        rows = sum(end - first for place, (first, end) in enumerate(received) if place != self._place)
+        if operation is not None:
+            self._counters.add(operation, rows * _row_bytes(receive))
+
+    def _swap(self, what: str, send: Array, sent: Spans, receive: Array, received: Spans) -> None:
+        """Do what ``all_to_all`` says, without counting."""
+        if self._communicator is None:
+            receive[slice(*received[0])] = send[slice(*sent[0])]
+            return
+        nccl, row = _library(), _row_bytes(receive)
+        sends, receives = (self._communicator.send, send, sent), (self._communicator.recv, receive, received)
+        with self._operation(what) as stream:
             nccl.groupStart()
-            for place in range(len(self.pes)):
-                self._communicator.send(int(parts[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
-                self._communicator.recv(int(theirs[place].data.ptr), count, nccl.NCCL_INT8, place, stream)
+            for call, array, spans in (sends, receives):
+                for place, (first, end) in enumerate(spans):
+                    if end > first:
+                        call(int(array.data.ptr) + first * row, (end - first) * row, nccl.NCCL_INT8, place, stream)
             nccl.groupEnd()
 
     @contextmanager
@@ -239,6 +263,10 @@ def _check() -> None:
 def _library() -> ModuleType:
     """Import CuPy's binding, which loads libnccl.so.2 of the wheel or the system; CuPy itself does not import it."""
     return importlib.import_module("cupy.cuda.nccl")
+
+
+def _row_bytes(values: Array) -> int:
+    return int(values.itemsize) * math.prod(values.shape[1:])
 
 
 def _address(values: Array) -> int:

@@ -65,7 +65,8 @@ def _nccl() -> str:
         lack = nccl.missing()
     except (ImportError, RuntimeError) as error:
         return f"missing: {error}; pip install 'mgg[gpu]'"
-    return f"{lack}; ring and the broadcasts need it on several GPUs" if lack else f"works: NCCL {nccl.version()}"
+    users = "ring, the broadcasts and all-to-all lookups"
+    return f"{lack}; {users} need it on several GPUs" if lack else f"works: NCCL {nccl.version()}"
 
 
 def _gpus() -> dict[str, str]:

@@ -62,7 +62,7 @@ def lookup(
         line = (
             f"{median_of(record)}  quartiles {record.q1 * 1e3:.3f} and {record.q3 * 1e3:.3f}  {record.rate:.4g} rows/s"
         )
-        line += f"  {record.bytes_wire // record.timed} bytes  {record.remote_share:.1%} remote"
+        line += f"  {record.bytes_wire // record.timed} bytes  {record.remote_share:.1%} remote  {record.transport}"
         show({f"{record.side} batch={record.batch} D={record.dim} P={record.pes}": line}, False)
     for each in found:
         show({"crossover": sentence(each)}, False)

@@ -18,6 +18,8 @@ from mgg.kernel.cuda.arguments import column_tiles, index_bits, row_stride, vect
 
 #: Warps per block: kWarps in kernels/lookup/bags.cu.
 _WARPS = 4
+#: Threads per block, one per id, of lookup_group.
+_GROUPING = 128
 _KEYS = cp.ElementwiseKernel(
     "int32 id, int32 pes, int32 height", "int32 key", "key = id % pes * height + id / pes", "mgg_lookup_keys"
 )
@@ -54,12 +56,26 @@ class CudaLookups:
         _ROWS(keys, np.int32(height), made)
         return made
 
-    def by_owner(self, keys: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-        """Return ``keys`` sorted, and the position of each in the result."""
-        order = cp.argsort(keys)
-        place = cp.empty(len(keys), np.int64)
-        place[order] = cp.arange(len(keys), dtype=np.int64)
-        return keys[order], place
+    def group(self, ids: cp.ndarray, pes: int, pe: int, numbers: cp.ndarray, counts: cp.ndarray) -> cp.ndarray:
+        """Group ``ids`` of PE ``pe`` by owner, without a wait for the GPU.
+
+        Args:
+            ids: n integers, in any shape.
+            pes: number of PEs.
+            pe: this PE.
+            numbers: [at least pes * n], of the type of ``ids``; rows of PE q go to ``numbers[q * n :]``, in any order.
+            counts: int32 [pes], zeros; gets the number of these rows, for this PE itself 0.
+
+        Returns:
+            places for ``pool``: own rows, or ``~`` the place of the row in ``numbers``.
+        """
+        places = cp.empty(ids.shape, ids.dtype)
+        if ids.size:
+            self._operators.kernel(build_of("bags", index_bits(ids)), "lookup_group")(
+                (-(-ids.size // _GROUPING),), (_GROUPING,),
+                (ids, np.int32(ids.size), np.int32(pes), np.int32(pe), numbers, counts, places),
+            )  # fmt: skip
+        return places
 
     def distinct(self, keys: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
         """Return the distinct ``keys``, and the position of each key among them."""

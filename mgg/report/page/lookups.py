@@ -73,6 +73,8 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
 
 def _conditions(rows: Rows) -> list[str]:
     found = []
+    if over := sorted({row["side"] for row in rows if row["transport"] == "nccl"}):
+        found.append(f"Over NCCL's grouped sends and receives: {', '.join(over)}; the others are one-sided.")
     if any(row["device"] != "GPUs" for row in rows):
         found.append("These PEs were CPU cores, which move and compute in other ways than the paper's GPUs.")
     if shared(rows):

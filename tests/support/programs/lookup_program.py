@@ -40,7 +40,7 @@ def owners(name: str, pes: int) -> np.ndarray:
 
 
 def lookups(world: World, sides: Any = SIDES, dims: tuple[int, ...] = DIMS) -> dict[str, Any]:
-    """By side, dim and batch: the error against float64, whether a second time has the same bits, and bytes moved."""
+    """By side, dim and batch: error against float64, whether a second time has the same bits, what moved and how."""
     found: dict[str, Any] = {}
     for name in sides:
         for dim in dims:
@@ -72,6 +72,7 @@ def _lookups(world: World, name: str, dim: int) -> dict[str, Any]:
             "same": one.tobytes() == other.tobytes(),
             "embeddings": moved - numbers,
             "numbers": numbers,
+            "transport": side.transport,
         }
     side.close()
     tables.close()

@@ -120,6 +120,7 @@ def on_device(groups: Groups) -> Groups:
 def lookups(kernels: CudaLookups, bags: Any, rows: Any) -> None:
     """Bags of rows of a matrix, and of two PEs that both have it."""
     out, peers = cp.zeros((len(bags), rows.shape[1]), np.float32), kernels.peers({0: rows, 1: rows})
+    kernels.group(bags, 2, 0, cp.zeros(2 * bags.size, bags.dtype), cp.zeros(2, np.int32))
     kernels.pool(bags, rows, rows, out)
     kernels.direct(bags, peers, out)
     kernels.mgg(bags, 0, peers, out)

@@ -29,14 +29,16 @@ def numbers_moved(name, pes, size):
     return 4 * remote if name.startswith("alltoall") else 0
 
 
-def check(everywhere, sides=SIDES, dims=DIMS):
+def check(everywhere, sides=SIDES, gpus=False):
     pes = len(everywhere)
     for name in sides:
-        for dim in dims:
+        for dim in DIMS:
             for size in BATCHES:
                 found = [each[f"{name} {dim} {size}"] for each in everywhere]
                 where = name, pes, dim, size
                 assert max(each["error"] for each in found) < 1e-6, where
                 assert all(each["same"] for each in found), where
+                exchanged = gpus and name.startswith("alltoall")
+                assert {each["transport"] for each in found} == {"nccl" if exchanged else "one-sided"}, where
                 assert sum(each["embeddings"] for each in found) == embeddings_moved(*where), where
                 assert sum(each["numbers"] for each in found) == numbers_moved(name, pes, size), where

@@ -178,11 +178,6 @@ def argmax(array, axis):
     return made((len(data),), np.int64, lambda: np.argmax(data, axis=axis))
 
 
-def argsort(array):
-    data = unwrap(array)
-    return made(data.shape, np.int64, lambda: np.argsort(data, kind="stable"))
-
-
 def unique(array, return_inverse):
     # How many there are the host has to know.
     assert return_inverse and not capturing(), "the host waits for what is captured"
