@@ -6,9 +6,9 @@ activations kept; then, held to ``--share`` of that, or where that does not do, 
 of a twentieth: loss and gradients beside those of the uncapped training, which have to agree to 1e-5; then what becomes
 of which layer's activations, predicted and actual peak (of GPUs what CuPy had; of CPU PEs arrays as Python traces them,
 all PEs of a process together, which mapped files are not), and seconds of an epoch beside the uncapped training's, by
-turns. On GPUs also bytes per epoch that are copied to and from host memory (what kernels read there in place is not
-among them), the bytes per second of such copies, and the capped epoch beside the larger of that transfer and the
-uncapped epoch. OUT gets capped-pP.jsonl, one line a model.
+turns. On GPUs also bytes per epoch that are copied to and from host memory (what kernels read there in place, the lists
+of arcs, is not among them), the bytes per second of such copies, and the capped epoch beside the larger of that
+transfer and the uncapped epoch. OUT gets capped-pP.jsonl, one line a model.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from mgg.backend.api import Array, World
+from mgg.backend.api import Array, SideWork, World
 from mgg.kernel.operators import Operators
 from mgg.model.module import Features
 
@@ -17,6 +19,11 @@ from mgg.model.module import Features
 SPARSE_BELOW = 0.25
 #: Most entries of an array that CuPy can write by an index array: its kernel counts them in int32, ``put`` does not.
 INDEXED = 2**31 - 1
+#: Bytes of a block of features outside the device, which takes long enough to copy at the full rate of the bus, and the
+#: fewest rows that a product computes at once without losing speed.
+BLOCK_BYTES, BLOCK_ROWS = 4 << 20, 1024
+#: The fewest blocks of a matrix, and how many a device has room for: one is multiplied while the next is copied.
+_BLOCKS, _ROOMS = 8, 2
 
 
 def prepare_features(features: np.ndarray, *, as_sparse: bool, row_normalize: bool) -> Features:
@@ -91,6 +98,65 @@ class DeviceCsr:
 def dense_bytes(entries: int) -> int:
     """Return the bytes that ``DeviceCsr.toarray`` needs besides its result: int64 numbers and places of the entries."""
     return 2 * 8 * entries
+
+
+class StreamedRows:
+    """Dense features [rows, columns] in page-locked memory, of which a GPU's products read one block of rows at a time.
+
+    Args:
+        world: the PE's world.
+        x: float32 features in host memory, which are copied.
+
+    Attributes:
+        shape: rows and columns.
+        mask: what the device applies to each block, None: nothing.
+    """
+
+    def __init__(self, world: World, x: np.ndarray) -> None:
+        self.shape, self.mask, self._world = x.shape, None, world
+        self._memory = world.outside(max(x.nbytes, 1))
+        np.copyto(self._memory.bytes[: x.nbytes].view(x.dtype).reshape(x.shape), x)
+        self._rows = block_rows(*x.shape)
+        self._rooms = [world.xp.empty((self._rows, x.shape[1]), x.dtype) for _ in range(_ROOMS)]
+
+    def masked(self, mask: Any) -> StreamedRows:
+        """Return the same features with another mask."""
+        masked = copy(self)
+        masked.mask = mask
+        return masked
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Yield each block's rows and its values, unmasked, in memory that the block after the next overwrites."""
+        firsts = range(0, self.shape[0], max(self._rows, 1))
+        ahead = [self._brought(first) for first in firsts[:1]]
+        for place in range(1, len(firsts) + 1):
+            rows, copying, values = ahead.pop()
+            # The copy waits for all work so far, so for the block that was in its place, but not for this one.
+            ahead += [self._brought(first) for first in firsts[place : place + 1]]
+            copying.wait()
+            yield rows, values
+
+    def _brought(self, first: int) -> tuple[slice, SideWork, Array]:
+        """Start to copy the block that begins with row ``first``; return its rows, the copy, and its values."""
+        room = self._rooms[first // self._rows % _ROOMS]
+        rows = slice(first, min(first + self._rows, self.shape[0]))
+        with self._world.side_stream() as copying:
+            self._world.transfer(room, self._memory.bytes[rows.start * room.strides[0] : rows.stop * room.strides[0]])
+        return rows, copying, room[: rows.stop - rows.start]
+
+    def close(self) -> None:
+        """Free the page-locked memory; no submitted work may be left."""
+        self._memory.close()
+
+
+def block_rows(rows: int, columns: int) -> int:
+    """Return the rows of a block of ``StreamedRows``."""
+    return min(-(-rows // _BLOCKS), max(BLOCK_ROWS, BLOCK_BYTES // max(np.dtype(np.float32).itemsize * columns, 1)))
+
+
+def streamed_bytes(rows: int, columns: int) -> int:
+    """Return the bytes that ``StreamedRows`` takes on the device."""
+    return _ROOMS * np.dtype(np.float32).itemsize * block_rows(rows, columns) * columns
 
 
 def on_device(world: World, x: Features, node_ids: np.ndarray) -> Features:

@@ -41,13 +41,15 @@ class Dropout(Module):
     def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the mask and the masked input; a sparse copy counts as features.
 
-        On GPUs the mask is the state of a random number generator, 8 bytes per row, which is never moved.
+        On GPUs the mask is the state of a random number generator, 8 bytes per row, which is never moved; products with
+        streamed rows apply it.
         """
         if not self.rate or given.sparse:
             return ActivationMemory(columns, saves=0)
-        masking, output = _masking(columns, given), given.rows * columns
+        masking, output, states = _masking(columns, given), given.rows * columns, 2 * given.rows
+        if given.streamed:
+            return ActivationMemory(columns, states, 0, 0, states, saves=0)
         if given.gpu:
-            states = 2 * given.rows
             return ActivationMemory(columns, output + states, 0, masking, states, ahead=output, back=masking, saves=0)
         mask = given.rows * -(-columns // 4)
         return ActivationMemory(columns, 2 * output, 0, masking, ahead=2 * output, back=masking, saves=mask)
@@ -80,7 +82,7 @@ class Linear(Module):
     def memory(self, columns: int, given: Given) -> ActivationMemory:
         """Return the memory of the gradients; the input belongs to the module that made it."""
         both = passing(columns, self.outputs, given)
-        saves = 0 if given.constant else given.rows * columns
+        saves = 0 if given.constant or given.streamed else given.rows * columns
         return ActivationMemory(self.outputs, 0, 0, both, ahead=given.rows * self.outputs, back=both, saves=saves)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:

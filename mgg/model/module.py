@@ -72,11 +72,13 @@ class Given(Room):
     Attributes:
         constant: whether the input never changes.
         sparse: whether the input is sparse.
+        streamed: whether the input is outside the device, and products read blocks of it (``StreamedRows``).
         inputs: whether the gradient by the input is needed.
     """
 
     constant: bool = False
     sparse: bool = False
+    streamed: bool = False
     inputs: bool = True
 
 
@@ -159,7 +161,9 @@ class Module(ABC):
 
     def handed_on(self, given: Given) -> Given:
         """Return the properties of the next module's input."""
-        return replace(given, constant=False, sparse=False, inputs=given.inputs or bool(self.parameters))
+        return replace(
+            given, constant=False, sparse=False, streamed=False, inputs=given.inputs or bool(self.parameters)
+        )
 
     @property
     def spared(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -26,6 +26,7 @@ from mgg.model import Chain
 from mgg.model.activations import Mode, Stage, stages_of
 from mgg.model.arrays import arrays_of
 from mgg.model.halo.turned import Turning
+from mgg.model.layers import Dropout
 from mgg.model.module import ActivationMemory, in_order
 from mgg.train import memory
 from mgg.train.memory import FLOAT, Input, ShortError, TrainingMemory, Working
@@ -41,6 +42,9 @@ WAYS = 1_000
 _ROWS, _COLUMNS, _BYTES, _TIMES = 1024, 256, 2**22, 3
 #: Time of an epoch in forward passes: one in training, two for the backward pass, one evaluation.
 _PASSES = 4
+#: How often an epoch brings features that are outside the device: twice in training, for the first product and for the
+#: gradient of its weights, once in the evaluation.
+_STREAMS = 3
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,10 @@ def account(chain: Chain, stages: Sequence[Stage], features: int, need: Training
         modules = list(islice(each, len(stage.modules)))
         whole = in_order(modules, columns)
         inputs = [rows * width for width in (columns, *(held.columns for held in modules[:-1]))]
-        inputs[0] *= place > 0
+        if place == 0:  # features, which count as such; streamed ones stay so until a module multiplies them
+            begins = [n for n, module in enumerate(stage.modules) if not isinstance(module, Dropout)]
+            apart = begins[0] + 1 if begins and working.room.streamed else 1
+            inputs[:apart] = [0] * apart
         saves = [held.returns(given) for given, held in zip(inputs, modules, strict=True)]
         ahead = [given + held.alone[0] for given, held in zip(inputs, modules, strict=True)]
         first = ahead[0]
@@ -250,14 +257,16 @@ def seconds_of(
             taken += 2 * rows * dense * sum(math.prod(each.shape) for each in module.parameters if len(each.shape) > 1)
         forward.append(taken)
     moved = [FLOAT * mine.moved(place) * (there + back) for place in range(len(stages))]
-    slowest = np.max(world.gather([forward, moved]), axis=0)
-    work, ways = slowest.tolist()
+    streamed = [0.0] * len(stages)  # while features are brought, nothing else can be done
+    streamed[0] = FLOAT * rows * layout.manifest.features * back * mine.working.room.streamed
+    slowest = np.max(world.gather([forward, moved, streamed]), axis=0)
+    work, ways, streams = slowest.tolist()
     more: list[dict[Mode, float]] = []
-    for place, (again, way) in enumerate(zip(work, ways, strict=True)):
+    for place, (again, way, stream) in enumerate(zip(work, ways, streams, strict=True)):
         # On GPUs transfers overlap the work of the next module or, backward, of the one behind, which costs two.
         beside = 3 * work[place] if world.gpu else 0.0
-        more.append({"keep": 0.0, "recompute": again, "host": max(0.0, way - beside)})
-    return Seconds(_PASSES * sum(work), more)
+        more.append({"keep": 0.0, "recompute": again + stream, "host": max(0.0, way - beside)})
+    return Seconds(_PASSES * sum(work) + _STREAMS * sum(streams), more)
 
 
 def _probe(world: World) -> tuple[float, float, float]:
@@ -331,29 +340,29 @@ def decide(
     (technique, options, dtype), (asked, cap), stages = how, limited, stages_of(chain)
     targets = learned.memory, learned.passing
 
-    def accounted(outside: bool) -> Account:
+    def accounted(outside: Collection[str]) -> Account:
+        placed, arcs = replace(given, outside=FEATURES in outside), ARCS in outside
         needed = memory.need(
-            world, layout, chain, technique, options, dtype, given, *targets, turned, copies, outside=outside
+            world, layout, chain, technique, options, dtype, placed, *targets, turned, copies, outside=arcs
         )
-        working = memory.working_of(world, layout, chain, given, learned.passing, outside=outside)
+        working = memory.working_of(world, layout, chain, placed, learned.passing, outside=arcs)
         return account(chain, stages, layout.manifest.features, needed, working)
 
-    mine, outside = accounted(False), list[str]()
+    outside = list[str]()
+    mine = accounted(outside)
     limits = MemoryLimits.of(world, mine, cap)
     # Stale rows and the random numbers of roundings depend on the order of the products.
     ways_out: list[Mode] = ["host"] if options.get("stale") or options.get("wire") else ["recompute", "host"]
     able = [ways_out if stage.spared else [] for stage in stages]
     kept: list[Mode] = ["keep"] * len(stages)
-    whole = mine.need.total
     if asked == "auto" and world.gpu and layout.manifest.features and not given.sparse and limits.least(able) > 0:
         outside.append(FEATURES)
-        mine = replace(mine, need=replace(mine.need, features=0), away=mine.need.features)
+        mine = replace(accounted(outside), away=mine.need.features)
         limits = MemoryLimits.of(world, mine, cap)
     if asked == "auto" and memory.may_leave(chain, turned) and limits.least(able) > 0:
         outside.append(ARCS)
-        without = accounted(True)
-        need = replace(without.need, features=mine.need.features)
-        mine = replace(without, need=need, away=whole - need.total)
+        without = accounted(outside)
+        mine = replace(without, away=mine.away + mine.need.total - without.need.total)
         limits = MemoryLimits.of(world, mine, cap)
     modes, seconds = kept, None
     if asked == "recompute" or asked == "host":  # noqa: PLR1714 - by which mypy knows them

@@ -22,7 +22,7 @@ from mgg.layout import PeLayout
 from mgg.layout.halo_matrix import flipped, returning, selection
 from mgg.model import Chain
 from mgg.model.arrays.pieces import pieces_bytes
-from mgg.model.features import dense_bytes
+from mgg.model.features import block_rows, dense_bytes, streamed_bytes
 from mgg.model.halo.of_product import takes_product
 from mgg.model.halo.turned import NOTHING_TURNED, Turning
 from mgg.model.halo.weighed import BACK, looped
@@ -86,11 +86,13 @@ class Input:
         entries: stored entries of a sparse matrix, else all entries.
         sparse: whether the features are CSR.
         copied: whether the values differ from the layout's (normalized), which takes a copy.
+        outside: whether they are outside the device.
     """
 
     entries: int
     sparse: bool
     copied: bool
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,10 @@ def working_of(
     numbers = sum(math.prod(parameter.shape) for parameter in chain.parameters)
     added = rows if not programs or any(layer.program.loops for layer in programs) else 0
     arcs = 0 if outside else product.local.arcs + product.remote.arcs + added
-    room = Given(rows, product.halo, arcs, gpu, constant=True, sparse=given.sparse, inputs=False)
-    beside = GRADIENT * numbers + (_pieces(chain, rows, given.sparse) if gpu else 0)
-    dense = dense_bytes(given.entries) if gpu and given.sparse and _makes_dense(chain) else 0
+    streamed = given.outside and not takes_dense(chain)
+    room = Given(rows, product.halo, arcs, gpu, constant=True, sparse=given.sparse, streamed=streamed, inputs=False)
+    beside = GRADIENT * numbers + (_pieces(chain, room, layout.manifest.features) if gpu else 0)
+    dense = dense_bytes(given.entries) if gpu and given.sparse and takes_dense(chain) else 0
     return Working(room, beside, losses, max(dense, STEP * numbers))
 
 
@@ -150,6 +153,8 @@ def need(
     if given.sparse:
         # Values and columns; GPUs add the transpose and each entry's row, CPUs the coordinates for dropout.
         features = given.entries * (FLOAT + INDEX + 2 * INDEX + FLOAT) + 2 * INDEX * rows
+    elif given.outside:
+        features = 0 if takes_dense(chain) else streamed_bytes(rows, layout.manifest.features)
     else:
         features = FLOAT * given.entries if gpu or given.copied else 0
     product, working = layout.forward, working_of(world, layout, chain, given, losses, outside=outside)
@@ -218,21 +223,26 @@ def may_leave(chain: Chain, turned: Turning) -> bool:
     )
 
 
-def _makes_dense(chain: Chain) -> bool:
-    """Whether the first module after dropout takes the features as a dense array."""
+def takes_dense(chain: Chain) -> bool:
+    """Whether the first module after dropout takes the features as a dense array on the device."""
     return not next(module for module in chain.modules if not isinstance(module, Dropout)).takes_sparse
 
 
-def _pieces(chain: Chain, rows: int, sparse: bool) -> int:
-    """Return the GPU bytes of the largest weight gradient's pieces before they are summed."""
-    most = 0
+def _pieces(chain: Chain, room: Given, features: int) -> int:
+    """Return the GPU bytes of the largest weight gradient's pieces before they are summed.
+
+    For the arguments see ``Working``; ``features`` are the columns of the input.
+    """
+    most, sparse, streamed = 0, room.sparse, room.streamed
     for module in chain.modules:
         if isinstance(module, Dropout):
             continue  # sparse features stay sparse
         for parameter in [] if sparse and module.takes_sparse else module.parameters:
             if len(parameter.shape) > 1:
-                most = max(most, pieces_bytes(rows, *parameter.shape[-2:]))
-        sparse = False
+                shape, rows = parameter.shape[-2:], block_rows(room.rows, features) if streamed else room.rows
+                # Each block's part is added to the sum of those before it.
+                most = max(most, pieces_bytes(rows, *shape) + DOUBLE * math.prod(shape) * streamed)
+        sparse = streamed = False
     return most
 
 

@@ -20,7 +20,7 @@ from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, Pass, settings_of
 from mgg.model.activations import StagedModules
 from mgg.model.arrays import LARGEST
-from mgg.model.features import on_device, prepare_features
+from mgg.model.features import StreamedRows, on_device, prepare_features
 from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
 from mgg.model.named_views import NamedViews, joined
@@ -145,13 +145,17 @@ class Trainer:
             stale.forget()
 
     def _place_features(self, layout: PeLayout, as_sparse: bool, row_normalize: bool) -> None:
-        """Place the features of this PE's nodes on the device, or where its kernels read them."""
+        """Place the features of this PE's nodes on the device, or in page-locked memory: for products, which stream
+        them, or where kernels read them.
+        """
         self._x: Any = None
-        self._outside: OutsideArrays | None = None
+        self._outside: OutsideArrays | StreamedRows | None = None
         if layout.features is None:
             return
         x = prepare_features(np.asarray(layout.features), as_sparse=as_sparse, row_normalize=row_normalize)
-        if FEATURES in self.activations:
+        if FEATURES in self.activations and not memory.takes_dense(self._chain):
+            self._x = self._outside = StreamedRows(self._world, x)
+        elif FEATURES in self.activations:
             self._outside = OutsideArrays(self._world)
             self._x = self._outside.upload(x)
         else:

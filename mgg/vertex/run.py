@@ -438,7 +438,7 @@ def _matmul(value: Value, part: Part, draws: tuple[int, Any], x: Any, w: Any) ->
 
 
 def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> Any:
-    if not hasattr(x, "toarray"):  # otherwise a _Seen view, or sparse features [rows, columns]
+    if hasattr(x, "strides"):  # otherwise a _Seen view, or features [rows, columns] that are no array
         x = _whole(x, value.inputs[0], part)
     y = y if isinstance(y, _Seen) else _whole(y, value.inputs[1], part)
     if value.space is P:

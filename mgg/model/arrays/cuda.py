@@ -7,7 +7,7 @@ the same bits. Products use no TF32, which is the default of CuPy and cuBLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from mgg.kernel.random import Draws
 from mgg.model.arrays import cuda_kernels as kernels
 from mgg.model.arrays.host import LARGEST
 from mgg.model.arrays.pieces import pieces_of
-from mgg.model.features import DeviceCsr
+from mgg.model.features import DeviceCsr, StreamedRows
 
 if TYPE_CHECKING:
     pass
@@ -87,13 +87,26 @@ class CudaArrays:
 
     def product(self, x: Any, weight: Array, out: Array | None = None) -> Array:
         """Return X W."""
-        return x.product(weight) if isinstance(x, DeviceCsr) else cublas.product(x, weight, out)
+        if isinstance(x, DeviceCsr):
+            return x.product(weight)
+        if not isinstance(x, StreamedRows):
+            return cublas.product(x, weight, out)
+        out = cupy.empty((x.shape[0], weight.shape[1]), np.float32) if out is None else out
+        for rows, block in self._blocks(x):
+            cublas.product(block, weight, out[rows])
+        return out
 
     def transposed_product(self, x: Any, gradient: Array) -> Array:
         """Return X^T G, in pieces of rows that are summed in float64."""
         if isinstance(x, DeviceCsr):
             return x.transposed_product(gradient).astype(np.float64)
-        rows, inputs, outputs = len(x), x.shape[1], gradient.shape[1]
+        inputs, outputs = x.shape[1], gradient.shape[1]
+        if isinstance(x, StreamedRows):
+            total = cupy.zeros((inputs, outputs), np.float64)
+            for some, block in self._blocks(x):
+                total += self.transposed_product(block, gradient[some])
+            return total
+        rows = len(x)
         if not rows:
             return cupy.zeros((inputs, outputs), np.float64)
         pieces = pieces_of(rows, inputs, outputs)
@@ -141,9 +154,11 @@ class CudaArrays:
             values = cupy.empty(len(x.values), np.float32)
             kernels.masked(x.values, x.node_ids, x.indices, *key, rate, 1 / (1 - rate), values)
             return x.with_values(values), None
-        states = cupy.empty(len(x), np.uint64)
+        states = cupy.empty(x.shape[0], np.uint64)
         kernels.row_states(node_ids, *key, states)
         mask = Mask(states, rate)
+        if isinstance(x, StreamedRows):
+            return x.masked(mask), None
         return self._apply(x, mask, cupy.empty(x.shape, np.float32)), mask
 
     def masked(self, gradient: Array, mask: Mask) -> Array:
@@ -152,6 +167,11 @@ class CudaArrays:
 
     def _apply(self, x: Array, mask: Mask, out: Array) -> Array:
         return kernels.masked_rows(x, mask.states, mask.rate, 1 / (1 - mask.rate), out=out)
+
+    def _blocks(self, x: StreamedRows) -> Iterator[tuple[slice, Array]]:
+        """Yield each block's rows and its values, masked."""
+        for rows, block in x.blocks():
+            yield rows, block if x.mask is None else self._apply(block, Mask(x.mask.states[rows], x.mask.rate), block)
 
     def scale_rows(self, x: Array, scale: Array, out: Array | None = None) -> Array:
         """Return X * s."""

@@ -136,7 +136,7 @@ class VertexLayer(Module):
         of_arcs = any(v.space not in (D, P) and v.inputs for v in values)
         self.fetched = max([int(of_arcs), *crossing])
         self.returned = sum(v.size for v in values if is_returned(v))
-        self.takes_sparse = not self._trained.takes_dense(False)
+        self.takes_sparse = len(self.shape) == 1 and not self._trained.takes_dense(False)
 
     @property
     def products(self) -> list[int]:
@@ -259,7 +259,8 @@ class VertexLayer(Module):
             added = max((_added(stage.sums) for unit in units for stage in unit.stages), default=0)
             peak, ahead, back = (most + given.arcs * (2 * _PIECE + added) for most in (peak, ahead, back))
         kept = given.floats(reads.difference(plan.seeds).union(plan.arcs))
-        saves = kept + given.rows * columns * (not constant and plan.trace.inputs.get("x") in every)
+        apart = constant or given.streamed
+        saves = kept + given.rows * columns * (not apart and plan.trace.inputs.get("x") in every)
         return ActivationMemory(plan.output.size, stays, kept, peak, stays, ahead, back, saves)
 
     def forward(self, x: Features, run_of: Pass) -> Array:

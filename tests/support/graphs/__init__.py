@@ -168,12 +168,12 @@ def symmetrized(csr: Csr) -> Csr:
     return from_arcs(row_ids(csr), csr.indices, n=csr.columns, weights=csr.weights, symmetrize=True)
 
 
-def random_layout(folder: Path, *, nodes: int, features: int, degree: int) -> Path:
-    """A layout for one PE with random arcs, features, labels of 7 classes and splits."""
+def random_layout(folder: Path, *, nodes: int, features: int, degree: int, pes: int = 1) -> Path:
+    """A layout with random arcs, features, labels of 7 classes and splits."""
     rng = np.random.default_rng(0)
     data = {
         "features": rng.random((nodes, features), np.float32),
         "labels": rng.integers(0, 7, nodes).astype(np.int32),
         "splits": np.tile(np.arange(4, dtype=np.uint8), nodes // 4),
     }
-    return make_layout(folder, random_csr(nodes, degree * nodes), 1, **data)
+    return make_layout(folder, random_csr(nodes, degree * nodes), pes, **data)

@@ -13,7 +13,7 @@ from mgg.backend.api import World
 from mgg.kernel import random
 from mgg.model import features as model_features
 from mgg.model.arrays import HostArrays, arrays_of, pieces
-from mgg.model.features import dense_bytes, on_device, prepare_features
+from mgg.model.features import StreamedRows, dense_bytes, on_device, prepare_features
 
 #: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
 SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
@@ -92,6 +92,7 @@ class Comparison:
         self.dropout(x)
         self.joined()
         self.sparse(x, other)
+        self.streamed(x, weight, other)
         places = self.rng.permutation(self.rows)[: self.rows // 2]
         self.run("rows", x, places, exact=True)
         self.run("add_to_rows", x, places, y[places], exact=True)
@@ -248,6 +249,26 @@ class Comparison:
             close(self.world.download(product), mine @ weight, "sparse product")
             product = self.device.transposed_product(theirs, self.world.upload(gradient))
             close(self.world.download(product), (mine.T @ gradient).astype(np.float64), "transposed sparse product")
+
+    def streamed(self, x: np.ndarray, weight: np.ndarray, gradient: np.ndarray) -> None:
+        """Features outside the device, in few blocks and many, as they are and after dropout."""
+        ids = self.rng.integers(0, 2**40, self.rows)
+        draws, host = random.Draws(3, 8, 1), self.host
+        for rows in (100, 7_000, 2**30):
+            with mock.patch.multiple(model_features, BLOCK_BYTES=1, BLOCK_ROWS=rows):
+                features = StreamedRows(self.world, x)
+            masked, mask = self.device.dropout(features, self.world.upload(ids), self.draws(3, 8, 1), 0.4)
+            assert mask is None
+            for mine, theirs in ((x, features), (host.dropout(x, ids, draws, 0.4)[0], masked)):
+                padded = self.world.upload(np.full((self.rows, 7), np.nan, np.float32))[:, :5]
+                for out in (None, padded):
+                    found = self.device.product(theirs, self.world.upload(weight), out)
+                    close(self.world.download(found), mine @ weight, "streamed product")
+                found = self.device.transposed_product(theirs, self.world.upload(gradient))
+                close(
+                    self.world.download(found), host.transposed_product(mine, gradient), "transposed streamed product"
+                )
+            features.close()
 
 
 def wide_gradient(world: World) -> None:
