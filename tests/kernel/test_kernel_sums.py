@@ -66,6 +66,17 @@ def test_products_by_partition_and_by_column(weighted):
         assert relative_error(acc, matrix(csr), b) < 1e-14 and relative_error(other, matrix(csr), b) < 1e-14
 
 
+@pytest.mark.parametrize("columns", [16, 128])
+def test_rows_of_a_matrix_that_exceeds_the_caches(columns):
+    """Their sums are other code: such rows are prefetched twice."""
+    ends, weights, x = drawn(columns)
+    large = np.zeros((2**23 // columns, columns), np.float32)
+    large[-NODES:] = x
+    out = np.empty((len(LENGTHS), columns))
+    cpu.spmm_rows(POINTERS, ends + np.int32(len(large) - NODES), weights, large, out, False)
+    np.testing.assert_array_equal(out, one_by_one(ends, weights, x))
+
+
 @pytest.mark.parametrize("columns", [3, 41])
 def test_bfloat16_rows_count_as_what_they_stand_for(columns):
     ends, weights, x = drawn(columns)

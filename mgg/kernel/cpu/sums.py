@@ -1,9 +1,10 @@
 """Sums of weighted rows on CPU ranks: the loops of products and of per-arc operations; and copies of single rows.
 
 Sums are float64, in the order of the arcs. The sums of a block of columns stay in registers during the loop over its
-arcs. LLVM does not keep a NumPy array in registers, so that loop is written with LLVM vectors. It also prefetches rows
-some arcs ahead, since a product mostly waits for them. The product of two float32 numbers is exact in float64, so
-processors with and without fused multiply-add get the same bits.
+arcs. LLVM does not keep a NumPy array in registers, so that loop is written with LLVM vectors. It also prefetches rows,
+since a product mostly waits for them. Processors drop prefetches while too many are under way, so rows of matrices that
+exceed the caches are prefetched twice. The product of two float32 numbers is exact in float64, so processors with and
+without fused multiply-add get the same bits.
 All code is in one file, because numba does not recompile a function when another file that it inlines changes.
 """
 
@@ -20,14 +21,18 @@ from numba.extending import intrinsic
 
 #: Columns per vector.
 LANES = 8
-#: Arcs between the added row and the prefetched one: for blocks up to 64 columns, and for wider ones.
-_AHEAD, _WIDE_AHEAD = 32, 16
 #: Bytes per cache line.
 _LINE = 64
+#: Cache lines between the row that is added and the one that is prefetched into L1, or into L2.
+_NEAR, _FAR = 144, 480
+#: Bytes of matrices that caches hold; rows of larger ones are prefetched into L2, too.
+_CACHED = 16 << 20
 #: Whether registers hold the sums of 128 columns: 16 of 32 registers, with 8 float64 each. Otherwise they hold 32.
 _WIDE = "avx512f" in binding.get_host_cpu_features() and binding.get_host_cpu_features()["avx512f"]
-_SUMS, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1), LANES)
+_DOUBLE = ir.DoubleType()
+_SUMS, _MASK = ir.VectorType(_DOUBLE, LANES), ir.VectorType(ir.IntType(1), LANES)
 _INT, _WORD, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
+_L1, _L2 = _WORD(3), _WORD(2)  # as llvm.prefetch numbers them
 
 
 def _typed(_, vectors, arcs, indices, weights, b, c, row, column, before, after):  # type: ignore[no-untyped-def]
@@ -56,64 +61,84 @@ _add_block: Any = intrinsic(prefer_literal=True)(_typed)
 def _block(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Emit the instructions of ``_add_block``."""
     _, arcs, indices, weights, b, c, row, column, before, after = (
-        context.make_array(kind)(context, builder, value) if isinstance(kind, types.Array) else value
+        _Entries(context, builder, kind, value) if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, values, strict=True)
     )
     count = signature.args[0].literal_value
-    element, factor, target = (context.get_data_type(signature.args[place].dtype) for place in (4, 3, 5))
     start, stop = cgutils.unpack_tuple(builder, arcs)
-    memory = _Columns(builder, column, None if count else _left(builder, c, column))
+    memory = _Columns(builder, None if count else _left(builder, c.sizes[1], column))
     lanes, zero = range(count or 1), ir.Constant(_SUMS, None)
-    out = memory.row(c, row, target)
+    out = c.address(row, column)
     sums = [cgutils.alloca_once_value(builder, zero) for _ in lanes]
     for lane in lanes:
         builder.store(zero, sums[lane])
     with builder.if_then(before):
         for lane in lanes:
-            builder.store(_widen(builder, memory.load(out, target, lane)), sums[lane])
-    last = builder.sub(cgutils.unpack_tuple(builder, indices.shape)[0], _INT(1))
-    exact = element != ir.DoubleType() and factor != ir.DoubleType()
-    with builder.if_else(builder.icmp_signed("!=", cgutils.unpack_tuple(builder, weights.shape)[0], _INT(0))) as sides:
+            builder.store(_widen(builder, memory.load(out, c.type, lane)), sums[lane])
+    size, last = len(lanes) * LANES * _bytes(b.type), builder.sub(indices.sizes[0], _INT(1))
+    lines = [*range(0, size, _LINE), size - 1]  # a row may begin inside a line
+    large = builder.icmp_signed(">", builder.mul(*b.sizes), _INT(_CACHED // _bytes(b.type)))
+
+    def fetch(k: Any, distance: int, level: Any) -> None:
+        later = builder.add(k, _INT(distance // len(lines)))
+        later = builder.select(builder.icmp_signed("<", later, last), later, last)
+        memory.fetch(b.address(_id(builder, indices, later), column), lines, level)
+
+    exact = _DOUBLE not in (b.type, weights.type)
+    one = _unknown_one(builder) if exact and count >= 8 else None
+    with builder.if_else(builder.icmp_signed("!=", weights.sizes[0], _INT(0))) as sides:
         for side, weighted in zip(sides, (True, False), strict=True):
             with side, cgutils.for_range_slice(builder, start, stop, _INT(1), intp=_INT) as (k, _):
-                later = builder.add(k, _INT(_AHEAD if count <= 8 else _WIDE_AHEAD))
-                later = builder.select(builder.icmp_signed("<", later, last), later, last)
-                memory.fetch(memory.row(b, _id(builder, indices, later), element), element, len(lanes))
-                here = memory.row(b, _id(builder, indices, k), element)
+                with builder.if_then(large):
+                    fetch(k, _FAR, _L2)
+                fetch(k, _NEAR, _L1)
+                here = b.address(_id(builder, indices, k), column)
+                factor = one
                 if weighted:
-                    weight = _entry(builder, weights, k)
-                    double = weight if factor == ir.DoubleType() else builder.fpext(weight, ir.DoubleType())
-                    weight = _all(builder, double)
+                    weight = weights.load(k)
+                    factor = _all(builder, weight if weight.type == _DOUBLE else builder.fpext(weight, _DOUBLE))
+                flags = ("contract",) if factor and exact else ()
                 for lane in lanes:
-                    entries = _widen(builder, memory.load(here, element, lane))
-                    flags = ("contract",) if weighted and exact else ()
-                    if weighted:
-                        entries = builder.fmul(weight, entries, flags=flags)
+                    entries = _widen(builder, memory.load(here, b.type, lane))
+                    if factor:
+                        entries = builder.fmul(factor, entries, flags=flags)
                     builder.store(builder.fadd(builder.load(sums[lane]), entries, flags=flags), sums[lane])
     with builder.if_then(after):
         for lane in lanes:
-            held = _widen(builder, memory.load(out, target, lane))
+            held = _widen(builder, memory.load(out, c.type, lane))
             builder.store(builder.fadd(held, builder.load(sums[lane])), sums[lane])
     for lane in lanes:
         total = builder.load(sums[lane])
-        if target != ir.DoubleType():  # rounds
-            total = builder.fptrunc(total, ir.VectorType(target, LANES))
-        memory.store(total, out, target, lane)
+        if c.type != _DOUBLE:  # rounds
+            total = builder.fptrunc(total, ir.VectorType(c.type, LANES))
+        memory.store(total, out, c.type, lane)
     return context.get_dummy_value()
 
 
+class _Entries:
+    """An array's entries: their LLVM ``type``, their ``sizes`` per axis, and where they are."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+        array = context.make_array(kind)(context, builder, value)
+        self.type = context.get_data_type(kind.dtype)
+        self.sizes = cgutils.unpack_tuple(builder, array.shape)
+        self._builder = builder
+        self._place = lambda *at: cgutils.get_item_pointer(context, builder, kind, array, at)
+
+    def address(self, *at: Any) -> Any:
+        """Return the address of an entry."""
+        return self._builder.bitcast(self._place(*at), _BYTES)
+
+    def load(self, *at: Any) -> Any:
+        """Load an entry."""
+        return self._builder.load(self._place(*at))
+
+
 class _Columns:
-    """Loads and stores of vectors from ``column`` on; if there is a ``mask``, only of its lanes."""
+    """Loads and stores of a block's vectors; if there is a ``mask``, only of its lanes."""
 
-    def __init__(self, builder: Any, column: Any, mask: Any) -> None:
-        self._builder, self._column, self._mask = builder, column, mask
-
-    def row(self, matrix: Any, row: Any, scalar: Any) -> Any:
-        """Return the address of the block in a row."""
-        builder = self._builder
-        first = builder.mul(row, cgutils.unpack_tuple(builder, matrix.strides)[0])
-        first = builder.add(first, builder.mul(self._column, _INT(_bytes(scalar))))
-        return builder.gep(builder.bitcast(matrix.data, _BYTES), [first])
+    def __init__(self, builder: Any, mask: Any) -> None:
+        self._builder, self._mask = builder, mask
 
     def load(self, row: Any, scalar: Any, lane: int) -> Any:
         """Load vector ``lane`` of the block."""
@@ -134,13 +159,12 @@ class _Columns:
         call = self._intrinsic(f"llvm.masked.store.{_name(scalar)}.p0", ir.VoidType(), kinds)
         self._builder.call(call, [value, address, _WORD(align), self._mask])
 
-    def fetch(self, row: Any, scalar: Any, vectors: int) -> None:
-        """Prefetch the cache lines of ``vectors`` vectors."""
+    def fetch(self, row: Any, lines: list[int], level: Any) -> None:
+        """Prefetch the cache lines at these offsets into ``level``."""
         call = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
-        size = vectors * LANES * _bytes(scalar)
-        for offset in (*range(0, size, _LINE), size - 1):  # a row may begin inside a line
-            # Arguments: read access, keep in all cache levels, data.
-            self._builder.call(call, [self._builder.gep(row, [_INT(offset)]), _WORD(0), _WORD(3), _WORD(1)])
+        for offset in lines:
+            # Arguments: read access, cache level, data.
+            self._builder.call(call, [self._builder.gep(row, [_INT(offset)]), _WORD(0), level, _WORD(1)])
 
     def _address(self, row: Any, scalar: Any, lane: int) -> Any:
         place = self._builder.gep(row, [_INT(lane * LANES * _bytes(scalar))])
@@ -150,11 +174,19 @@ class _Columns:
         return cgutils.get_or_insert_function(self._builder.module, ir.FunctionType(result, kinds), name)
 
 
-def _left(builder: Any, c: Any, column: Any) -> Any:
-    """Return the mask of the columns that ``c`` has from ``column`` on."""
-    left = builder.sub(cgutils.unpack_tuple(builder, c.shape)[1], column)
+def _left(builder: Any, columns: Any, column: Any) -> Any:
+    """Return the mask of the columns from ``column`` on."""
     numbers = ir.Constant(ir.VectorType(_INT, LANES), list(range(LANES)))
-    return builder.icmp_signed("<", numbers, _all(builder, left))
+    return builder.icmp_signed("<", numbers, _all(builder, builder.sub(columns, column)))
+
+
+def _unknown_one(builder: Any) -> Any:
+    """Return a vector of ones that LLVM does not know, so that it makes fused multiply-adds of additions.
+
+    On Zen 5 additions compete with conversions to float64 for execution units, and fused multiply-adds do not.
+    """
+    kind = ir.FunctionType(_DOUBLE, [_DOUBLE])
+    return _all(builder, builder.asm(kind, "", "=x,0", [_DOUBLE(1.0)], False))
 
 
 def _all(builder: Any, scalar: Any) -> Any:
@@ -163,15 +195,8 @@ def _all(builder: Any, scalar: Any) -> Any:
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_WORD, LANES), None))
 
 
-def _entry(builder: Any, array: Any, k: Any) -> Any:
-    """Load entry ``k`` of a one-dimensional array."""
-    offset = builder.mul(k, cgutils.unpack_tuple(builder, array.strides)[0])
-    place = builder.gep(builder.bitcast(array.data, _BYTES), [offset])
-    return builder.load(builder.bitcast(place, array.data.type))
-
-
 def _id(builder: Any, indices: Any, k: Any) -> Any:
-    found = _entry(builder, indices, k)
+    found = indices.load(k)
     return found if found.type == _INT else builder.sext(found, _INT)
 
 
@@ -187,7 +212,7 @@ def _widen(builder: Any, vector: Any) -> Any:
 def _bytes(scalar: Any) -> int:
     if isinstance(scalar, ir.IntType):
         return int(scalar.width) // 8
-    return 8 if scalar == ir.DoubleType() else 4
+    return 8 if scalar == _DOUBLE else 4
 
 
 def _name(scalar: Any) -> str:
