@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mgg.report.figures.bars import LONGEST, shorten
-from mgg.report.figures.svg import INK, SERIES, draw, horizontal
+from mgg.report.figures.charts import ROW, shorten, title
+from mgg.report.figures.svg import INK, SERIES, TITLE, draw, horizontal
 from mgg.report.page.parts import Drawing, Part
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import clock_unit, count, duration, utc
@@ -20,10 +20,7 @@ from mgg.report.tables.requests import stage_place
 SHOWN = 4
 #: Largest number of jobs in a run that get one row each.
 ROWS = 48
-_ROW = 0.185  # inches per job
-_LANES = 1.1  # largest height of a rule's lanes, inches
-#: Draws the bar of a job at a place, with a height.
-Bar = Callable[[Axes, Row, float, float], None]
+_LANES = 6.0  # largest height of a rule's lanes, in rows
 
 
 def parts(jobs: Rows) -> list[Part]:
@@ -32,7 +29,7 @@ def parts(jobs: Rows) -> list[Part]:
     if not runs:
         return []
     shown = sorted(runs.items(), reverse=True)[:SHOWN]
-    drawings = [Drawing(_drawn(rows, f"j{number}"), _caption(rows)) for (number,), rows in shown]
+    drawings = [Drawing(_drawn(rows), _caption(rows)) for _, rows in shown]
     told = []
     if len(runs) > 1:
         told.append(
@@ -51,6 +48,10 @@ def _begin(row: Row) -> float:
 
 def _end(row: Row) -> float:
     return float(row["started_unix_s"] + row["ran_s"])
+
+
+def _place(row: Row) -> tuple[float, str]:
+    return row["started_unix_s"], _name(row)
 
 
 def _caption(rows: Rows) -> str:
@@ -76,48 +77,52 @@ def _title(row: Row) -> str:
     return ", ".join(told)
 
 
-def _rules(rows: Rows) -> list[Rows]:
-    """Group jobs by rule, in the order of stages and starts."""
-    found = group(rows, "stage", "rule").values()
-    return sorted(found, key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
-
-
-def _drawn(rows: Rows, key: str) -> Markup:
-    begin = min(map(_begin, rows))
-    unit = clock_unit(max(map(_end, rows)) - begin)
-    rules = _rules(rows)
-    gids = {id(row): f"job{number}" for number, row in enumerate(row for jobs in rules for row in jobs)}
-    titles = {gids[id(row)]: _title(row) for row in rows}
-    told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
-    alt = f"Timeline. {_caption(rows)} {'; '.join(told)}."
-    many = len(rows) > ROWS
-    draw_rule, height_of = (_lanes, lambda jobs: _lanes_rows(_packed(jobs))) if many else (_rows, len)
-    height = 0.6 + _ROW * sum(height_of(jobs) + 1.3 for jobs in rules)
-
-    def at(moment: float) -> float:
-        return (moment - begin) / unit.size
-
-    def bar(axes: Axes, row: Row, place: float, height: float) -> None:
-        # The edge keeps a one-second job visible in a run of hours; colors repeat if there are many stages.
-        color = SERIES[stage_place(row["stage"])[0] % len(SERIES)]
-        bars = axes.barh(
-            place, row["ran_s"] / unit.size, left=at(row["started_unix_s"]), height=height, color=color,
-            edgecolor=color, linewidth=0.7,
-        )  # fmt: skip
-        bars[0].set_gid(gids[id(row)])
+def _drawn(rows: Rows) -> Markup:
+    """Draw the jobs of a run by rule: one row each with name and seconds or, if there are many, in narrow lanes."""
+    first, many = min(map(_begin, rows)), len(rows) > ROWS
+    whole = max(map(_end, rows)) - first
+    unit = clock_unit(whole)
+    rules = list(group(rows, "stage", "rule").values())
+    rules.sort(key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
+    lanes = [_packed(jobs) if many else [[job] for job in sorted(jobs, key=_place)] for jobs in rules]
+    steps = [min(1.0, _LANES / len(each)) if many else 1.0 for each in lanes]
 
     def plot(figure: Figure) -> None:
-        axes = horizontal(figure, f"time since the start ({unit.name})", 6)
-        axes.set_yticks([])
-        place = 0.0
-        for jobs in rules:
-            place = draw_rule(axes, jobs, place, bar, at)
-        axes.set_ylim(place - 0.2, -0.7)
-        whole = (max(map(_end, rows)) - begin) / unit.size
+        figure.set_figheight(0.6 + ROW * sum(len(each) * step + 1.3 for each, step in zip(lanes, steps, strict=True)))
+        axes, top, places = horizontal(figure, f"time since the start ({unit.name})", 6), 0.0, []
+        for jobs, each, step in zip(rules, lanes, steps, strict=True):
+            title(axes, f"{jobs[0]['rule']}: {_spread(jobs)}" if many else jobs[0]["rule"], top)
+            for number, lane in enumerate(each):
+                places.append(top + 0.5 + (number + 0.5) * step)
+                for row in lane:
+                    _bar(axes, row, places[-1], 0.72 * step, (row["started_unix_s"] - first) / unit.size, unit.size)
+                    if not many:
+                        _seconds(axes, row, places[-1], (_begin(row) - first) / unit.size, unit.size)
+            top += len(each) * step + 1.3
+        names = [] if many else [shorten(_name(job)) for each in lanes for (job,) in each]
+        axes.set_yticks([] if many else places, names)
+        axes.set_ylim(top - 0.2, -0.7)
         # Leave room for the times after the last bars.
-        axes.set_xlim(0, (whole or 1.0) * (1.02 if many else 1.2))
+        axes.set_xlim(0, (whole / unit.size or 1.0) * (1.02 if many else 1.2))
 
-    return draw(plot, key=key, alt=alt, height=height, titles=titles)
+    told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
+    return draw(plot, f"Timeline. {_caption(rows)} {'; '.join(told)}.")
+
+
+def _bar(axes: Axes, row: Row, place: float, height: float, start: float, size: float) -> None:
+    """Draw the bar of a job from ``start``, in units of ``size`` seconds."""
+    # The edge keeps a one-second job visible in a run of hours; colors repeat if there are many stages.
+    color = SERIES[stage_place(row["stage"])[0] % len(SERIES)]
+    (bar,) = axes.barh(place, row["ran_s"] / size, height, start, color=color, edgecolor=color, linewidth=0.7)
+    bar.set_gid(f"{TITLE}{_title(row)}")
+
+
+def _seconds(axes: Axes, row: Row, place: float, begin: float, size: float) -> None:
+    """Write the seconds of a job behind its bar, and draw its wait from ``begin``."""
+    start = begin + (row["waited_s"] or 0.0) / size
+    axes.plot([begin, start], [place, place], color=INK, linewidth=0.8, solid_capstyle="butt")
+    at = (start + row["ran_s"] / size, place)
+    axes.annotate(duration(row["ran_s"]), at, (3, 0), textcoords="offset points", va="center", fontsize=8.5)
 
 
 def _spread(jobs: Rows) -> str:
@@ -126,51 +131,12 @@ def _spread(jobs: Rows) -> str:
     return f"{count(len(jobs), 'job')}, {most if len(jobs) == 1 else f'{duration(min(times))} to {most}'}"
 
 
-def _lanes_rows(lanes: Sequence[Rows]) -> float:
-    return min(len(lanes), _LANES / _ROW)
-
-
 def _packed(jobs: Iterable[Row]) -> list[Rows]:
     """Pack jobs into lanes without overlap, each into the first free lane."""
     lanes: list[Rows] = []
-    for row in sorted(jobs, key=lambda row: (row["started_unix_s"], _name(row))):
+    for row in sorted(jobs, key=_place):
         lane = next((lane for lane in lanes if _end(lane[-1]) <= row["started_unix_s"]), None)
         if lane is None:
             lanes.append(lane := [])
         lane.append(row)
     return lanes
-
-
-def _heading(axes: Axes, text: str, place: float) -> None:
-    axes.text(0.01, place, text, weight="bold", va="center", transform=axes.get_yaxis_transform())
-
-
-def _rows(axes: Axes, jobs: Rows, place: float, bar: Bar, at: Callable[[float], float]) -> float:
-    """Draw the jobs of a rule below ``place`` on the y axis, one row each with name and seconds; return the next place.
-
-    ``at`` is where a moment lies on the x axis.
-    """
-    _heading(axes, jobs[0]["rule"], place)
-    for row in sorted(jobs, key=lambda row: (row["started_unix_s"], _name(row))):
-        place += 1
-        bar(axes, row, place, 0.7)
-        if row["waited_s"]:
-            axes.plot([at(_begin(row)), at(row["started_unix_s"])], [place, place], color=INK, linewidth=0.8)
-        name = shorten(_name(row), LONGEST)
-        axes.text(-0.01, place, name, ha="right", va="center", transform=axes.get_yaxis_transform())
-        axes.annotate(
-            duration(row["ran_s"]), (at(_end(row)), place), (3, 0), textcoords="offset points", va="center",
-            fontsize=8.5,
-        )  # fmt: skip
-    return place + 1.3
-
-
-def _lanes(axes: Axes, jobs: Rows, place: float, bar: Bar, _: Callable[[float], float]) -> float:
-    """Draw jobs side by side in as many lanes as ran concurrently."""
-    _heading(axes, f"{jobs[0]['rule']}: {_spread(jobs)}", place)
-    lanes = _packed(jobs)
-    step = _lanes_rows(lanes) / len(lanes)
-    for number, lane in enumerate(lanes):
-        for row in lane:
-            bar(axes, row, place + 0.5 + (number + 0.5) * step, 0.75 * step)
-    return place + _lanes_rows(lanes) + 1.3

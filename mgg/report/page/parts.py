@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from markupsafe import Markup
 
 from mgg.report.tables.compute import Row, Rows, group, where
-from mgg.report.tables.numbers import ABSENT
+from mgg.report.tables.numbers import ABSENT, Filled
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class Cell:
 
 
 Line = tuple[str, Sequence[Cell]]
-#: Columns of a table: headings, and what a row shows there.
-Columns = list[tuple[str, Callable[[Row], Cell | str]]]
+#: What a cell shows of a row: a function, or a text of ``numbers.Filled`` with lines for text, small line and tooltip.
+Show = str | Callable[[Row], Cell | str]
+#: Columns of a table: headings, and what a row shows there. A heading has units as ``{t}`` and ``{b}``.
+Columns = Sequence[tuple[str, Show]]
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,48 @@ def table(
     by: Sequence[str] = (), heading: Words = "", words: Sequence[str] = (),
 ) -> Grid:  # fmt: skip
     """Return a table with a line per row, called ``name``, and a group per value of the columns ``by``."""
-    line, head = _described(name), _described(heading)
+    line, head, filled = _described(name), _described(heading), Filled(rows, *(show for _, show in columns))
     groups = [
-        (head(found[0]), [(line(row), [_cell(show(row)) for _, show in columns]) for row in found])
+        (head(found[0]), [(line(row), [_cell(filled, show, row) for _, show in columns]) for row in found])
         for found in group(rows, *by).values()
     ]
-    return Grid(caption, corner, [each for each, _ in columns], groups, note, words=words)
+    headings = [filled.units(each) for each, _ in columns]
+    return Grid(filled.units(caption), corner, headings, groups, filled.units(note), words=words)
+
+
+def pivot(
+    caption: str, corner: str, rows: Rows, line: Words, over: str, show: Show, note: str = "", *,
+    by: Sequence[str] = (), heading: Words = "", at: Callable[[Any], str] | None = None, best: str = "",
+    prose: bool = False, dense: bool = False,
+) -> Grid:  # fmt: skip
+    """Return a table with a line per name ``line``, in the order of rows, and a column per value of column ``over``.
+
+    Args:
+        caption: its heading; like ``note`` with units as ``{t}`` and ``{b}``.
+        corner: heading of the first column.
+        rows: one per cell; of several the last one counts.
+        line: the name of a row's line.
+        over: the column whose values are the columns.
+        show: what a cell shows.
+        note: shown below.
+        by: columns whose values are groups, with ``heading``.
+        heading: of a group.
+        at: the heading of a value of ``over``.
+        best: column that says whether a cell is the best of its comparison.
+        prose: as for ``Grid``.
+        dense: as for ``Grid``.
+    """
+    name, head, filled = _described(line), _described(heading), Filled(rows, show)
+    places, groups = sorted({row[over] for row in rows}), []
+    for found in group(rows, *by).values():
+        lines = dict[str, dict[Any, Cell]]()
+        for row in found:
+            cell = _cell(filled, show, row)
+            lines.setdefault(name(row), {})[row[over]] = replace(cell, best=True) if row.get(best) else cell
+        told = [(each, [cells.get(place, Cell(ABSENT)) for place in places]) for each, cells in lines.items()]
+        groups.append((head(found[0]), told))
+    columns = [at(place) if at else where({over: place}, over) for place in places]
+    return Grid(filled.units(caption), corner, columns, groups, filled.units(note), prose, dense)
 
 
 def _described(words: Words) -> Callable[[Row], str]:
@@ -76,22 +114,13 @@ def _described(words: Words) -> Callable[[Row], str]:
     return lambda row: where(row, *told) + (f" ({where(row, *conditions)})" if conditions else "")
 
 
-def across(
-    rows: Iterable[Row], line: Words, over: str, places: Iterable[Any], show: Callable[[Row], Cell | str]
-) -> list[Line]:
-    """Return a line per name ``line``, in the order of rows, with a cell at each of ``places`` of the column ``over``.
-
-    Of several rows at a place the last one counts.
-    """
-    found, name = dict[str, dict[Any, Cell]](), _described(line)
-    for row in rows:
-        found.setdefault(name(row), {})[row[over]] = _cell(show(row))
-    places = list(places)
-    return [(each, [at.get(place, Cell(ABSENT)) for place in places]) for each, at in found.items()]
-
-
-def _cell(shown: Cell | str) -> Cell:
-    return Cell(shown) if isinstance(shown, str) else shown
+def _cell(filled: Filled, show: Show, row: Row) -> Cell:
+    if not isinstance(show, str):
+        shown = show(row)
+        return Cell(shown) if isinstance(shown, str) else shown
+    text, *others = (filled(each, row) for each in show.split("\n"))
+    small, hint, *_ = [*others, "", ""]
+    return Cell(text or ABSENT, small, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -2,85 +2,74 @@
 
 from __future__ import annotations
 
-from mgg.report.page.parts import Cell, Grid, Part, Section
+from mgg.report.page.parts import Cell, Grid, Part, Section, pivot, table
 from mgg.report.tables.compute import Row, Rows, group
-from mgg.report.tables.numbers import count, number, percent
+from mgg.report.tables.numbers import count
 
-MIB = 2**20
 #: Largest number of PEs whose pairs are readable as a table.
 MOST_PAIRED = 16
 SHADES = 8
-_COLUMNS = (
-    "imbalance", "edge cut", "halo rows", "V_CG", "V_FR", "V_FC", "V_cover", "VI_CG", "VI_FR", "VI_FC", "VI_CoLa",
-)  # fmt: skip
+#: Columns of volumes between workgroups.
+_BETWEEN = ("vi_cg", "vi_fr", "vi_fc", "vi_cola")
+#: By column of table quality: its heading, and what a cell shows, its tooltip last.
+_COLUMNS = {
+    "imbalance": ("imbalance", "{imbalance:n}\n\nworkgroups: {workgroup_imbalance:n}"),
+    "edge_cut": ("edge cut", "{edge_cut:,}\n{edge_cut_share:%}"),
+    "halo_rows": ("halo rows", "{halo_rows:,}\n\nlargest PE: {halo_rows_max:,}"),
+    "v_cg": ("V_CG", "{v_cg:MiB}\n\n{redundant_cg:%} beyond V_FC"),
+    "v_fr": ("V_FR", "{v_fr:MiB}\n\n{redundant_fr:%} beyond V_FC"),
+    "v_fc": ("V_FC", "{v_fc:MiB}"),
+    "v_cover": ("V_cover", "{v_cover:MiB}\n\n{covered:%} of V_FC"),
+    **{name: (name.upper().replace("COLA", "CoLa"), f"{{{name}:MiB}}") for name in _BETWEEN},
+}
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section, with a part for each graph; None if no partition was given."""
-    rows = [row for row in tables["quality"] if row["pes"] > 1]
+    rows = [_told(row) for row in tables["quality"] if row["pes"] > 1]
     if not rows:
         return None
     parts = []
     for (graph,), found in group(rows, "graph").items():
-        halos = [row for row in tables["halos"] if row["graph"] == graph]
-        parts.append(Part(graph, "", [_volumes(found, graph), *_heat(halos, graph)]))
+        halos = [row for row in tables["halos"] if row["graph"] == graph and 2 < row["pes"] <= MOST_PAIRED]
+        schemes = group(halos, "scheme").values()
+        parts.append(Part(graph, "", [_volumes(found, graph), *(_heat(each, graph) for each in schemes)]))
     intro = (
         "Volumes of one product, all PEs; nothing ran. Small: % of arcs; a pointer tells shares of "
-        "volumes. Empty: one workgroup, or not counted."
+        "volumes. A dash: one workgroup, or not counted."
     )
     return Section("quality", "Partitions", intro, parts, folded=True)
 
 
+def _told(row: Row) -> Row:
+    """Return a row of table quality without what one workgroup does not have."""
+    single = ("workgroup_imbalance", *_BETWEEN) if row["pes"] <= row["workgroup"] else ()
+    covered = row["v_cover"] / row["v_fc"] if row["v_cover"] is not None and row["v_fc"] else None
+    return row | dict.fromkeys(single) | {"covered": covered}
+
+
 def _volumes(rows: Rows, name: str) -> Grid:
-    groups = []
-    for (scheme, workgroup, dim), found in group(rows, "scheme", "workgroup", "dim").items():
-        heading = f"{scheme}, workgroups of {count(workgroup, 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}"
-        groups.append((heading, [(str(row["pes"]), _cells(row)) for row in found]))
-    # Drop empty columns.
-    kept = [n for n in range(len(_COLUMNS)) if any(cells[n].text for _, lines in groups for _, cells in lines)]
-    groups = [(heading, [(pes, [cells[n] for n in kept]) for pes, cells in lines]) for heading, lines in groups]
-    columns = [_COLUMNS[n] for n in kept]
-    return Grid(f"{name}: balance, cut and volumes (MiB) of one product", "PEs", columns, groups)
+    def heading(row: Row) -> str:
+        group_ = count(row["workgroup"], "PE")
+        return f"{row['scheme']}, workgroups of {group_}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}"
+
+    columns = [shown for column, shown in _COLUMNS.items() if any(row[column] is not None for row in rows)]
+    caption, by = f"{name}: balance, cut and volumes (MiB) of one product", ["scheme", "workgroup", "dim"]
+    return table(caption, "PEs", columns, rows, lambda row: str(row["pes"]), by=by, heading=heading)
 
 
-def _cells(row: Row) -> list[Cell]:
-    several = row["pes"] > row["workgroup"]
-    cover = row["v_cover"] / row["v_fc"] if row["v_cover"] is not None and row["v_fc"] else None
-    between = [_mib(row[column]) if several else "" for column in ("vi_cg", "vi_fr", "vi_fc", "vi_cola")]
-    return [
-        Cell(number(row["imbalance"]), hint=f"workgroups: {number(row['workgroup_imbalance'])}" if several else ""),
-        Cell(f"{row['edge_cut']:,}", percent(row["edge_cut_share"]).removesuffix(" %")),
-        Cell(f"{row['halo_rows']:,}", hint=f"largest PE: {row['halo_rows_max']:,}"),
-        Cell(_mib(row["v_cg"]), hint=_of("beyond V_FC", row["redundant_cg"])),
-        Cell(_mib(row["v_fr"]), hint=_of("beyond V_FC", row["redundant_fr"])),
-        Cell(_mib(row["v_fc"])),
-        Cell("") if row["v_cover"] is None else Cell(_mib(row["v_cover"]), hint=_of("of V_FC", cover)),
-        *map(Cell, between),
-    ]
+def _heat(halos: Rows, name: str) -> Grid:
+    """Return the halo rows between pairs of a scheme for the most PEs that are readable."""
+    pes = max(row["pes"] for row in halos)
+    rows = [row for row in halos if row["pes"] == pes]
+    most = max(row["rows"] for row in rows)
 
+    def cell(row: Row) -> Cell:
+        if row["pe"] == row["owner"]:
+            return Cell("")
+        heat = -(-SHADES * row["rows"] // most) if most else 0
+        return Cell("", heat=heat, hint=f"PE {row['pe']} needs {row['rows']:,} rows of PE {row['owner']}")
 
-def _mib(volume: int) -> str:
-    return number(volume / MIB)
-
-
-def _of(what: str, share: float | None) -> str:
-    return "" if share is None else f"{percent(share)} {what}"
-
-
-def _heat(halos: Rows, name: str) -> list[Grid]:
-    """Return, for each scheme, the halo rows between pairs for the most PEs that are readable."""
-    grids = []
-    for (scheme,), found in group((row for row in halos if 2 < row["pes"] <= MOST_PAIRED), "scheme").items():
-        pes = max(row["pes"] for row in found)
-        at = {(row["pe"], row["owner"]): row["rows"] for row in found if row["pes"] == pes}
-        most = max(at.values())
-        lines = [(str(p), [_shaded(p, q, at.get((p, q)), most) for q in range(pes)]) for p in range(pes)]
-        caption = f"{name}, {scheme}, {pes} PEs: rows that each PE (left) needs of each owner (top), at most {most:,}"
-        grids.append(Grid(caption, "PE", [""] * pes, [("", lines)], dense=True))
-    return grids
-
-
-def _shaded(pe: int, owner: int, rows: int | None, most: int) -> Cell:
-    if rows is None:
-        return Cell("")
-    return Cell("", heat=-(-SHADES * rows // most) if most else 0, hint=f"PE {pe} needs {rows:,} rows of PE {owner}")
+    caption = f"{name}, {rows[0]['scheme']}, {pes} PEs: rows that each PE (left) needs of each owner (top)"
+    rows = sorted([*rows, *({"pe": pe, "owner": pe} for pe in range(pes))], key=lambda row: row["pe"])
+    return pivot(f"{caption}, at most {most:,}", "PE", rows, "pe", "owner", cell, at=lambda _: "", dense=True)

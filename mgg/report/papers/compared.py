@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from mgg.report.figures import bars
-from mgg.report.figures.bars import shorten
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, table
+from mgg.report.figures.charts import paired, shorten
+from mgg.report.page.parts import Cell, Drawing, Grid, Line, Part, table
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
 from mgg.report.papers.verdicts import CLAIMED, left_out, paper_mean, remarks, summary, telling, verdict
 from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
@@ -15,32 +14,27 @@ from mgg.report.tables.compute import SETTING, Row, Rows, group, where
 from mgg.report.tables.numbers import ABSENT, Unit, number, within
 
 
-def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
-    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
-    return (_methods if shown.together else _pairs)(tables, name, shown, rows)
+def part(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
+    """Show the comparisons found in ``rows`` (of table figures, not empty)."""
+    return (_methods if shown.together else _pairs)(tables, shown, rows)
 
 
-def _pairs(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show each comparison, with every case in the records."""
     sentences, grids, drawings = list[str](), [], []
-    for number_, versus in enumerate(shown.versus, 1):
+    for versus in shown.versus:
         found = _with_cases(of(versus, rows))
         if not found:
             continue
         sentences.append(verdict(versus, found))
         grids.append(_grid(versus, found))
         subject, rival = versus.subject.name, versus.rival.name
-        svg = bars.paired(
-            {
-                graph: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
-                for (graph,), of_graph in group(found, "graph").items()
-            },
-            f"{shorten(rival, 24)} / {shorten(subject, 24)}, time",
-            f"{name}r{number_}",
-            printed=CLAIMED[versus.claimed],
-            about=f"time of {rival} over that of {subject}",
-            note="{:g}".format,
-        )
+        ratios = {
+            graph: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
+            for (graph,), of_graph in group(found, "graph").items()
+        }
+        axis, about = f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", f"time of {rival} over that of {subject}"
+        svg = paired(ratios, axis, about, printed=CLAIMED[versus.claimed])
         caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(svg, caption))
@@ -57,27 +51,27 @@ def _with_cases(rows: Rows) -> Rows:
 
 
 def _grid(versus: Versus, rows: Rows) -> Grid:
-    unit, subject, rival = unit_of(rows), versus.subject.name, versus.rival.name
-    columns: Columns = [
-        (f"{subject} ({unit.name})", lambda row: within(values(row)[0], unit)),
-        (f"{rival} ({unit.name})", lambda row: within(values(row)[1], unit)),
-        ("ratio", lambda row: number(row["ratio"])),
-        (CLAIMED[versus.claimed], lambda row: f"{row['paper']:g}" if row["paper"] else ABSENT),
-        ("verdict", lambda row: row["verdict"] or ABSENT),
+    subject, rival = versus.subject.name, versus.rival.name
+    unit, column = ("b", "memory_bytes") if versus.memory else ("t", "median_s")
+    columns = [
+        (f"{subject} ({{{unit}}})", f"{{subject_{column}:{unit}}}"),
+        (f"{rival} ({{{unit}}})", f"{{rival_{column}:{unit}}}"),
+        ("ratio", "{ratio:n}"),
+        (CLAIMED[versus.claimed], "{paper:g}"),
+        ("verdict", "{verdict}"),
     ]
     a_pass = "a pass without gradients" if versus.subject.column == INFERENCE else "an epoch"
     note = (
         f"Medians of the slowest PE: of a product, or of {a_pass} where a model is named. Ratio: the second time over "
-        "the first. Verdict: on which of the two is slower, not on by how much."
+        f"the first. Verdict: on which of the two is slower, not on by how much.{_options_note(versus, rows)}"
     )
-
-    def case(row: Row) -> str:
-        # Lines break only after commas.
-        return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", "))
-
     caption, heading = f"{subject} against {rival}", "graph (machine, device, direction, dtype)"
-    note += _options_note(versus, rows)
-    return table(caption, "case", columns, rows, case, note, by=["graph", *SETTING], heading=heading)
+    return table(caption, "case", columns, rows, _case, note, by=["graph", *SETTING], heading=heading)
+
+
+def _case(row: Row) -> str:
+    # Lines break only after commas.
+    return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", "))
 
 
 def _options_note(versus: Versus, rows: Rows) -> str:
@@ -93,7 +87,7 @@ def _options_note(versus: Versus, rows: Rows) -> str:
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
 
 
-def _methods(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+def _methods(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show techniques side by side, one column each."""
     known = [{**row, "dim": row["dim"] or 0} for row in rows]
     blocks = [(_block(found[0]), found) for found in group(known, *_BLOCK).values()]
@@ -104,14 +98,8 @@ def _methods(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) 
     if not telling(rows):
         return Part("Here", said, grids, outcome=outcome)
     drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
-    svg = bars.paired(
-        drawn,
-        f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
-        if _one_subject(shown)
-        else "shuffled / reordered, time",
-        f"{name}m",
-        quotients=True,
-    )
+    axis = f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
+    svg = paired(drawn, axis if _one_subject(shown) else "shuffled / reordered, time", quotients=True)
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."

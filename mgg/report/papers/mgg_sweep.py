@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, across, table
+from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, pivot, table
 from mgg.report.tables import mgg_sweep
 from mgg.report.tables.compute import SETTING, Row, Rows, where
-from mgg.report.tables.mgg_sweep import Times
-from mgg.report.tables.numbers import ABSENT, listing, number, percent, quantity, time_unit, within
-from mgg.tune.setting import NAMES, START, Setting
+from mgg.report.tables.numbers import listing, number, percent, quantity, time_unit, within
+from mgg.tune.setting import START
 
 SHADES = 8
+_COLUMNS: Columns = [
+    ("best ({t})", "{best_s:t}\n{best_ps}, {best_dist}, {best_wpb}"),
+    ("default ({t})", "{default_s:t}\n{default_ps}, {default_dist}, {default_wpb}"),
+    ("default / best", "{over:n} x"),
+    ("start ({t})", f"{{start_s:t}}\n{START}"),
+    (
+        "end of the search ({t})",
+        "{search_s:t}\n{search_ps}, {search_dist}, {search_wpb}; {search_steps} settings",
+    ),
+    ("settings measured", "{settings_measured}"),
+]
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
@@ -31,8 +39,13 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     if not found:
         return []
     told = _told(tables["mgg_sweep"])
-    summary = Part("Best, default, and the paper's search", told, [_summary(tables["mgg_sweep"])], outcome=told)
-    return [summary, *(_sweep(rows, f"k{index}") for index, rows in enumerate(found.values(), 1))]
+    over = [row | {"over": row["default_s"] and row["default_s"] / row["best_s"]} for row in tables["mgg_sweep"]]
+    grid = table(
+        "Best and default setting", "PEs, width", _COLUMNS, over, "pes, dim", "Small: ps, dist, wpb.",
+        by=SETTING, heading="graph (machine, device)",
+    )  # fmt: skip
+    summary = Part("Best, default, and the paper's search", told, [grid], outcome=told)
+    return [summary, *map(_sweep, found.values())]
 
 
 def _told(rows: Rows) -> str:
@@ -53,29 +66,7 @@ def _told(rows: Rows) -> str:
     return text
 
 
-def _summary(rows: Rows) -> Grid:
-    unit = time_unit([row["best_s"] for row in rows])
-
-    def at(row: Row, which: str) -> str:
-        values = [row[f"{which}_{name}"] for name in NAMES]
-        return "" if None in values else str(Setting(*values))
-
-    def end(row: Row) -> str:
-        return f"{at(row, 'search')}; {row['search_steps']} settings" if at(row, "search") else ""
-
-    columns: Columns = [
-        (f"best ({unit.name})", lambda row: Cell(within(row["best_s"], unit), at(row, "best"), True)),
-        (f"default ({unit.name})", lambda row: Cell(within(row["default_s"], unit), at(row, "default"))),
-        ("default / best", lambda row: f"{number(row['default_s'] / row['best_s'])} x" if row["default_s"] else ABSENT),
-        (f"start ({unit.name})", lambda row: Cell(within(row["start_s"], unit), str(START))),
-        (f"end of the search ({unit.name})", lambda row: Cell(within(row["search_s"], unit), end(row))),
-        ("settings measured", lambda row: str(row["settings_measured"])),
-    ]
-    caption, note, by = "Best and default setting", "Small: ps, dist, wpb.", ["graph", *SETTING]
-    return table(caption, "PEs, width", columns, rows, "pes, dim", note, by=by, heading="graph (machine, device)")
-
-
-def _sweep(rows: Rows, key: str) -> Part:
+def _sweep(rows: Rows) -> Part:
     """Show the two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
     first, times = rows[0], mgg_sweep.times(rows)
     tried = {at: number for number, at in enumerate(mgg_sweep.search(mgg_sweep.spread(rows)), 1)}
@@ -83,63 +74,41 @@ def _sweep(rows: Rows, key: str) -> Part:
     marks = {at: f"searched {number}" for at, number in tried.items()}
     if tried:
         marks[end] = f"search ends ({tried[end]})"
-    usual = first["usual"]
-    if usual:
+    if usual := first["usual"]:
         marks[usual] = f"default, {marks[usual]}" if usual in marks else "default"
-    lowest = min(at.wpb for at in times)
-    planes = [
-        ("ps", f"wpb = {lowest}", {at: time for at, time in times.items() if at.wpb == lowest}),
-        ("wpb", f"ps = {end.ps}", {at: time for at, time in times.items() if at.ps == end.ps}),
-    ]
-    place = where(first, "graph", "pes", "dim")
-    intro = f"{len(times)} settings."
-    grids, drawings, walked = [], [], []
-    for knob, fixed, plane in planes:
-        if len({getattr(at, knob) for at in plane}) == 1:
+    lowest, place = min(at.wpb for at in times), where(first, "graph", "pes", "dim")
+    intro, way, grids, drawings = f"{len(times)} settings.", list[str](), [], []
+    for knob, fixed, plane in (
+        ("ps", f"wpb = {lowest}", [at for at in times if at.wpb == lowest]),
+        ("wpb", f"ps = {end.ps}", [at for at in times if at.ps == end.ps]),
+    ):
+        told = [
+            {"time": times[at], "x": getattr(at, knob), "line": f"dist = {at.dist}", "mark": marks.get(at, "")}
+            | at._asdict()
+            for at in sorted(plane, key=lambda at: (getattr(at, knob), at.dist))
+        ]
+        if len({row["x"] for row in told}) == 1:
             intro += f" With {fixed} only one {knob} was measured."
             continue
-        rows = [
-            {"dist": f"dist = {at.dist}", "x": getattr(at, knob), "time": plane[at]}
-            for at in sorted(plane, key=lambda at: at.dist)
-        ]
-        curves = charts.series(rows, "dist", "x", "time")
-        grids.append(_plane(plane, knob, f"{place}: {knob} (down) and dist (across), {fixed}", marks))
-        svg = charts.lines(curves, f"{knob} ({fixed})", f"{key}{knob}", f"{place}, {fixed}")
+        grids.append(_plane(told, knob, f"{place}: {knob} (down) and dist (across), {fixed}"))
+        lines = sorted(told, key=lambda row: row["dist"])
+        svg = charts.curves(lines, "line", "x", f"{knob} ({fixed})", f"{place}, {fixed}", value="time")
         drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {fixed}."))
-        walked.append(_walked(plane, knob, fixed, tried, end))
-    if tried and walked:
-        caption = f"{place}: what the search tried, in its order, among all that was measured."
-        drawings.insert(0, Drawing(charts.walk(walked, f"{key}w", place), caption))
+        way += [f"{fixed}: " + ", ".join(f"{knob} {getattr(at, knob)} dist {at.dist}" for at in tried if at in plane)]
+    if tried and way:
+        intro += f" The search tried, in this order, {'; '.join(way)}."
     return Part(f"{place} ({where(first, 'machine', 'device')})", intro, grids, drawings)
 
 
-def _walked(plane: Times, knob: str, fixed: str, tried: Mapping[Setting, int], end: Setting) -> charts.Plane:
-    """Return the search's steps in a plane; the fastest is the plane's own."""
-
-    def at(setting: Setting) -> tuple[int, int]:
-        return setting.dist, getattr(setting, knob)
-
-    return charts.Plane(
-        title=fixed,
-        x="dist",
-        y=knob,
-        measured=[at(each) for each in sorted(plane)],
-        tried={number: at(each) for each, number in tried.items() if each in plane},
-        end=at(end) if end in plane else None,
-        best=at(min(plane, key=lambda each: (plane[each], each))),
-    )
-
-
-def _plane(plane: Times, knob: str, caption: str, marks: Mapping[Setting, str]) -> Grid:
-    unit = time_unit(list(plane.values()))
-    low, high = min(plane.values()), max(plane.values())
+def _plane(rows: Rows, knob: str, caption: str) -> Grid:
+    """Return the times of a plane, a line per value of ``knob``, a column per dist."""
+    times = [row["time"] for row in rows]
+    unit, low, high = time_unit(times), min(times), max(times)
 
     def cell(row: Row) -> Cell:
         heat = round(SHADES * (row["time"] - low) / (high - low)) if high > low else 0
-        return Cell(within(row["time"], unit), marks.get(row["at"], ""), row["time"] == low, heat)
+        return Cell(within(row["time"], unit), row["mark"], row["time"] == low, heat)
 
-    dists = sorted({each.dist for each in plane})
-    rows = [{"at": at, "time": plane[at], **at._asdict()} for at in sorted(plane, key=lambda at: getattr(at, knob))]
-    lines = across(rows, lambda row: f"{knob} = {row[knob]}", "dist", dists, cell)
     note = f"Median times in {unit.name}; the stronger the shade, the longer. Longest: {quantity(high)}."
-    return Grid(caption, knob, [f"dist = {dist}" for dist in dists], [("", lines)], note)
+    line, at = f"{knob} = {{x}}".format_map, "dist = {}".format
+    return pivot(caption, knob, rows, line, "dist", cell, note, at=at)

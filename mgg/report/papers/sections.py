@@ -65,7 +65,7 @@ def _section(tables: Tables, name: str, note: str) -> Section:
 
 def _compared(tables: Tables, name: str, _: object) -> list[Part]:
     shown, rows = EXPERIMENTS[name], _rows(tables, name)
-    return [compared.part(tables, name, shown, rows)] if rows else []
+    return [compared.part(tables, shown, rows)] if rows else []
 
 
 def _nothing(tables: Tables, shown: Experiment) -> str:

@@ -6,36 +6,43 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, across
+from mgg.report.page.parts import Drawing, Part, pivot
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Side, Sweep
 from mgg.report.papers.verdicts import EVEN, judged, remarks
 from mgg.report.tables.comparisons import CLOSE, timings
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, sound, where
-from mgg.report.tables.numbers import count, listing, number, time_unit, within
+from mgg.report.tables.compute import SETTING, Rows, best, group, sound, where
+from mgg.report.tables.numbers import count, listing, number
 
 #: For each side, the median seconds at each number of PEs or width.
 Lines = dict[str, dict[int, float]]
 _AXES = {"pes": ("PEs", "dim"), "dim": ("D", "pes")}
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Sweep) -> list[Part]:
     """Return a table and a figure per graph; empty if no technique was timed at two points."""
     axis, fixed = _AXES[shown.over]
-    found = [
-        rows for alike in group(sound(tables["aggregate"]), *SETTING, fixed).values() if (rows := _lines(shown, alike))
-    ]
+    alike = group(sound(tables["aggregate"]), *SETTING, fixed).values()
+    found = [rows for each in alike if (rows := _lines(shown, each))]
     if not found:
         return []
     drawings = []
-    for index, rows in enumerate(found, 1):
+    for rows in found:
         at = where(rows[0], "graph", fixed)
-        svg = charts.lines(charts.series(rows, "side", shown.over), axis, f"{name}s{index}", at)
+        svg = charts.curves(rows, "name", shown.over, axis, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {axis}."))
-    lines = [{side: dict(at) for side, at in charts.series(rows, "side", shown.over).items()} for rows in found]
+    note = "Medians of the slowest PE, in {t}."
+    note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
+    note += " Small: the paper's, of its graph on its machine." if shown.printed else ""
+    everything = [row for rows in found for row in rows]
+    grid = pivot(
+        f"Time of one aggregation over {axis}", "method", everything, "name", shown.over,
+        "{median_s:t}\npaper {paper:n} ms", note, by=[*SETTING, fixed],
+        heading=f"graph, {fixed} (machine, device, dtype)", best="least",
+    )  # fmt: skip
+    lines = [charts.series(rows, "name", shown.over) for rows in found]
     told = " ".join(_falls(lines, shown) if shown.falls else _steepness(lines, shown))
-    text = " ".join([told, *remarks(tables["graphs"], [row for rows in found for row in rows])])
-    return [Part("Here", text, [_grid(shown, found)], drawings, told)]
+    return [Part("Here", " ".join([told, *remarks(tables["graphs"], everything)]), [grid], drawings, told)]
 
 
 def lacking(aggregate: Rows, shown: Sweep) -> str:
@@ -49,7 +56,7 @@ def lacking(aggregate: Rows, shown: Sweep) -> str:
 
 
 def _lines(shown: Sweep, rows: Rows) -> Rows:
-    """Return the best row of each side that was timed at two or more points, at each point, with its name as ``side``.
+    """Return the best row of each side that was timed at two or more points, at each point, with the side's ``name``.
 
     ``paper``: the paper's milliseconds, if any; ``least``: whether it is the fastest of several different ones.
     """
@@ -57,13 +64,12 @@ def _lines(shown: Sweep, rows: Rows) -> Rows:
     for place, side in enumerate(shown.sides):
         points = group(_own(shown, side, rows), shown.over)
         if len(points) > 1:
-            found += [best(each) | {"side": side.name, "place": place} for each in points.values()]
+            found += [best(each) | {"name": side.name, "place": place} for each in points.values()]
     for at in group(found, shown.over).values():
         times = [row["median_s"] for row in at]
-        printed = shown.printed.get(claimed_as(at[0]["dataset"]), {}).get(at[0][shown.over], ())
+        printed = dict(enumerate(shown.printed.get(claimed_as(at[0]["dataset"]), {}).get(at[0][shown.over], ())))
         for row in at:
-            row["paper"] = printed[row["place"]] if row["place"] < len(printed) else None
-            row["least"] = row["median_s"] == min(times) < max(times)
+            row |= {"paper": printed.get(row["place"]), "least": row["median_s"] == min(times) < max(times)}
     return found
 
 
@@ -111,27 +117,3 @@ def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
         verdict = CLOSE if len(ranked) > 1 and means[ranked[0]] / means[ranked[1]] < EVEN else verdict
         text += f" The paper's steepest is “{shown.steepest}”: {verdict}."
     return [text]
-
-
-def _grid(shown: Sweep, found: Sequence[Rows]) -> Grid:
-    """Return a block per graph, a line per side, a column per number of PEs or width."""
-    axis, fixed = _AXES[shown.over]
-    points = sorted({row[shown.over] for rows in found for row in rows})
-    unit = time_unit([row["median_s"] for rows in found for row in rows])
-
-    def cell(row: Row) -> Cell:
-        small = "" if row["paper"] is None else f"paper {number(row['paper'])} ms"
-        return Cell(within(row["median_s"], unit), small, row["least"])
-
-    groups = [
-        (
-            f"{where(rows[0], 'graph', fixed)} ({where(rows[0], 'machine', 'device', 'dtype')})",
-            across(rows, "side", shown.over, points, cell),
-        )
-        for rows in found
-    ]
-    note = f"Medians of the slowest PE, in {unit.name}."
-    note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
-    note += " Small: the paper's, of its graph on its machine." if shown.printed else ""
-    columns = [where({shown.over: x}, shown.over) for x in points]
-    return Grid(f"Time of one aggregation over {axis}", "method", columns, groups, note)

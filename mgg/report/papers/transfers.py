@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, across
+from mgg.report.page.parts import Drawing, Part, pivot
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
-from mgg.report.tables.compute import Row, Rows, group, shared, where
-from mgg.report.tables.numbers import count, number, time_unit, within
+from mgg.report.tables.compute import Rows, group, shared, where
+from mgg.report.tables.numbers import count, number
 
 _GRAINS = ("fine", "coarse")
 _WAYS = {
@@ -18,36 +18,30 @@ _WAYS = {
 }
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Transfers) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Transfers) -> list[Part]:
     """Return a part per machine, number of PEs and link; empty if nothing was measured."""
     found = group(tables["latencies"], "machine", "device", "pes", "link").values()
-    return [_part(rows, shown, f"{name}{number_}") for number_, rows in enumerate(found, 1)]
+    return [_part(rows, shown) for rows in found]
 
 
-def _part(rows: Rows, shown: Transfers, key: str) -> Part:
-    first = rows[0]
-    link, beyond, unit = first["link"], shared(rows), time_unit([row["median_s"] for row in rows])
+def _part(rows: Rows, shown: Transfers) -> Part:
+    first, link, beyond = rows[0], rows[0]["link"], shared(rows)
     paper = {grain: shown.seconds(shown.beside.get(link, ""), grain) for grain in _GRAINS}
-    rows = sorted(rows, key=lambda row: (_GRAINS.index(row["grain"]), row["bytes"]))
-
-    def cell(row: Row) -> Cell:
-        theirs = paper[row["grain"]].get(row["bytes"])
-        return Cell(within(row["median_s"], unit), f"paper {number(theirs * 1e6)} µs" if theirs else "")
-
-    sizes = sorted({row["bytes"] for row in rows})
+    told = [row | {"paper": paper[row["grain"]].get(row["bytes"]), "kib": row["bytes"] // 2**10} for row in rows]
+    told.sort(key=lambda row: _GRAINS.index(row["grain"]))
     over = f", {shown.beside[link]} in the paper" if link in shown.beside else ""
-    grid = Grid(
-        f"A transfer over {link}{over} ({unit.name})",
-        "grain",
-        [_mib(size) for size in sizes],
-        [("", across(rows, "grain", "bytes", sizes, cell))],
+    note = (
         f"fine: a request for each row of {first['row_bytes']} bytes; coarse: one transfer. Median of "
-        f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's.",
+        f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's."
     )
-    curves = charts.series([{**row, "kib": row["bytes"] // 2**10} for row in rows], "grain", "kib")
-    if over:
-        curves |= {f"{grain}, paper": [(size // 2**10, s) for size, s in at.items()] for grain, at in paper.items()}
-    svg = charts.lines(curves, "KiB", key, link, "a transfer")
+    caption, show = f"A transfer over {link}{over} ({{t}})", "{median_s:t}\npaper {paper:q}"
+    grid = pivot(caption, "grain", told, "grain", "bytes", show, note, at=_mib)
+    printed = [
+        {"grain": f"{grain}, paper", "kib": size // 2**10, "median_s": seconds}
+        for grain, at in paper.items()
+        for size, seconds in at.items()
+    ]
+    svg = charts.curves([*told, *printed], "grain", "kib", "KiB", link, what="a transfer")
     text = " ".join([_WAYS.get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
     heading = f"{where(first, 'link', 'pes')}, {first['device']} of {first['machine']}"
     drawing = Drawing(svg, f"{link}: time of a transfer by its size.")

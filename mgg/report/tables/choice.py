@@ -6,9 +6,9 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, across, table
+from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, pivot, table
 from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
-from mgg.report.tables.numbers import count, number, percent, time_unit, within
+from mgg.report.tables.numbers import count, number, percent
 from mgg.report.tables.spread import undecided
 
 #: Auto's picks should stay within this factor of the best.
@@ -93,12 +93,11 @@ def _case(row: Row) -> str:
 
 
 def _picks(rows: Rows) -> Grid:
-    unit = time_unit([row["median_s"] for row in rows])
     columns: Columns = [
-        ("pick", lambda row: Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}")),
-        ("fastest", lambda row: Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}")),
+        ("pick", "{pick}\n{median_s:q}"),
+        ("fastest", "{best}\n{best_median_s:q}"),
         ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
-        ("compared", lambda row: str(row["compared"])),
+        ("compared", "{compared}"),
     ]
     caption = "Auto's pick and the fastest technique"
     note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
@@ -106,15 +105,9 @@ def _picks(rows: Rows) -> Grid:
 
 
 def _foretold(rows: Rows) -> Grid:
-    labels = sorted({row["label"] for row in rows})
-    unit = time_unit([row["median_s"] for row in rows])
-
-    def cell(row: Row) -> Cell:
-        return Cell(within(row["predicted_s"], unit), f"measured {within(row['median_s'], unit)}", row["chosen"])
-
-    groups = []
-    for (graph,), of_graph in group(rows, "graph").items():
-        lines = [across(found, _case, "label", labels, cell) for found in group(of_graph, *COMPARISON).values()]
-        groups.append((graph, [line for each in lines for line in each]))
-    note = "Large: predicted, small: measured. Marked: what auto picked."
-    return Grid(f"Predicted and measured time of one aggregation ({unit.name})", "case", labels, groups, note)
+    note, by = "Large: predicted, small: measured. Marked: what auto picked.", ["graph", "machine", "scheme", "dtype"]
+    return pivot(
+        "Predicted and measured time of one aggregation ({t})", "case", rows, _case, "label",
+        "{predicted_s:t}\nmeasured {median_s:t}", note, by=by, heading="graph", at=str,
+        best="chosen",
+    )  # fmt: skip

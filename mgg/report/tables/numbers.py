@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from string import Formatter
+from typing import Any, NamedTuple
 
 #: Placeholder for missing values in the page's tables.
 ABSENT = "-"
@@ -104,3 +106,57 @@ def listing(words: Sequence[str], limit: int = 6) -> str:
     if len(words) > limit:
         words = [*words[: limit - 1], f"{len(words) - limit + 1} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+class Filled(Formatter):
+    """Fills texts with a row's values, as ``str.format`` does; a text is empty if one of its values is None.
+
+    ``{x:n}`` is a number, ``{x:%}`` a share in percent (``{x:bare}``: without the sign), ``{x:q}`` a time with its own
+    unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` are times and bytes in the one unit that suits all rows, as
+    are ``{x:t2}`` and so on, each in a unit of their own.
+    """
+
+    def __init__(self, rows: Iterable[dict[str, Any]], *texts: object) -> None:
+        """Choose each unit by the first of its values in ``texts`` that ``rows`` have; other things are no texts."""
+        rows, self._units = list(rows), dict[str, Unit]()
+        for _, name, spec, _ in (each for text in texts if isinstance(text, str) for each in self.parse(text)):
+            if name and spec and re.fullmatch(r"[tb]\d?", spec) and spec not in self._units:
+                found = [value for row in rows if (value := self.get_field(name, (), row)[0]) is not None]
+                if found:
+                    self._units[spec] = time_unit(found) if spec[0] == "t" else bytes_unit(found)
+
+    def __call__(self, text: str, row: dict[str, Any]) -> str:
+        """Return ``text`` with the values of ``row``."""
+        try:
+            return self.vformat(text, (), row)
+        except _UnknownError:
+            return ""
+
+    def units(self, text: str) -> str:
+        """Return ``text`` with the names of the units at ``{t}``, ``{b}`` and so on."""
+        return re.sub(r"\{([tb]\d?)\}", lambda found: getattr(self._units.get(found[1]), "name", ABSENT), text)
+
+    def get_field(self, name: str, arguments: Any, row: Any) -> Any:
+        """Return a value by its name, as in ``pair[0][median_s]``; None if it is part of None."""
+        try:
+            return super().get_field(name, arguments, row)
+        except (AttributeError, TypeError):
+            return None, name
+
+    def format_field(self, value: Any, spec: str) -> str:
+        """Format one value."""
+        if value is None:
+            raise _UnknownError
+        if spec in self._units:
+            return within(value, self._units[spec])
+        return _SPECS[spec](value) if spec in _SPECS else str(format(value, spec))
+
+
+class _UnknownError(Exception):
+    """A value is None."""
+
+
+_SPECS: dict[str, Callable[[Any], str]] = {
+    "n": number, "%": percent, "q": quantity, "MiB": lambda amount: number(amount / 2**20),
+    "bare": lambda share: percent(share).removesuffix(" %"),
+}  # fmt: skip
