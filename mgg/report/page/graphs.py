@@ -1,87 +1,43 @@
-"""What ran where: machines, graphs and their properties, and how graphs were split."""
+"""What ran where: machines, graphs and their properties, how graphs were split, and the quality of partitions."""
 
 from __future__ import annotations
 
-from mgg.report.page.parts import Cell, Grid, Part, Section, table
+from mgg.report.page.parts import Cell, Grid, Part, Section, grid, tables
 from mgg.report.papers.catalogue import stand_in
-from mgg.report.tables.compute import Row, Rows
+from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, count
 
-_DESCRIBED = [
-    ("order", "{order}"),
-    ("arcs of a row", "{degree_mean:n}\n± {degree_deviation:n}"),
-    ("most", "{degree_largest:,}"),
-    ("rows without arcs", "{empty_rows:,}"),
-    ("communities", "{communities:,}"),
-    ("nodes of one", "{community_mean:n}\n± {community_deviation:n}"),
-    ("most", "{community_largest:,}"),
-    ("span", "{span:n}"),
-    ("span in rabbit order", "{span_rabbit:n}\n{share:%}"),
-    ("the paper's test", "{test}"),
-    ("rabbit order took", "{rabbit_s:q}"),
-]
-_PARTITIONS = [
-    ("imbalance (1 is even)", "{imbalance:n}"),
-    ("edge cut, arcs", "{edge_cut:,} ({edge_cut_share:%})"),
-    ("halo rows, all PEs", "{halo_rows:,}"),
-]
-_GRAPHS = [
-    ("nodes", "{nodes:,}"), ("arcs", "{arcs:,}"), ("degree", "{arcs_per_node:n}"), ("hash", "{graph_hash:.12}"),
-]  # fmt: skip
-_STANDS_FOR = ("stands for", "{real.name}\n{real.nodes:,} nodes, {real.counted}")
-#: Properties of a machine; those that no machine has are left out.
-_MACHINES = {
-    "processor": "{cpu}", "cores": "{cores}", "threads per CPU PE": "{threads}", "memory": "{memory_gib} GiB",
-    "GPUs": "{gpus}", "system": "{system}", "place": "{place}", "network": "{emulated}", "backends": "{backends}",
-    "records": "{records}", "versions": "{versions}", "commit": "{commit}", "id": "{machine_id}",
-}  # fmt: skip
+#: Largest number of PEs whose pairs are readable as a table.
+MOST_PAIRED = 16
+SHADES = 8
 
 
-def described(tables: dict[str, Rows]) -> Section | None:
+def described(found: dict[str, Rows]) -> Section | None:
     """Return the section on described graphs, one line per graph; None if no graph was described."""
     rows = [
         row
         | {"share": row["span_rabbit"] / row["span"] if row["span_rabbit"] is not None and row["span"] else None}
         | {"test": "renumber" if row["reorder_pays"] else "leave it"}
-        for row in tables["described"]
+        for row in found["described"]
     ]
-    if not rows:
-        return None
-    note = (
-        "Behind ±: standard deviations. Communities: those that rabbit order finds at resolution 1. Span: the mean "
-        "distance between the ids of an arc's ends, as the nodes are numbered, and in rabbit order with its share of "
-        "the former; a random order of n nodes has about n / 3. The paper's test: sqrt(span) > floor(sqrt(n) / 100). "
-        "Rabbit order: one core, the graph in memory."
-    )
-    caption = "What decides how a graph is aggregated"
-    grid = table(caption, "graph", _DESCRIBED, rows, "graph", note, words=["order"])
     intro = "By mgg describe: what GNNAdvisor (OSDI'21, section 3) extracts of a graph before it chooses."
-    return Section("described", "What the graphs are like", intro, [Part("Graphs", "", [grid])])
+    parts = [Part("Graphs", "", [grid("described", rows)])]
+    return Section("described", "What the graphs are like", intro, parts) if rows else None
 
 
-def where(tables: dict[str, Rows], folded: bool) -> Section:
+def ran(found: dict[str, Rows], folded: bool) -> Section:
     """Return the section on machines, graphs and splits."""
-    machines, graphs, splits = tables["machines"], _real(tables["graphs"]), _splits(tables)
-    grids = [_machines(machines)] if machines else []
+    machines, graphs = found["machines"], [row | {"real": stand_in(row["dataset"])} for row in found["graphs"]]
+    stands = {"stands for": "{real.name}\n{real.nodes:,} nodes, {real.counted}"}
     generated = any(row["real"] for row in graphs)
-    note = "Stand-ins are generated: their numbers are not those of the real graphs." if generated else ""
-    columns = [*_GRAPHS, *[_STANDS_FOR] * generated]
-    grids.append(table("Graphs", "graph", columns, graphs, "graph", note, words=["stands for"]))
-    if splits:
-        caption, corner, line = "How each graph was split", "PEs, scheme, product", "pes, scheme, direction"
-        grids.append(table(caption, corner, _PARTITIONS, splits, line, by=["graph"], heading="graph"))
+    note = "Stand-ins are generated: their numbers are not those of the real graphs." * generated
+    grids = [_machines(machines)] * bool(machines) + [grid("graphs", graphs, stands if generated else {}, note=note)]
+    # The section on partitions may cover splits of the timed products.
+    told = {(row["graph"], row["scheme"], "forward", row["pes"]) for row in found["quality"]}
+    splits = [row for row in found["partitions"] if row["pes"] > 1]
+    splits = [row for row in splits if (row["graph"], row["scheme"], row["direction"], row["pes"]) not in told]
+    grids += [grid("splits", splits)] * bool(splits)
     return Section("where", "What ran where" if machines else "Graphs", "", [Part("", "", grids)], folded)
-
-
-def _real(graphs: Rows) -> Rows:
-    return [row | {"real": stand_in(row["dataset"])} for row in graphs]
-
-
-def _splits(tables: dict[str, Rows]) -> Rows:
-    """Return how the timed products were split, unless the section on partitions covers it."""
-    told = {(row["graph"], row["scheme"], "forward", row["pes"]) for row in tables["quality"]}
-    rows = [row for row in tables["partitions"] if row["pes"] > 1]
-    return [row for row in rows if (row["graph"], row["scheme"], row["direction"], row["pes"]) not in told]
 
 
 def _machines(rows: Rows) -> Grid:
@@ -95,7 +51,51 @@ def _machines(rows: Rows) -> Grid:
         # The top of the page already says what ran on the only one.
         return row | others | {"cores": cores, "records": records * (len(rows) > 1)}
 
-    machines = [told(row) for row in rows]
-    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in _MACHINES.items()]
+    entry, machines = tables()["machines"], [told(row) for row in rows]
+    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in entry.columns.items()]
     lines = [(name, cells) for name, cells in lines if any(cell.text for cell in cells)]
-    return Grid("Machines and software", "machine", [row["machine"] for row in rows], [("", lines)], prose=True)
+    return Grid(entry.caption, entry.corner, [row["machine"] for row in rows], [("", lines)], prose=True)
+
+
+def partitions(found: dict[str, Rows]) -> Section | None:
+    """Return the section on partitions: balance, cut and volumes, as in CoLa's tables 2 and 3; None without any."""
+    rows = [_volumes(row) for row in found["quality"] if row["pes"] > 1]
+    parts = []
+    for (graph,), alike in group(rows, "graph").items():
+        empty = {heading: None for heading, column in _OPTIONAL.items() if all(row[column] is None for row in alike)}
+        halos = [row for row in found["halos"] if row["graph"] == graph and 2 < row["pes"] <= MOST_PAIRED]
+        heats = [_heat(each) for each in group(halos, "scheme").values()]
+        parts.append(Part(graph, "", [grid("partitions", alike, empty, graph=graph), *heats]))
+    intro = (
+        "Volumes of one product, all PEs; nothing ran. Small: % of arcs; a pointer tells shares of volumes. A dash: "
+        "one workgroup, or not counted."
+    )
+    return Section("quality", "Partitions", intro, parts, folded=True) if rows else None
+
+
+#: Columns of volumes that may be unknown, by heading.
+_OPTIONAL = {"V_cover": "v_cover", "VI_CG": "vi_cg", "VI_FR": "vi_fr", "VI_FC": "vi_fc", "VI_CoLa": "vi_cola"}
+
+
+def _volumes(row: Row) -> Row:
+    """Return a row of table quality without what one workgroup does not have."""
+    single = ("workgroup_imbalance", "vi_cg", "vi_fr", "vi_fc", "vi_cola") if row["pes"] <= row["workgroup"] else ()
+    covered = row["v_cover"] / row["v_fc"] if row["v_cover"] is not None and row["v_fc"] else None
+    return row | dict.fromkeys(single) | {"covered": covered, "group": count(row["workgroup"], "PE")}
+
+
+def _heat(halos: Rows) -> Grid:
+    """Return the halo rows between pairs of a scheme for the most PEs that are readable."""
+    pes = max(row["pes"] for row in halos)
+    rows = [row for row in halos if row["pes"] == pes]
+    most = max(row["rows"] for row in rows)
+
+    def cell(row: Row) -> Cell:
+        if row["pe"] == row["owner"]:
+            return Cell("")
+        heat = -(-SHADES * row["rows"] // most) if most else 0
+        return Cell("", heat=heat, hint=f"PE {row['pe']} needs {row['rows']:,} rows of PE {row['owner']}")
+
+    ordered = sorted([*rows, *({"pe": pe, "owner": pe} for pe in range(pes))], key=lambda row: row["pe"])
+    words = {"graph": rows[0]["graph"], "scheme": rows[0]["scheme"], "pes": pes, "most": f"{most:,}"}
+    return grid("halos", ordered, show=cell, **words)

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from mgg.lookup_record import crossover, crossovers, told
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Part, Section, pivot, table
+from mgg.report.page.parts import Cell, Drawing, Part, Section, Show, grid
 from mgg.report.papers.kinds import LookedUp
 from mgg.report.tables import spread
-from mgg.report.tables.compute import Row, Rows, group, shared, sound, where
-from mgg.report.tables.numbers import number
+from mgg.report.tables.compute import WRONG, Row, Rows, group, shared, sound, where
+from mgg.report.tables.numbers import Filled, number
 
 #: Columns that sides and batch sizes must share to be in one table.
 CASE = ("machine", "dataset", "samples_hash", "device", "dim", "pes")
-_SHOWN = {
+#: What is shown of each side by batch size.
+_MEASURES = {
     "median time of a batch ({t}); below it the fastest and the slowest launch": (
         "{median_s:t}\n{low_s:t} to {high_s:t}{wrong}"
     ),
@@ -22,22 +23,16 @@ _SHOWN = {
     "embeddings on the wire of a batch ({b})": "{bytes_wire_mean:b}",
     "share of remote indices": "{remote_share:%}",
 }
-_NOTE = (
-    "Marked: its slowest launch was faster than the fastest of every other side. alltoall_tables has whole tables "
-    "on a PE: other indices are remote there, and one row a bag crosses for all of an owner's tables."
-)
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section, with a part for each data set, machine, width and number of PEs; None without lookups."""
-    if not tables["lookups"]:
-        return None
     intro = (
         "Rows of embedding tables, fetched and summed by bags that are new in every batch (docs/lookup.md); what a "
         "side plans for a batch is part of its time."
     )
     parts = [_part(found) for found in group(tables["lookups"], *CASE).values()]
-    return Section("lookups", "Embedding lookup", intro, parts)
+    return Section("lookups", "Embedding lookup", intro, parts) if parts else None
 
 
 def parts(tables: dict[str, Rows], _: str, shown: LookedUp) -> list[Part]:
@@ -61,25 +56,23 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     found = [each for each in against if each.ratios]
     if not found:
         return None
-    columns = [(subject, f"{{{subject}:t}}")]
+    columns: dict[str, Show] = {subject: f"{{{subject}:t}}"}
     for each in found:
-        columns.append((each.against, f"{{{each.against}:t}}"))
-        columns.append((f"{each.against} / {subject}", f"{{over {each.against}:n}}"))
+        columns[each.against] = f"{{{each.against}:t}}"
+        columns[f"{each.against} / {subject}"] = f"{{over {each.against}:n}}"
     lines = [
-        {"batch": f"{size:,}"}
+        {"batch": f"{size:,}", "group": "here"}
         | {side: at.get(size) for side, at in times.items()}
         | {f"over {each.against}": each.ratios.get(size) for each in found}
         for size in sorted(mine)
     ]
-    caption = f"{_where(rows[0])}: median time of a batch ({{t}}), and times of others over that of {subject}"
-    grid = table(caption, "samples", columns, lines, "batch", heading=lambda _: "here")
-    ours, theirs = shown.printed
+    table, (ours, theirs) = grid("looked_up", lines, columns, case=_where(rows[0]), subject=subject), shown.printed
     paper = [Cell(f"{ours:g} ms"), *[Cell(f"{theirs:g} ms"), Cell(number(theirs / ours))] * len(found)]
-    grid = replace(grid, groups=[*grid.groups, ("the paper, batch size unknown", [("", paper)])])
+    table = replace(table, groups=[*table.groups, ("the paper, batch size unknown", [("", paper)])])
     sentences = [f"Side {told(each)}." for each in found]
     case = f"{rows[0]['dataset']} on {where(rows[0], 'pes', 'dim')}"
     outcome = " ".join(f"{case}: {told(each)}." for each in found)
-    return Part(f"Here: {_where(rows[0])}", " ".join([*sentences, *_conditions(rows)]), [grid], outcome=outcome)
+    return Part(f"Here: {_where(rows[0])}", " ".join([*sentences, *_conditions(rows)]), [table], outcome=outcome)
 
 
 def _conditions(rows: Rows) -> list[str]:
@@ -93,24 +86,22 @@ def _conditions(rows: Rows) -> list[str]:
 
 def _part(rows: Rows) -> Part:
     at = _where(rows[0])
-    wrong = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}
-    judged = [{**row, "label": row["side"], "starred": False, "wrong": wrong[row["check"]]} for row in rows]
+    judged = [{**row, "label": row["side"], "starred": False, "wrong": WRONG[row["check"]]} for row in rows]
     for found in group(sound(judged), "batch").values():
         if len(found) > 1:
             spread.judge(found)
-    judged.sort(key=lambda row: row["side"])
-    grids = [
-        pivot(heading, "side", judged, "side", "batch", show, at="{:,}".format, best="starred" if not number_ else "")
-        for number_, (heading, show) in enumerate(_SHOWN.items())
-    ]
-    groups = [(grid.caption, grid.groups[0][1]) for grid in grids]
-    grid = replace(grids[0], caption=f"{at}: samples of a batch", groups=groups, note=_NOTE)
+    filled, lines = Filled(judged, *_MEASURES.values()), []
+    for place, (measure, show) in enumerate(_MEASURES.items()):
+        text, _, small = show.partition("\n")
+        for row in sorted(judged, key=lambda row: row["side"]):
+            told_ = {"measure": filled.said(measure), "shown": filled(text, row), "small": filled(small, row)}
+            lines.append(row | told_ | {"place": place, "starred": row["starred"] and not place})
     drawings = []
-    if len(grid.columns) > 1:
-        svg = charts.curves(judged, "side", "batch", "samples of a batch", at, what="one batch")
+    if len({row["batch"] for row in rows}) > 1:
+        svg = charts.curves(lines[: len(rows)], "side", "batch", "samples of a batch", at, what="one batch")
         drawings.append(Drawing(svg, f"{at}: median time of a batch."))
     medians = charts.series(sound(rows), "side", "batch")
     ordered = {side: medians[side] for side in sorted(medians, key=lambda side: side != "mgg")}
     sentences = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]
     text = " ".join([f"Samples: {rows[0]['source']}.", *sentences, *_conditions(rows)])
-    return Part(at, text, [grid], drawings)
+    return Part(at, text, [grid("lookups", lines, case=at)], drawings)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import yaml
 from markupsafe import Markup
 
-from mgg.report.tables.compute import Row, Rows, group, where
+from mgg.report.tables.compute import SETTING, Row, Rows, group, where
 from mgg.report.tables.numbers import ABSENT, Filled
+from mgg.schema import Fixed
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,9 @@ class Cell:
 
 Line = tuple[str, Sequence[Cell]]
 #: What a cell shows of a row: a function, or a text of ``numbers.Filled`` with lines for text, small line and tooltip.
-Show = str | Callable[[Row], Cell | str]
-#: Columns of a table: headings, and what a row shows there. A heading has units as ``{t}`` and ``{b}``.
-Columns = Sequence[tuple[str, Show]]
+Show = str | Callable[[Row], Cell]
+#: Columns of a table by heading; None: without it.
+Columns = Mapping[str, Show | None]
 
 
 @dataclass(frozen=True)
@@ -54,70 +59,84 @@ class Grid:
     words: Sequence[str] = ()
 
 
-#: What describes a row: a function, or columns as in ``graph, pes (machine, device)``.
-Words = str | Callable[[Row], str]
+class _Table(Fixed):
+    """An entry of tables.yaml, which says what its fields are."""
+
+    caption: str
+    corner: str
+    line: str = ""
+    columns: Mapping[str, str] = {}
+    over: str = ""
+    show: str = ""
+    at: str | None = None
+    by: Sequence[str] = ()
+    heading: str = ""
+    best: str = ""
+    note: str = ""
+    words: Sequence[str] = ()
+    dense: bool = False
 
 
-def table(
-    caption: str, corner: str, columns: Columns, rows: Rows, name: Words, note: str = "", *,
-    by: Sequence[str] = (), heading: Words = "", words: Sequence[str] = (),
+@cache
+def tables() -> dict[str, _Table]:
+    """Return the entries of tables.yaml."""
+    read = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+    return {name: _Table(**values) for name, values in read.items()}
+
+
+def grid(
+    name: str, rows: Rows, columns: Columns = MappingProxyType({}), *, show: Show = "", over: str = "",
+    at: Callable[[Any], str] | None = None, places: Sequence[Any] = (), by: Sequence[str] = (), heading: str = "",
+    prose: bool = False, **words: object,
 ) -> Grid:  # fmt: skip
-    """Return a table with a line per row, called ``name``, and a group per value of the columns ``by``."""
-    line, head, filled = _described(name), _described(heading), Filled(rows, *(show for _, show in columns))
-    groups = [
-        (head(found[0]), [(line(row), [_cell(filled, show, row) for _, show in columns]) for row in found])
-        for found in group(rows, *by).values()
-    ]
-    headings = [filled.units(each) for each, _ in columns]
-    return Grid(filled.units(caption), corner, headings, groups, filled.units(note), words=words)
-
-
-def pivot(
-    caption: str, corner: str, rows: Rows, line: Words, over: str, show: Show, note: str = "", *,
-    by: Sequence[str] = (), heading: Words = "", at: Callable[[Any], str] | None = None, best: str = "",
-    prose: bool = False, dense: bool = False,
-) -> Grid:  # fmt: skip
-    """Return a table with a line per name ``line``, in the order of rows, and a column per value of column ``over``.
+    """Return the table ``name`` of tables.yaml.
 
     Args:
-        caption: its heading; like ``note`` with units as ``{t}`` and ``{b}``.
-        corner: heading of the first column.
-        rows: one per cell; of several the last one counts.
-        line: the name of a row's line.
-        over: the column whose values are the columns.
-        show: what a cell shows.
-        note: shown below.
-        by: columns whose values are groups, with ``heading``.
-        heading: of a group.
-        at: the heading of a value of ``over``.
-        best: column that says whether a cell is the best of its comparison.
+        name: the entry.
+        rows: what is shown, a line each, or a cell each where there is a column per value of ``over``; of several
+            rows of a cell the last one counts. Lines are in the order of rows.
+        columns: more columns; one of a heading of the entry replaces it, and None leaves it out.
+        show: in place of the entry's, as are ``over``, ``at`` (from a value), ``by`` and ``heading``.
+        over: see ``show``.
+        at: see ``show``.
+        places: the values of ``over``; empty: those of ``rows``.
+        by: see ``show``.
+        heading: see ``show``.
         prose: as for ``Grid``.
-        dense: as for ``Grid``.
+        words: what the entry's caption, corner, note and headings name in braces.
     """
-    name, head, filled = _described(line), _described(heading), Filled(rows, show)
-    places, groups = sorted({row[over] for row in rows}), []
-    for found in group(rows, *by).values():
-        lines = dict[str, dict[Any, Cell]]()
-        for row in found:
-            cell = _cell(filled, show, row)
-            lines.setdefault(name(row), {})[row[over]] = replace(cell, best=True) if row.get(best) else cell
-        told = [(each, [cells.get(place, Cell(ABSENT)) for place in places]) for each, cells in lines.items()]
-        groups.append((head(found[0]), told))
-    columns = [at(place) if at else where({over: place}, over) for place in places]
-    return Grid(filled.units(caption), corner, columns, groups, filled.units(note), prose, dense)
+    entry = tables()[name]
+    over, shown = over or entry.over, {each: cell for each, cell in {**entry.columns, **columns}.items() if cell}
+    filled = Filled(rows, show or entry.show, *shown.values(), **words)
+    line, head = _described(filled, entry.line), _described(filled, heading or entry.heading)
+    places, groups = places or (sorted({row[over] for row in rows}) if over else []), []
+    columns_by = (each for column in by or entry.by for each in (SETTING if column == "setting" else [column]))
+    for found in group(rows, *columns_by).values():
+        lines: list[Line] = [(line(row), [_cell(filled, each, row) for each in shown.values()]) for row in found]
+        if over:
+            cells = dict[str, dict[Any, Cell]]()
+            for row in found:
+                cell = _cell(filled, show or entry.show, row)
+                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=cell.best or bool(row.get(entry.best)))
+            lines = [(each, [of.get(place, Cell(ABSENT)) for place in places]) for each, of in cells.items()]
+        groups.append((head(found[0]), lines))
+    at = at or (entry.at.format if entry.at is not None else lambda place: where({over: place}, over))
+    headings = [at(place) for place in places] if over else list(map(filled.said, shown))
+    caption, corner, note = map(filled.said, (entry.caption, entry.corner, entry.note))
+    return Grid(caption, corner, headings, groups, note, prose, entry.dense, entry.words)
 
 
-def _described(words: Words) -> Callable[[Row], str]:
-    if not isinstance(words, str):
-        return words
+def _described(filled: Filled, words: str) -> Callable[[Row], str]:
+    """Return what describes a row: a text with its fields, or their names as in ``graph, pes (machine, device)``."""
+    if "{" in words:
+        return lambda row: filled(words, row)
     told, conditions = (part.split(", ") if part else [] for part in words.removesuffix(")").partition(" (")[::2])
     return lambda row: where(row, *told) + (f" ({where(row, *conditions)})" if conditions else "")
 
 
 def _cell(filled: Filled, show: Show, row: Row) -> Cell:
     if not isinstance(show, str):
-        shown = show(row)
-        return Cell(shown) if isinstance(shown, str) else shown
+        return show(row)
     text, *others = (filled(each, row) for each in show.split("\n"))
     small, hint, *_ = [*others, "", ""]
     return Cell(text or ABSENT, small, hint=hint)

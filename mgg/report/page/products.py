@@ -7,13 +7,9 @@ from dataclasses import replace
 
 from mgg.report.figures import charts
 from mgg.report.page import glossary
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, pivot, table
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, shared, varied, where
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, Show, grid
+from mgg.report.tables.compute import SETTING, WRONG, Row, Rows, best, group, shared, varied, where
 from mgg.report.tables.numbers import ABSENT, count, listing
-
-_WIDTH = "D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{dim}"
-#: Ending of a time by the check of its result.
-WRONG = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}
 
 
 def told(aggregate: Rows) -> Rows:
@@ -73,15 +69,9 @@ def fastest(tables: dict[str, Rows]) -> Grid | None:
     if not rows:
         return None
     several = len(group(rows, *SETTING)) > len(group(rows, "graph"))
-    # The star's tooltip says when it is given.
-    note = f"{charts.STAR} the fastest, {charts.NEAR} too close to call: launches overlap."
-    note += " Small: the next technique, and its time over that of the fastest."
+    named = [row | {"case": f" ({_setting(row)})" * several} for row in rows]
     long = any(len(label) > charts.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
-    show = "{sign}{label}, {median_s:q}\n{runner_up}, {ratio:n}x\n{unstarred}"
-    return pivot(
-        "Fastest of each comparison", "width", rows, _WIDTH.format_map, "pes", show, note, by=["graph", *SETTING],
-        heading=lambda row: row["graph"] + (f" ({_setting(row)})" if several else ""), at=_beyond(rows), prose=long,
-    )  # fmt: skip
+    return grid("fastest", named, heading="{graph}{case}", at=_beyond(rows), prose=long)
 
 
 def sections(tables: dict[str, Rows], looks: charts.Looks) -> list[Section]:
@@ -102,16 +92,14 @@ def sections(tables: dict[str, Rows], looks: charts.Looks) -> list[Section]:
 def _time(fastest: Rows, rows: Rows, looks: charts.Looks, *, legend: bool) -> Part:
     # The first section explains the techniques; elsewhere tooltips do.
     note = " ".join([*_no_star(fastest), *[glossary.legend(row["technique"] for row in rows)] * legend])
-    show = "{sign}{median_s:t}\n{low_s:t}\N{EN DASH}{high_s:t}{wrong}\nspeedup {speedup:n}x, efficiency {efficiency:%}"
-    grid = pivot(
-        f"{rows[0]['graph']}: median time of one aggregation ({{t}}); small: fastest to slowest launch", "technique",
-        sorted(rows, key=lambda row: row["label"]), "label", "pes", show, note, by=["dim"], heading=_WIDTH.format_map,
-        at=_beyond(rows), best="star",
-    )  # fmt: skip
+    ordered = sorted(rows, key=lambda row: row["label"])
+    table = grid("times", ordered, at=_beyond(rows), graph=rows[0]["graph"], note=note)
     alike = [(where(found[0], "graph", "dim"), found) for found in group(rows, "dim").values()]
     drawings = [Drawing(charts.times(found, looks, at), f"{at}: time.") for at, found in alike]
     setting = _setting(rows[0])
-    return Part("Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [grid], drawings)
+    return Part(
+        "Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [table], drawings
+    )
 
 
 def _launches(rows: Rows) -> str:
@@ -158,11 +146,9 @@ def _bytes(rows: Rows, looks: charts.Looks) -> Part:
         if row["pes"] > 1 and row["dim"] == widest
     ]
     at = where(found[0], "graph", "dim")
-    caption = f"{rows[0]['graph']}: bytes on the wire of one aggregation ({{b}}), all PEs; small: volume equaled; GB/s"
-    show, ordered = "{bytes_wire:b}\n{equal}{rate:n}", sorted(found, key=lambda row: row["label"])
-    grid = pivot(caption, "technique", ordered, "label", "pes", show, by=["dim"], heading=_WIDTH.format_map)
+    table = grid("bytes", sorted(found, key=lambda row: row["label"]), graph=found[0]["graph"])
     svg = charts.volumes(found, looks, at)
-    return Part("Bytes on the wire", "", [grid], [Drawing(svg, f"{at}: bytes on the wire; hatched: by formula.")])
+    return Part("Bytes on the wire", "", [table], [Drawing(svg, f"{at}: bytes on the wire; hatched: by formula.")])
 
 
 def checks(tables: dict[str, Rows]) -> Grid | None:
@@ -184,10 +170,8 @@ def checks(tables: dict[str, Rows]) -> Grid | None:
     names = ("graph", "error", "tolerance", *shown)
     lines = [dict(zip(names, key, strict=True)) | {"who": "; ".join(who)} for key, who in alike.items()]
 
-    def number_of(column: str) -> Callable[[Row], Cell]:
+    def column(name: str) -> Show:
         # Failures are highlighted.
-        return lambda row: Cell(str(row[column]), best=bool(row.get("failed")))
+        return lambda row: Cell(str(row[name]), best=bool(row.get("failed")))
 
-    columns: Columns = [("largest error", "{error}"), ("tolerance", "{tolerance}")]
-    columns = [*columns, *((counts[column], number_of(column)) for column in shown)]
-    return table("Error of each technique", "technique", columns, lines, "who", by=["graph"], heading="graph")
+    return grid("checks", lines, {counts[name]: column(name) for name in shown})

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mgg.report.figures import charts, svg
-from mgg.report.page import findings, glossary, graphs, lookups, products, quality, training
+from mgg.report.page import findings, glossary, graphs, lookups, products, training
 from mgg.report.page.parts import Section
 from mgg.report.papers import advisor, catalogue, predictions
 from mgg.report.papers import sections as papers
@@ -46,7 +46,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         "papers": [*compared, *predictions.sections(tables, ahead), *told],
         "jobs": jobs.section(tables),
     }
-    split, ids = quality.section(tables), numbers(1)
+    split, ids = graphs.partitions(tables), numbers(1)
     figures = (drawing for section in sections["train"] for part in section.parts for drawing in part.drawings)
     html = _template().render(
         title=title,
@@ -56,7 +56,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         fastest=products.fastest(tables),
         chapters=[*sections["papers"], *sections["aggregate"], *sections["train"], *([split] if split else [])],
         checks=products.checks(tables),
-        after=[graphs.where(tables, folded=bool(shown or tables["training"])), *sections["jobs"]],
+        after=[graphs.ran(tables, folded=bool(shown or tables["training"])), *sections["jobs"]],
         files=[(name, f"{count(len(everything[name]), 'row')}; {ABOUT[name]}") for name in TABLES if everything[name]],
         terms=glossary.terms(),
         # Ids are unique in the page.

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import statistics
+from itertools import accumulate
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
-from mgg.report.page import phases
+from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.page.findings import ONE_LAUNCH
-from mgg.report.page.parts import Columns, Drawing, Grid, Part, Section, table
-from mgg.report.tables.compute import ALIKE, NOT_NOTED, Row, Rows, group, shared, varied
-from mgg.report.tables.numbers import count, listing
+from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, grid
+from mgg.report.tables.compute import ALIKE, NOT_NOTED, PHASES, Row, Rows, group, shared, varied
+from mgg.report.tables.numbers import count, listing, percent, time_unit
 
 _MEANINGS = {
     "accuracy": "Accuracy is the share of nodes put into the right class",
@@ -23,6 +28,8 @@ _EPOCHS = {
     "validation_loss": "epoch with the least validation loss",
     "last": "last epoch",
 }
+#: Of the phases of an epoch.
+_HATCHES = ["", "////", "....", "xx"]
 
 
 def sections(tables: dict[str, Rows]) -> list[Section]:
@@ -35,8 +42,8 @@ def sections(tables: dict[str, Rows]) -> list[Section]:
             points = {each: [e for run in some for e in epochs[run["run"],]] for each, some in _curves(alike).items()}
             drawings += _drawings(points, f"{label} on {name}", _metric(alike))
         parts = [Part("Accuracy and curves", _meaning(runs), [_accuracy(rows, runs, name)], drawings)]
-        if by_phase := phases.part(runs, name):
-            parts.append(by_phase)
+        counted = [run for run in runs if run["aggregate_s"] is not None]
+        parts += [_phases(counted, name)] if counted else []
         found.append(Section(f"train-{index}", f"Training on {name}", "", parts))
     return found
 
@@ -59,35 +66,29 @@ def _accuracy(rows: Rows, runs: Rows, name: str) -> Grid:
         alike = [run for run in runs if all(run[column] == row[column] for column in ALIKE)]
         at = f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else ""
         beyond = f" (more than {shared([row])})" if shared([row]) else ""
-        spread = None if row["test_deviation"] is None else f" ± {100 * row['test_deviation']:.1f}"
+        spread = "" if row["test_deviation"] is None else f" ± {100 * row['test_deviation']:.1f}"
         ends = {"q1_s": min(run["q1_s"] for run in alike), "q3_s": max(run["q3_s"] for run in alike)}
-        return row | ends | {"line": row["label"] + at, "many": f"{row['pes']}{beyond}", "spread": spread or ""}
+        return row | ends | {"line": row["label"] + at, "many": f"{row['pes']}{beyond}", "spread": spread}
 
-    columns: Columns = [
-        ("PEs", "{many}"),
-        (f"test {metric} (%)", "{test_mean:bare}{spread}"),
-        *[("lowest to highest", "{test_min:bare} to {test_max:bare}")] * seeds,
-        ("validation", "{validation_mean:bare}"),
-        ("training", "{train_mean:bare}"),
-        ("seeds", "{seeds}"),
-        ("time per epoch ({t})", "{epoch_s:t}\n{q1_s:t}\N{EN DASH}{q3_s:t}"),
-        ("bytes per epoch ({b})", "{bytes_wire:b}"),
-        *[("GPU memory ({b2})", "{gpu_memory_bytes:b2}")] * any(row["gpu_memory_bytes"] is not None for row in rows),
-    ]
+    without: dict[str, Show | None] = {} if seeds else {"lowest to highest": None}
+    if all(row["gpu_memory_bytes"] is None for row in rows):
+        without["GPU memory ({b2})"] = None
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
     note += f"Small: quartiles of the epochs. {ONE_LAUNCH}"
-    return table(
-        f"{name}: {metric} at the epoch that counts, and cost", "technique", columns, list(map(told, rows)), "line",
-        note, by=["model_label"], heading="model {model_label}".format_map,
-    )  # fmt: skip
+    return grid("accuracy", list(map(told, rows)), without, graph=name, metric=metric, note=note)
+
+
+def _named(runs: Rows, *columns: str) -> dict[str, Rows]:
+    """Group runs by ``columns`` and the conditions that vary; names of groups have all of these."""
+    columns = (*columns, "label", "pes", *varied(runs, "device", "dtype", "machine", "scheme"))
+    names = [[count(row[c], "PE") if c == "pes" else row[c] or NOT_NOTED for c in columns] for row in runs]
+    found = group([row | {"name": ", ".join(name)} for row, name in zip(runs, names, strict=True)], *columns)
+    return {rows[0]["name"]: rows for rows in found.values()}
 
 
 def _curves(runs: Rows) -> dict[str, Rows]:
     """Group runs into curves, one per technique and number of PEs, or per technique if that is too many."""
-    varying = varied(runs, "device", "dtype", "machine", "scheme")
-    fine: dict[str, Rows] = {}
-    for (label, pes, *rest), found in group(runs, "label", "pes", *varying).items():
-        fine[", ".join([label, count(pes, "PE"), *(what or NOT_NOTED for what in rest)])] = found
+    fine = _named(runs)
     if len(fine) <= 6:
         return fine
     return {f"{label}, all numbers of PEs": found for (label,), found in group(runs, "label").items()}
@@ -101,3 +102,36 @@ def _drawings(points: dict[str, Rows], name: str, metric: str) -> list[Drawing]:
     # Runs without validation nodes have no curves of them.
     drawn = [(what, charts.training(points, column, what, name)) for column, what in shown.items()]
     return [Drawing(svg, f"{name}: {what}.{hint}") for what, svg in drawn if svg]
+
+
+def _phases(runs: Rows, name: str) -> Part:
+    """Show the medians of the phases of an epoch over ``runs`` (of table training) that are alike but for the seed."""
+    rows: Rows = []
+    for each, found in _named(runs, "model_label").items():
+        times = {phase: statistics.median(run[f"{phase}_s"] for run in found) for phase in PHASES}
+        whole = sum(times.values())
+        rows.append({**times, "name": each, "whole": whole, "shares": {p: times[p] / whole for p in PHASES}})
+    gpus = " On GPUs an aggregation hides its transfers behind arithmetic: they count there."
+    table = grid("phases", rows, graph=name, gpus=gpus * any(run["device"] == "GPUs" for run in runs))
+    caption = f"{name}: where the time of an epoch goes, evaluation included."
+    return Part("Time by phase", "Runs of mgg train --phases.", [table], [Drawing(_stacked(rows, name), caption)])
+
+
+def _stacked(rows: Rows, name: str) -> Markup:
+    unit = time_unit([row["whole"] for row in rows])
+
+    def plot(figure: Figure) -> None:
+        figure.set_figheight(1.56 + 0.28 * len(rows))
+        axes = horizontal(figure, f"time of an epoch ({unit.name}), less is better")
+        for place, row in enumerate(rows):
+            parts = [row[phase] / unit.size for phase in PHASES]
+            axes.barh(
+                place, parts, 0.65, [0.0, *accumulate(parts[:-1])], color=SERIES[: len(PHASES)], hatch=_HATCHES,
+                edgecolor=INK, linewidth=0.6, label=PHASES if place == 0 else None,
+            )  # fmt: skip
+        axes.set_yticks(range(len(rows)), [charts.shorten(row["name"], 34) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        figure.legend(loc="outside lower center", ncols=2)
+
+    told = [f"{row['name']}: " + ", ".join(f"{p} {percent(row['shares'][p])}" for p in PHASES) for row in rows]
+    return draw(plot, f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean, mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, pivot, table
+from mgg.report.page.parts import Drawing, Part, grid
 from mgg.report.tables.compute import SETTING, Row, Rows, group, options_but, sound, where
 from mgg.report.tables.mgg_sweep import without
 from mgg.report.tables.numbers import count, listing, number, percent
@@ -69,13 +69,9 @@ def _over(tables: dict[str, Rows], option: str) -> Part | None:
         told.append(f"{least[option]} ({at})")
         svg = charts.curves(mine, "series", option, option, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {option}."))
-    grid = pivot(
-        f"Time of one aggregation over {option}", "setting", lines, "series", option, "{median_s:t}", "Medians in {t}.",
-        by=[*SETTING, "dim"], heading="graph, dim (machine, device, direction)", at=f"{option} = {{}}".format,
-        best="best",
-    )  # fmt: skip
+    table = grid("knob", lines, over=option, at=f"{option} = {{}}".format, knob=option)
     text = f"The least time is at {option} {listing(told)}.{_on_cpus(rows)}"
-    return Part(f"Over {option}", text, [grid], drawings, text)
+    return Part(f"Over {option}", text, [table], drawings, text)
 
 
 def _series(rows: Rows, option: str) -> Rows:
@@ -108,16 +104,8 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
         lines.append({**first, "picked": dict.fromkeys(DECIDERS) | picked, "settings": settings})
     if not lines:
         return None
-    columns = [
-        ("best ({t})", "{median_s:t}\n{setting}"),
-        *((name, f"{{picked[{who}][over]:n}} x\n{{picked[{who}][setting]}}") for who, name in DECIDERS.items()),
-        ("settings measured", "{settings}"),
-    ]
-    caption, note = "The grid's best and the picks", "Times over the best of the grid. Small: ngs, dw, tpb."
-    by = ["machine", "graph"]
-    grid = table(caption, "width", columns, lines, "dim, direction", note, by=by, heading="graph (machine, device)")
     text = _judged(lines) + _on_cpus(lines)
-    return Part("Picks of the Decider", text, [grid], outcome=text)
+    return Part("Picks of the Decider", text, [grid("decided", lines)], outcome=text)
 
 
 def _judged(lines: Rows) -> str:
@@ -147,16 +135,10 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
             rows.append({**found[0], "alone": alone, "joined": joined, "saved": saved})
     if not rows:
         return None
-    columns = [("without", "{alone:,}"), ("with the leader", "{joined:,}"), ("saved", "{saved:%}")]
-    note = "Additions of a float that the kernel issues in one product, counted on the host."
-    grid = table(
-        "Atomics of a product", "width, setting", columns, rows,
-        "D = {dim}; ngs, dw, tpb = {setting}".format_map, note, by=SETTING, heading="graph (machine, device)",
-    )  # fmt: skip
     shares = [row["saved"] for row in rows if row["saved"] is not None]
     saved = percent(mean(shares) if shares else None)
     text = f"The leader saves {saved} of the atomics on average; in the paper {100 * SAVED:.2f} %."
-    return Part("Atomics", text, [grid], outcome=text)
+    return Part("Atomics", text, [grid("atomics", rows)], outcome=text)
 
 
 def _spans(tables: dict[str, Rows]) -> Part | None:
@@ -164,10 +146,8 @@ def _spans(tables: dict[str, Rows]) -> Part | None:
     rows = {row["graph"]: row for row in tables["quality"] if row["span"] is not None}
     if not rows:
         return None
-    note = "The mean distance between the ids of an arc's ends; a random order of n nodes has about n / 3."
     ordered = [row for _, row in sorted(rows.items())]
-    title = "Averaged edge span"
-    return Part(title, "", [table(title, "graph", [("span", "{span:n}")], ordered, "graph", note)])
+    return Part("Averaged edge span", "", [grid("span", ordered)])
 
 
 _PARTS: dict[str, Callable[[dict[str, Rows]], Part | None]] = {

@@ -6,7 +6,7 @@ import json
 from statistics import geometric_mean
 
 from mgg.report.figures.charts import Bar, bars
-from mgg.report.page.parts import Columns, Drawing, Part, table
+from mgg.report.page.parts import Drawing, Part, grid
 from mgg.report.papers.kinds import Occupied, Side
 from mgg.report.papers.verdicts import judged, remarks
 from mgg.report.tables.compute import SETTING, Row, Rows, group, sound, where
@@ -15,18 +15,6 @@ from mgg.report.tables.numbers import count, listing, number
 #: Columns of occupancy and their names on the page.
 SHARES = {"occupancy": "Achieved occupancy", "sm_utilization": "SM utilization"}
 _FAULTS = {"page_faults": "page faults", "fault_s": "time of page faults"}
-_COLUMNS: Columns = [
-    ("page faults", "{page_faults:n}"),
-    ("over the fewest PEs'", "{over[page_faults]:n}"),
-    ("their time ({t})", "{fault_s:t}"),
-    ("over the fewest PEs'", "{over[fault_s]:n}"),
-    ("pages moved ({b})", "{migrated_bytes:b}"),
-]
-_SHARES: Columns = [
-    ("achieved occupancy", "{occupancy:%}"),
-    ("its limit", "{occupancy_limit:%}"),
-    ("SM utilization", "{sm_utilization:%}"),
-]
 #: Columns that the numbers of PEs of a comparison of page faults share.
 _CASE = (*SETTING, "dim", "label")
 
@@ -42,12 +30,6 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         rows += [{**row, "least": least, "over": _over(row, least)} for row in asked]
     if not rows:
         return []
-    note = (
-        "Mean of as many products as were timed; all GPUs together. A group of faults on one page counts once; times "
-        "of page faults that the driver worked on side by side are added up."
-    )
-    caption, heading = "Page faults of GPUs in one product", "graph, dim, label (machine, device)"
-    grid = table(caption, "PEs", _COLUMNS, rows, "pes", note, by=_CASE, heading=heading)
     told = _faults_told(rows)
     drawings = [
         Drawing(
@@ -57,7 +39,7 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         for column, what in _FAULTS.items()
         if (groups := _bars(rows, column))
     ]
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid], drawings, told)]
+    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid("faults", rows)], drawings, told)]
 
 
 def _over(row: Row, least: Row | None) -> dict[str, float | None]:
@@ -110,15 +92,8 @@ def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
     if not rows:
         return []
     rows.sort(key=lambda row: (row["pes"], row["dim"], row["place"]))
-    note = (
-        "By Nsight Compute, mean of a product's kernels and PEs by their time. Occupancy: active warps over the most "
-        "that a multiprocessor takes, in its active cycles; its limit is what blocks, registers and shared memory of "
-        "the launch leave. SM utilization: cycles in which a multiprocessor had a warp, over all."
-    )
-    caption, heading = "Occupancy and SM utilization", "graph (machine, device, direction)"
-    grid = table(caption, "side", _SHARES, rows, "of, pes, dim", note, by=SETTING, heading=heading)
     told = _occupancy_told(rows, shown)
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid], outcome=told)]
+    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid("occupancy", rows)], outcome=told)]
 
 
 def _occupancy_told(rows: Rows, shown: Occupied) -> str:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Part, Section, pivot, table
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, grid
 from mgg.report.tables import mgg_sweep
-from mgg.report.tables.compute import SETTING, Row, Rows, where
+from mgg.report.tables.compute import Row, Rows, where
 from mgg.report.tables.numbers import listing, number, percent, quantity, time_unit, within
 from mgg.tune.setting import START
 
 SHADES = 8
-_COLUMNS: Columns = [
-    ("best ({t})", "{best_s:t}\n{best_ps}, {best_dist}, {best_wpb}"),
-    ("default ({t})", "{default_s:t}\n{default_ps}, {default_dist}, {default_wpb}"),
-    ("default / best", "{over:n} x"),
-    ("start ({t})", f"{{start_s:t}}\n{START}"),
-    (
-        "end of the search ({t})",
-        "{search_s:t}\n{search_ps}, {search_dist}, {search_wpb}; {search_steps} settings",
-    ),
-    ("settings measured", "{settings_measured}"),
-]
 
 
 def section(tables: dict[str, Rows]) -> Section | None:
@@ -40,11 +29,7 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
         return []
     told = _told(tables["mgg_sweep"])
     over = [row | {"over": row["default_s"] and row["default_s"] / row["best_s"]} for row in tables["mgg_sweep"]]
-    grid = table(
-        "Best and default setting", "PEs, width", _COLUMNS, over, "pes, dim", "Small: ps, dist, wpb.",
-        by=SETTING, heading="graph (machine, device)",
-    )  # fmt: skip
-    summary = Part("Best, default, and the paper's search", told, [grid], outcome=told)
+    summary = Part("Best, default, and the paper's search", told, [grid("swept", over)], outcome=told)
     return [summary, *map(_sweep, found.values())]
 
 
@@ -84,13 +69,14 @@ def _sweep(rows: Rows) -> Part:
     ):
         told = [
             {"time": times[at], "x": getattr(at, knob), "line": f"dist = {at.dist}", "mark": marks.get(at, "")}
+            | {"knob": knob}
             | at._asdict()
             for at in sorted(plane, key=lambda at: (getattr(at, knob), at.dist))
         ]
         if len({row["x"] for row in told}) == 1:
             intro += f" With {fixed} only one {knob} was measured."
             continue
-        grids.append(_plane(told, knob, f"{place}: {knob} (down) and dist (across), {fixed}"))
+        grids.append(_plane(told, knob, place, fixed))
         lines = sorted(told, key=lambda row: row["dist"])
         svg = charts.curves(lines, "line", "x", f"{knob} ({fixed})", f"{place}, {fixed}", value="time")
         drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {fixed}."))
@@ -100,7 +86,7 @@ def _sweep(rows: Rows) -> Part:
     return Part(f"{place} ({where(first, 'machine', 'device')})", intro, grids, drawings)
 
 
-def _plane(rows: Rows, knob: str, caption: str) -> Grid:
+def _plane(rows: Rows, knob: str, place: str, fixed: str) -> Grid:
     """Return the times of a plane, a line per value of ``knob``, a column per dist."""
     times = [row["time"] for row in rows]
     unit, low, high = time_unit(times), min(times), max(times)
@@ -109,6 +95,5 @@ def _plane(rows: Rows, knob: str, caption: str) -> Grid:
         heat = round(SHADES * (row["time"] - low) / (high - low)) if high > low else 0
         return Cell(within(row["time"], unit), row["mark"], row["time"] == low, heat)
 
-    note = f"Median times in {unit.name}; the stronger the shade, the longer. Longest: {quantity(high)}."
-    line, at = f"{knob} = {{x}}".format_map, "dist = {}".format
-    return pivot(caption, knob, rows, line, "dist", cell, note, at=at)
+    longest = quantity(high)
+    return grid("plane", rows, show=cell, case=place, knob=knob, fixed=fixed, unit=unit.name, longest=longest)

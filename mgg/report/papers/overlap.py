@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mgg.report.figures.charts import Bar, bars
-from mgg.report.page.parts import Columns, Drawing, Part, Section, table
+from mgg.report.page.parts import Drawing, Part, Section, grid
 from mgg.report.papers.verdicts import remarks
-from mgg.report.tables.compute import SETTING, Rows, group, sound, varied, where
+from mgg.report.tables.compute import Rows, group, sound, varied, where
 from mgg.report.tables.numbers import count, number
 
 HEADING = "Is communication hidden?"
@@ -14,17 +14,6 @@ LIMIT = 1.15
 _NONE = (
     "Nothing to show: transfers and arithmetic have to be timed alone (aggregate.breakdown), on several GPUs, by a "
     "technique whose own launch can do either. CPU ranks fetch, then work: they hide nothing."
-)
-_COLUMNS: Columns = [
-    ("whole ({t})", "{median_s:t}"),
-    ("transfers alone ({t})", "{transfer_s:t}"),
-    ("arithmetic alone ({t})", "{compute_s:t}"),
-    ("whole / larger", "{overlap_ratio:n}\nlarger: {larger}"),
-    (f"at most {LIMIT}", "{verdict}"),
-]
-_NOTE = (
-    "Medians of the slowest PE, all of one run. Transfers: every needed remote row, nothing else. Arithmetic: the "
-    "local and the remote part, on a halo that is there."
 )
 
 
@@ -42,7 +31,7 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     rows = [row for row in sound(tables["aggregate"]) if row["overlap_ratio"] is not None]
     if not rows:
         return [Part("Not measured", _NONE)]
-    case, by = (*varied(rows, "label"), "dtype", "dim"), ["graph", *SETTING, "pes"]
+    case = (*varied(rows, "label"), "dtype", "dim")
     hidden = [row["overlap_ratio"] <= LIMIT for row in rows]
     told = [
         row
@@ -50,10 +39,7 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
         | {"larger": "transfers" if row["transfer_s"] > row["compute_s"] else "arithmetic"}
         for row, within in zip(rows, hidden, strict=True)
     ]
-    grid = table(
-        "A product and its parts", "product", _COLUMNS, sorted(told, key=lambda row: (row["label"], row["dim"])),
-        "label, dim", _NOTE, by=by, heading="graph, pes (machine, device, scheme, direction, dtype)",
-    )  # fmt: skip
+    told.sort(key=lambda row: (row["label"], row["dim"]))
     ratios = {
         where(found[0], "graph", "pes"): [
             Bar(where(row, *case), row["overlap_ratio"], number(row["overlap_ratio"])) for row in found
@@ -68,4 +54,12 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
         f"part. The most is {number(worst['overlap_ratio'])} times: {where(worst, *case)} on "
         f"{where(worst, 'dataset', 'pes')}."
     )
-    return [Part("Here", " ".join([text, *remarks([], rows)]), [grid], [Drawing(svg, caption)], text)]
+    return [
+        Part(
+            "Here",
+            " ".join([text, *remarks([], rows)]),
+            [grid("hidden", told, limit=LIMIT)],
+            [Drawing(svg, caption)],
+            text,
+        )
+    ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from statistics import geometric_mean
+from typing import Any
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, pivot
+from mgg.report.page.parts import Drawing, Grid, Part, Section, grid
 from mgg.report.papers.catalogue import FORESEEN, Noted
 from mgg.report.papers.kinds import Foreseen
 from mgg.report.tables.collect import canonical
@@ -33,16 +34,10 @@ def _part(rows: Rows) -> Part:
     first, at = rows[0], where(rows[0], "graph", "dim")
     named = [row | {"label": _label(row["technique"], row["options"])} for row in rows]
     named.sort(key=lambda row: (row["technique"], row["options"]))
-    note = (
-        "Below each time that of the transfers, some of which goes on beside arithmetic. Marked: what auto would pick."
-    )
-    grid = pivot(
-        f"{first['graph']}: predicted time of one aggregation ({{t}})", "technique", named, "label", "pes",
-        "{predicted_s:t}\ntransfer {transfer_s:t}", note, heading=lambda _: "predicted", best="chosen",
-    )  # fmt: skip
+    table = grid("predicted", named, graph=first["graph"])
     text = f"{at}: predicted time of one aggregation over PEs. Nothing of it was measured."
     heading = f"{first['graph']}, predicted for {first['model_machine']}, D = {first['dim']}"
-    return Part(heading, links_text(first), [grid], _curves(named, at, text))
+    return Part(heading, links_text(first), [table], _curves(named, at, text))
 
 
 def _label(technique: str, options: str) -> str:
@@ -103,12 +98,12 @@ def _foreseen(tables: dict[str, Rows], name: str, note: str) -> Section:
     return Section(name, shown.title, intro, parts)
 
 
-def _methods(caption: str, shown: Foreseen, rows: Rows, show: Show, note: str) -> Grid:
+def _methods(name: str, shown: Foreseen, rows: Rows, **words: Any) -> Grid:
     names = []
     for side in shown.methods:
         told = [side.technique, *(f"{key}={value}" for key, value in side.options.items())]
         names.append(f"{side.name} ({', '.join(told)})")
-    return pivot(caption, "PEs", rows, "pes", "place", show, note, heading=lambda _: "predicted", at=names.__getitem__)
+    return grid(name, rows, at=names.__getitem__, **words)
 
 
 def _over_own(rows: Rows, shown: Foreseen) -> dict[tuple[int, int], float]:
@@ -128,10 +123,9 @@ def _means(rows: Rows, shown: Foreseen) -> Part:
             mean = f"{number(geometric_mean(ratios))} x, {count(len(ratios), 'graph')}" if ratios else None
             lines.append({"pes": pes, "place": place, "mean": mean, "paper": paper})
     first, own = rows[0], shown.methods[-1].name
-    caption = f"D = {first['dim']}: predicted time over that of {own}, geometric means over the graphs"
-    note = f"Large: predicted here; small: what the paper prints, over its {count(len(shown.printed), 'graph')}."
-    grid = _methods(caption, shown, lines, "{mean}\npaper {paper:n} x", note)
-    return Part(f"Means over the graphs, predicted for {first['model_machine']}", links_text(first), [grid])
+    words: dict[str, Any] = {"dim": first["dim"], "own": own, "graphs": count(len(shown.printed), "graph")}
+    table = _methods("means_foreseen", shown, lines, **words)
+    return Part(f"Means over the graphs, predicted for {first['model_machine']}", links_text(first), [table])
 
 
 def _beside(rows: Rows, shown: Foreseen) -> Part:
@@ -149,9 +143,7 @@ def _beside(rows: Rows, shown: Foreseen) -> Part:
                 }
             )  # fmt: skip
     where_ = where(first, "graph", "dim")
-    note = "Large: predicted here; small: what the paper measured on its graph and machine."
-    show = "{ms:n}, {over}\n{paper}"
-    grid = _methods(f"{where_}: predicted milliseconds, and times CoLa", shown, lines, show, note)
+    table = _methods("foreseen", shown, lines, graph=where_)
     ordered = sorted(rows, key=lambda row: row["place"])
     drawings = _curves(ordered, first["graph"], f"{where_}: predicted, not measured.") if shown.curves else []
-    return Part(f"{first['graph']}, predicted for {first['model_machine']}", links_text(first), [grid], drawings)
+    return Part(f"{first['graph']}, predicted for {first['model_machine']}", links_text(first), [table], drawings)

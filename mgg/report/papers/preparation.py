@@ -6,7 +6,7 @@ import json
 import math
 from statistics import geometric_mean, mean
 
-from mgg.report.page.parts import Part, table
+from mgg.report.page.parts import Part, grid
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Preparation, Repaid
 from mgg.report.tables.comparisons import timings
@@ -19,21 +19,9 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     rows = _pairs(tables["aggregate"], shown)
     if not rows:
         return []
-    names, columns = (shown.subject.name, shown.rival.name), list[tuple[str, str]]()
-    for what, column, place in (("preparing", "prepare_s", 0), ("a product by", "median_s", 2)):
-        for n, name in enumerate(names):
-            columns.append((f"{what} {name}", f"{{pair[{n}][{column}]:q}}\npaper {{paper[{place + n}]:q}}"))
-        columns.append((f"{names[1]} / {names[0]}", f"{{over[{column}]:n}}\npaper {{papers[{column}]:n}}"))
-    note = (
-        "Preparing: from a layout in memory to a plan, slowest PE, median over launches; partition and layout, which "
-        "all techniques share, come before it and the paper's times have theirs in them. Small: the paper's."
-    )
-    grid = table(
-        "Preparing, and a product", "graph, width", columns, rows, "graph, dim", note,
-        by=["machine", "device", "pes"], heading="pes (machine, device)",
-    )  # fmt: skip
+    table = grid("preparing", rows, subject=shown.subject.name, rival=shown.rival.name)
     told = _prepared(rows, shown)
-    return [Part("Preparing beside products", told, [grid], outcome=told)]
+    return [Part("Preparing beside products", told, [table], outcome=told)]
 
 
 def _pairs(aggregate: Rows, shown: Preparation) -> Rows:
@@ -77,23 +65,8 @@ def renumbering(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
     rows = _renumbered(tables, shown)
     if not rows:
         return []
-    columns = [
-        ("renumbering", "{renumber_s:q}"),
-        ("epoch, shuffled ({t})", "{shuffled_s:t}"),
-        ("epoch, renumbered ({t})", "{median_s:t}"),
-        ("of one epoch", "{shares[epoch]}"),
-        ("of the training", "{shares[training]}\n{of}"),
-        ("repaid after", "{after}"),
-    ]
-    note = (
-        "Renumbering: the job that reads the shards, finds the order and writes them anew, start of its program "
-        "included; it takes no GPU. Epochs: medians, slowest PE. Of an epoch, of the training: renumbering over the "
-        "time of a renumbered epoch, and of all of them. Repaid after: renumbering over what an epoch is shorter by."
-    )
-    caption, at = "Renumbering and the epochs that repay it", ["machine", "device"]
-    grid = table(caption, "graph", columns, rows, "stem, model, pes, seeded", note, by=at, heading="machine, device")
     told = _renumbering_told(rows, shown)
-    return [Part("The cost of renumbering", told, [grid], outcome=told)]
+    return [Part("The cost of renumbering", told, [grid("renumbering", rows)], outcome=told)]
 
 
 def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:

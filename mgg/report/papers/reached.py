@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import mean, median, stdev
 
-from mgg.report.page.parts import Cell, Grid, Part
+from mgg.report.page.parts import Grid, Part, grid
 from mgg.report.tables.compute import Rows, graph_names, group
-from mgg.report.tables.numbers import count, number, percent, time_unit, within
+from mgg.report.tables.numbers import count, percent
 
 #: Columns that the runs of a line share but for the seed, and those that the lines of a table share.
 _CASE = ("machine", "device", "dataset", "graph_hash", "model_label", "pes", "epochs_asked")
@@ -34,17 +34,13 @@ def parts(tables: dict[str, Rows], _: str, __: bool) -> list[Part]:
 
 def _grid(where: str, sides: dict[str, Rows], curves: dict[int, Rows]) -> Grid:
     aim = min(max(epoch["validation_accuracy"] for epoch in curve) for curve in curves.values())
-    reached = {label: [_until(curves[row["run"]], aim) for row in runs] for label, runs in sides.items()}
-    unit = time_unit([seconds for each in reached.values() for _, seconds in each])
     lines = []
     for label, runs in sides.items():
-        counts, seconds = zip(*reached[label], strict=True)
-        spread = f"{within(min(seconds), unit)} to {within(max(seconds), unit)}" if len(runs) > 1 else ""
-        time = Cell(within(median(seconds), unit), spread)
-        lines.append((label, [Cell(_mean(runs)), Cell(number(median(counts))), time, Cell(str(len(runs)))]))
-    columns = ["test accuracy (%)", "epochs", f"time ({unit.name})", "seeds"]
-    note = "Test accuracy: mean over seeds ± deviation. Epochs and time: medians; small: lowest and highest."
-    return Grid(f"{where}: to a validation accuracy of {percent(aim)}", "side", columns, [("", lines)], note)
+        counts, seconds = zip(*(_until(curves[row["run"]], aim) for row in runs), strict=True)
+        low, high = (min(seconds), max(seconds)) if len(runs) > 1 else (None, None)
+        line = {"label": label, "accuracy": _mean(runs), "epochs": median(counts), "median_s": median(seconds)}
+        lines.append(line | {"low_s": low, "high_s": high, "seeds": len(runs)})
+    return grid("reached", lines, case=where, aim=percent(aim))
 
 
 def _mean(runs: Rows) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, pivot
+from mgg.report.page.parts import Drawing, Part, grid
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Side, Sweep
 from mgg.report.papers.verdicts import EVEN, judged, remarks
@@ -31,18 +31,15 @@ def parts(tables: dict[str, Rows], _: str, shown: Sweep) -> list[Part]:
         at = where(rows[0], "graph", fixed)
         svg = charts.curves(rows, "name", shown.over, axis, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {axis}."))
-    note = "Medians of the slowest PE, in {t}."
-    note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
-    note += " Small: the paper's, of its graph on its machine." if shown.printed else ""
     everything = [row for rows in found for row in rows]
-    grid = pivot(
-        f"Time of one aggregation over {axis}", "method", everything, "name", shown.over,
-        "{median_s:t}\npaper {paper:n} ms", note, by=[*SETTING, fixed],
-        heading=f"graph, {fixed} (machine, device, dtype)", best="least",
+    table = grid(
+        "sweep", everything, over=shown.over, by=["setting", fixed], heading=f"graph, {fixed} (machine, device, dtype)",
+        axis=axis, single=f" One PE: technique {shown.single.name} for all." if shown.single else "",
+        printed=" Small: the paper's, of its graph on its machine." if shown.printed else "",
     )  # fmt: skip
     lines = [charts.series(rows, "name", shown.over) for rows in found]
     told = " ".join(_falls(lines, shown) if shown.falls else _steepness(lines, shown))
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], everything)]), [grid], drawings, told)]
+    return [Part("Here", " ".join([told, *remarks(tables["graphs"], everything)]), [table], drawings, told)]
 
 
 def lacking(aggregate: Rows, shown: Sweep) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, pivot
+from mgg.report.page.parts import Drawing, Part, grid
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
 from mgg.report.tables.compute import Rows, group, shared, where
@@ -30,12 +30,8 @@ def _part(rows: Rows, shown: Transfers) -> Part:
     told = [row | {"paper": paper[row["grain"]].get(row["bytes"]), "kib": row["bytes"] // 2**10} for row in rows]
     told.sort(key=lambda row: _GRAINS.index(row["grain"]))
     over = f", {shown.beside[link]} in the paper" if link in shown.beside else ""
-    note = (
-        f"fine: a request for each row of {first['row_bytes']} bytes; coarse: one transfer. Median of "
-        f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's."
-    )
-    caption, show = f"A transfer over {link}{over} ({{t}})", "{median_s:t}\npaper {paper:q}"
-    grid = pivot(caption, "grain", told, "grain", "bytes", show, note, at=_mib)
+    count_ = count(first["transfers"], "transfer")
+    table = grid("transfers", told, at=_mib, over_=f"{link}{over}", row_bytes=first["row_bytes"], transfers=count_)
     printed = [
         {"grain": f"{grain}, paper", "kib": size // 2**10, "median_s": seconds}
         for grain, at in paper.items()
@@ -45,7 +41,7 @@ def _part(rows: Rows, shown: Transfers) -> Part:
     text = " ".join([_WAYS.get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
     heading = f"{where(first, 'link', 'pes')}, {first['device']} of {first['machine']}"
     drawing = Drawing(svg, f"{link}: time of a transfer by its size.")
-    return Part(heading, text, [grid], [drawing], _told(rows, shown, paper))
+    return Part(heading, text, [table], [drawing], _told(rows, shown, paper))
 
 
 def _told(rows: Rows, shown: Transfers, paper: dict[str, dict[int, float]]) -> str:

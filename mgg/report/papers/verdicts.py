@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from mgg.report.page.parts import Cell, Grid
+from mgg.report.page.parts import Grid, grid
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
 from mgg.report.tables.compute import Row, Rows, group, listed, shared
-from mgg.report.tables.numbers import ABSENT, listing, number
+from mgg.report.tables.numbers import listing, number
 from mgg.report.tables.spread import FEW
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
@@ -99,23 +99,18 @@ def verdict(versus: Versus, rows: Rows) -> str:
 
 def summary(told: Sequence[Versus], rows: Rows) -> Grid:
     """Return the outcomes as a table, one per line."""
-    lines = []
-    mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
+    lines, both = list[Row](), _both(rows)
+    mixed = len({row["device"] == "GPUs" for row in rows}) > 1
     for versus in told:
         for each in outcomes(versus, of(versus, rows)):
             name = f"{versus.rival.name} / {versus.subject.name}"
             name += f", {each.rows[0]['device']}" if mixed else ""
             name += f", {_kind(each.rows[0])}" if both else ""
-            found = each.found
-            agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
-            close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
-            upto = "up to " if versus.claimed == "most" and each.paper else ""
-            cells = [number(each.mean), f"{upto}{number(each.paper)}", each.verdict or ABSENT, agree, close]
-            lines.append((name, [Cell(text) for text in cells]))
-    note = "Geometric means; the paper's are of the same cases, as far as it prints them."
-    columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
-    what = "memory" if told[0].memory else "time"
-    return Grid("What came out", f"{what} over {what}", columns, [("", lines)], note)
+            agree, close = f"{each.found[AGREES]} of {len(each.rows)}", str(sum(each.found[why] for why in UNDECIDED))
+            paper = ("up to " if versus.claimed == "most" and each.paper else "") + number(each.paper)
+            line = {"name": name, "mean": each.mean, "paper": paper, "verdict": each.verdict}
+            lines.append(line | {"agree": agree if each.verdict else "", "close": close if each.verdict else ""})
+    return grid("summary", lines, what="memory" if told[0].memory else "time")
 
 
 def paper_mean(rows: Rows) -> float | None:

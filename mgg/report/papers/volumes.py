@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from mgg.report.figures.charts import paired
-from mgg.report.page.parts import Drawing, Grid, Part, table
+from mgg.report.page.parts import Drawing, Grid, Part, grid
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.papers.verdicts import judged, stand_ins
@@ -78,14 +78,12 @@ def _grid(rows: Rows, shown: Volumes) -> Grid:
         mine = [row[column] * shown.dim / row["dim"] / MIB for column in shown.columns]
         lines.append({**row, "line": "here", "values": mine, "small": _small(mine, shown)})
         if row["paper"]:
-            small = _small(row["paper"], shown, shown.doubtful.get(claimed_as(row["dataset"])))
-            lines.append({**row, "line": "in the paper", "values": row["paper"], "small": small})
-    note = f"For {shown.dim} columns in fp32, all PEs together."
-    note += " Small: the share that is redundant." if shown.redundancy else ""
-    note += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
-    columns = [(f"{_called(name)} (MiB)", f"{{values[{n}]:n}}\n{{small[{n}]}}") for n, name in enumerate(shown.columns)]
-    by, heading = ["name", "pes"], "name, pes"
-    return table("Volumes of one product", "volume", columns, lines, "line", note, by=by, heading=heading)
+            doubtful = _small(row["paper"], shown, shown.doubtful.get(claimed_as(row["dataset"])))
+            lines.append({**row, "line": "in the paper", "values": row["paper"], "small": doubtful})
+    small = " Small: the share that is redundant." if shown.redundancy else ""
+    small += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
+    columns = {f"{_called(name)} (MiB)": f"{{values[{n}]:n}}\n{{small[{n}]}}" for n, name in enumerate(shown.columns)}
+    return grid("volumes", lines, columns, dim=shown.dim, small=small)
 
 
 def _small(values: Sequence[float], shown: Volumes, instead: float | None = None) -> list[str]:
@@ -95,12 +93,6 @@ def _small(values: Sequence[float], shown: Volumes, instead: float | None = None
     return ["" if instead is None else f"eq. 5: {number(instead)}", *[""] * (len(values) - 1)]
 
 
-_SHOWN = [
-    ("bytes on the wire ({b})", "{bytes_wire:b}"),
-    ("of these between workgroups ({b})", "{bytes_between:b}"),
-    ("VI_FC ({b})", "{vi_fc:b}"),
-    ("VI_CoLa ({b})", "{vi_cola:b}"),
-]
 _BYTES = ("bytes_wire", "bytes_between", "vi_fc", "vi_cola")
 _ONCE = "a row once a workgroup (VI_CoLa)"
 
@@ -123,13 +115,14 @@ def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
     if not rows:
         return []
     shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
-    named = [{**row, "name": _variant(row), "bytes": str([row[column] for column in _BYTES])} for row in rows]
+    named = [
+        {**row, "name": _variant(row), "heading": _heading(row), "bytes": str([row[column] for column in _BYTES])}
+        for row in rows
+    ]
     # Variants of a technique that move the same bytes share a line.
     lines = [found[0] for found in group(named, *shared, "name", "bytes").values()]
-    note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
-    caption = f"Bytes of {technique}"
-    grid = table(caption, "graph", _SHOWN, lines, "name", note, by=shared, heading=_heading)
-    return [Part("Bytes between workgroups", between_told(rows), [grid])]
+    table = grid("between", lines, by=shared, heading="{heading}", technique=technique)
+    return [Part("Bytes between workgroups", between_told(rows), [table])]
 
 
 def _heading(row: Row) -> str:

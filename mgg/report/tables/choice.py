@@ -6,7 +6,7 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, pivot, table
+from mgg.report.page.parts import Part, Section, grid
 from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
 from mgg.report.tables.numbers import count, number, percent
 from mgg.report.tables.spread import undecided
@@ -51,14 +51,16 @@ def section(tables: dict[str, Rows]) -> Section | None:
     if not told:
         return None
     if choices:
-        picks = Part("Its pick beside the fastest", _said(choices), [_picks(choices)])
+        cases = [row | {"case": _case(row), "sign": "≈ " * row["close"]} for row in choices]
+        picks = Part("Its pick beside the fastest", _said(choices), [grid("picks", cases)])
     else:
         picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
     intro = (
         "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
         "says the shortest time (docs/costs.md)."
     )
-    parts = [picks, Part("Foretold beside measured", _errors(told), [_foretold(told)])]
+    foretold = [row | {"case": _case(row)} for row in told]
+    parts = [picks, Part("Foretold beside measured", _errors(told), [grid("foretold", foretold, at=str)])]
     return Section("choice", "The choice of technique auto", intro, parts)
 
 
@@ -90,24 +92,3 @@ def _errors(rows: Rows) -> str:
 def _case(row: Row) -> str:
     product = "" if row["direction"] == "forward" else ", transposed"
     return f"{count(row['pes'], 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}{product}, {row['device']}"
-
-
-def _picks(rows: Rows) -> Grid:
-    columns: Columns = [
-        ("pick", "{pick}\n{median_s:q}"),
-        ("fastest", "{best}\n{best_median_s:q}"),
-        ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
-        ("compared", "{compared}"),
-    ]
-    caption = "Auto's pick and the fastest technique"
-    note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
-    return table(caption, "case", columns, rows, _case, note, by=["graph"], heading="graph")
-
-
-def _foretold(rows: Rows) -> Grid:
-    note, by = "Large: predicted, small: measured. Marked: what auto picked.", ["graph", "machine", "scheme", "dtype"]
-    return pivot(
-        "Predicted and measured time of one aggregation ({t})", "case", rows, _case, "label",
-        "{predicted_s:t}\nmeasured {median_s:t}", note, by=by, heading="graph", at=str,
-        best="chosen",
-    )  # fmt: skip

@@ -33,6 +33,8 @@ COMPARISON = (*SETTING, "dim", "pes")
 ALIKE = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
+#: Ending of a time by the check of its result.
+WRONG = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}
 #: Columns for the origin of a row's record or records, and what divides those of several.
 _ORIGIN, _BETWEEN = tuple(Origin.model_fields), ", "
 #: Endings of columns that the fields of records lack, by unit.

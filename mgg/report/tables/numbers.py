@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -112,18 +111,19 @@ class Filled(Formatter):
     """Fills texts with a row's values, as ``str.format`` does; a text is empty if one of its values is None.
 
     ``{x:n}`` is a number, ``{x:%}`` a share in percent (``{x:bare}``: without the sign), ``{x:q}`` a time with its own
-    unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` are times and bytes in the one unit that suits all rows, as
-    are ``{x:t2}`` and so on, each in a unit of their own.
+    unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` (or ``{x:b2}``) are times and bytes in the one unit that
+    suits all rows.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]], *texts: object) -> None:
+    def __init__(self, rows: Iterable[dict[str, Any]], *texts: object, **words: object) -> None:
         """Choose each unit by the first of its values in ``texts`` that ``rows`` have; other things are no texts."""
-        rows, self._units = list(rows), dict[str, Unit]()
+        rows, self._units, self._words = list(rows), dict[str, Unit](), {"t": ABSENT, "b": ABSENT, "b2": ABSENT} | words
         for _, name, spec, _ in (each for text in texts if isinstance(text, str) for each in self.parse(text)):
-            if name and spec and re.fullmatch(r"[tb]\d?", spec) and spec not in self._units:
+            if name and spec in ("t", "b", "b2") and spec not in self._units:
                 found = [value for row in rows if (value := self.get_field(name, (), row)[0]) is not None]
                 if found:
-                    self._units[spec] = time_unit(found) if spec[0] == "t" else bytes_unit(found)
+                    self._units[spec] = time_unit(found) if spec == "t" else bytes_unit(found)
+                    self._words[spec] = self._units[spec].name
 
     def __call__(self, text: str, row: dict[str, Any]) -> str:
         """Return ``text`` with the values of ``row``."""
@@ -132,9 +132,9 @@ class Filled(Formatter):
         except _UnknownError:
             return ""
 
-    def units(self, text: str) -> str:
-        """Return ``text`` with the names of the units at ``{t}``, ``{b}`` and so on."""
-        return re.sub(r"\{([tb]\d?)\}", lambda found: getattr(self._units.get(found[1]), "name", ABSENT), text)
+    def said(self, text: str) -> str:
+        """Return ``text`` with the words, and the names of the units as ``{t}``, ``{b}`` and ``{b2}``."""
+        return text.format(**self._words)
 
     def get_field(self, name: str, arguments: Any, row: Any) -> Any:
         """Return a value by its name, as in ``pair[0][median_s]``; None if it is part of None."""

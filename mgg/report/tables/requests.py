@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mgg.report.page.parts import Cell, Columns, Grid, Part, table
+from mgg.report.page.parts import Grid, Part, grid
 from mgg.report.tables.compute import Row, Rows, group, joined
-from mgg.report.tables.numbers import ABSENT, duration, number, percent, quantity
+from mgg.report.tables.numbers import ABSENT, duration, percent, quantity
 
 #: Stages of the workflow in order.
 STAGES = (
@@ -132,49 +132,36 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
 
 def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
     """Return a line per rule: times of its jobs, and the largest use and request of each resource."""
-    at = {(row["rule"], row["resource"]): row for row in requests}
-    waiting = any(job["waited_s"] is not None for job in jobs)
-    groups = sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0]))
-    lines = []
-    for (_, rule), found in groups:
+    at, lines = {(row["rule"], row["resource"]): row for row in requests}, []
+    for (_, rule), found in sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0])):
         seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("ran_s", "waited_s"))
-        cells = [Cell(str(len(found))), Cell(duration(sum(seconds)) if seconds else ABSENT)]
-        for each in RESOURCES:
-            used = max((_each(job, each.used, each) for job in found if job[each.used] is not None), default=None)
-            cells.append(_cell(at.get((rule, each.name)), used, each, granted))
-        cells += [Cell(duration(max(waits)) if waits else ABSENT)] * waiting
-        lines.append((rule, cells))
-    note = "Small: what was asked for." if granted else ""
-    columns = ["jobs", "in all", "longest", "memory", "cores per rank", *["longest wait"] * waiting]
-    return Grid("Jobs of each rule", "rule", columns, [("", lines)], note)
+        line: Row = {each.name: _shown(at.get((rule, each.name)), found, each, granted) for each in RESOURCES}
+        line |= {"rule": rule, "jobs": len(found), "whole": duration(sum(seconds)) if seconds else ABSENT}
+        lines.append(line | {"waited": duration(max(waits)) if waits else ABSENT})
+    waiting = any(job["waited_s"] is not None for job in jobs)
+    return grid(
+        "jobs", lines, {} if waiting else {"longest wait": None}, note="Small: what was asked for." if granted else ""
+    )
 
 
-def _cell(row: Row | None, used: float | None, resource: Resource, granted: bool) -> Cell:
+def _shown(row: Row | None, jobs: Rows, resource: Resource, granted: bool) -> Row:
+    """Return the most that jobs of a rule used, with what they asked for (of table requests, if they did)."""
+    used = max((_each(job, resource.used, resource) for job in jobs if job[resource.used] is not None), default=None)
     shown = ABSENT if used is None else resource.show(used)
     if row is None:
-        return Cell(shown)
+        return {"shown": shown, "small": "", "hint": ""}
     asked = resource.show(row["asked"])
     loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
     hint = f"at most {percent(row['share'])} of {asked}"
-    return Cell(shown, f"{asked}{loud}" if granted else loud.removeprefix(", "), hint=hint)
+    return {"shown": shown, "small": f"{asked}{loud}" if granted else loud.removeprefix(", "), "hint": hint}
 
 
 def _changes(requests: Rows) -> Grid | None:
     """Return the requests to change, with the factor and the new value that suffices for the largest job."""
     fields = {resource.name: resource for resource in RESOURCES}
-    rows = [{**row, "of": fields[row["resource"]]} for row in requests if row["factor"] is not None]
-    if not rows:
-        return None
-    columns: Columns = [
-        ("in the profile", lambda row: f"{row['of'].field}: {row['enough']:.0f}"),
-        ("factor", lambda row: f"x {number(row['factor'], 2)}"),
-        ("asked", lambda row: row["of"].show(row["asked"])),
-        ("most used", lambda row: row["of"].show(row["used"])),
-        ("request", lambda row: row["verdict"]),
+    rows = [
+        row | {"field": of.field, "asked": of.show(row["asked"]), "used": of.show(row["used"])}
+        for row in requests
+        if (of := fields[row["resource"]]) and row["factor"] is not None
     ]
-    note = (
-        f"Far too large: no job used {percent(LARGE)} of it; too small: one used more than {percent(SMALL)}. The value "
-        f"(minutes, MB) is {ROOM:g} times the largest share that was used, at least 10 minutes and 1 GB. It fits the "
-        "largest of these jobs, the factor each of them."
-    )
-    return table("Lines to change under set-resources of the profile", "rule", columns, rows, "rule", note)
+    return grid("changes", rows, large=percent(LARGE), small=percent(SMALL), room=ROOM) if rows else None
