@@ -12,7 +12,6 @@ from mgg.report.papers import (
     advisor,
     compared,
     counters,
-    mgg_sweep,
     overlap,
     preparation,
     reached,
@@ -22,6 +21,7 @@ from mgg.report.papers import (
 )
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.kinds import Experiment
+from mgg.report.tables import mgg_sweep
 from mgg.report.tables.comparisons import CLOSE, DISAGREES
 from mgg.report.tables.compute import Rows
 

@@ -23,19 +23,15 @@ def compute(aggregate: Rows) -> Rows:
         if not picks or len(found) < 2:
             continue
         pick, least = picks[0], best(found)
-        kept = {column: pick[column] for column in (*COMPARISON, "median_s", "predicted_s", "oversubscribed")}
-        rows.append(
-            kept
-            | {
-                "pick": pick["label"],
-                "best": least["label"],
-                "best_median_s": least["median_s"],
-                "ratio": pick["median_s"] / least["median_s"],
-                "close": pick is not least and bool(undecided(pick, least)),
-                "compared": len(found),
-                **joined(found),
-            }
-        )
+        told = {
+            "pick": pick["label"],
+            "best": least["label"],
+            "best_median_s": least["median_s"],
+            "ratio": pick["median_s"] / least["median_s"],
+            "close": pick is not least and bool(undecided(pick, least)),
+            "compared": len(found),
+        }
+        rows.append(pick | told | joined(found))
     return rows
 
 

@@ -11,7 +11,6 @@ from mgg.record import read_lines
 from mgg.report.figures import timeline
 from mgg.report.page.parts import Part, Section
 from mgg.report.tables import requests
-from mgg.report.tables.collect import canonical
 from mgg.report.tables.compute import Row, Rows, noted
 from mgg.report.tables.numbers import utc
 from mgg.report.tables.requests import stage_place
@@ -60,7 +59,7 @@ def _row(record: JobRecord) -> Row:
         **noted(record, "jobs"),
         "workflow_run": None,
         "ran_s": record.seconds,
-        "wildcards": canonical(record.wildcards),
+        "slurm_job": record.slurm_job,
         "started_unix_s": start,
         "started": None if start is None else utc(start),
         "waited_s": None if start is None or record.submitted is None else start - record.submitted,
