@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgg.report.page.parts import Cell, Grid, Part, Section, grid, tables
+from mgg.report.page.parts import Cell, Grid, Part, Section, chapter, entry, grid
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, count
@@ -20,9 +20,7 @@ def described(found: dict[str, Rows]) -> Section | None:
         | {"test": "renumber" if row["reorder_pays"] else "leave it"}
         for row in found["described"]
     ]
-    intro = "By mgg describe: what GNNAdvisor (OSDI'21, section 3) extracts of a graph before it chooses."
-    parts = [Part("Graphs", "", [grid("described", rows)])]
-    return Section("described", "What the graphs are like", intro, parts) if rows else None
+    return chapter("described", [Part("Graphs", "", [grid("described", rows)])] if rows else [])
 
 
 def ran(found: dict[str, Rows], folded: bool) -> Section:
@@ -51,10 +49,10 @@ def _machines(rows: Rows) -> Grid:
         # The top of the page already says what ran on the only one.
         return row | others | {"cores": cores, "records": records * (len(rows) > 1)}
 
-    entry, machines = tables()["machines"], [told(row) for row in rows]
-    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in entry.columns.items()]
+    made, machines = entry("machines"), [told(row) for row in rows]
+    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in made.columns.items()]
     lines = [(name, cells) for name, cells in lines if any(cell.text for cell in cells)]
-    return Grid(entry.caption, entry.corner, [row["machine"] for row in rows], [("", lines)], prose=True)
+    return Grid(made.caption, made.corner, [row["machine"] for row in rows], [("", lines)], prose=True)
 
 
 def partitions(found: dict[str, Rows]) -> Section | None:
@@ -66,11 +64,7 @@ def partitions(found: dict[str, Rows]) -> Section | None:
         halos = [row for row in found["halos"] if row["graph"] == graph and 2 < row["pes"] <= MOST_PAIRED]
         heats = [_heat(each) for each in group(halos, "scheme").values()]
         parts.append(Part(graph, "", [grid("partitions", alike, empty, graph=graph), *heats]))
-    intro = (
-        "Volumes of one product, all PEs; nothing ran. Small: % of arcs; a pointer tells shares of volumes. A dash: "
-        "one workgroup, or not counted."
-    )
-    return Section("quality", "Partitions", intro, parts, folded=True) if rows else None
+    return chapter("quality", parts, folded=True)
 
 
 #: Columns of volumes that may be unknown, by heading.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mgg.lookup_record import crossover, crossovers, told
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Part, Section, Show, grid
+from mgg.report.page.parts import Cell, Drawing, Part, Section, Show, chapter, grid
 from mgg.report.papers.kinds import LookedUp
 from mgg.report.tables import spread
 from mgg.report.tables.compute import WRONG, Row, Rows, group, shared, sound, where
@@ -27,12 +27,7 @@ _MEASURES = {
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section, with a part for each data set, machine, width and number of PEs; None without lookups."""
-    intro = (
-        "Rows of embedding tables, fetched and summed by bags that are new in every batch (docs/lookup.md); what a "
-        "side plans for a batch is part of its time."
-    )
-    parts = [_part(found) for found in group(tables["lookups"], *CASE).values()]
-    return Section("lookups", "Embedding lookup", intro, parts) if parts else None
+    return chapter("lookups", [_part(found) for found in group(tables["lookups"], *CASE).values()])
 
 
 def parts(tables: dict[str, Rows], _: str, shown: LookedUp) -> list[Part]:

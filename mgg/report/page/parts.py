@@ -78,10 +78,20 @@ class _Table(Fixed):
 
 
 @cache
-def tables() -> dict[str, _Table]:
-    """Return the entries of tables.yaml."""
-    read = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
-    return {name: _Table(**values) for name, values in read.items()}
+def _read(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+    return read
+
+
+def texts(kind: str) -> dict[str, Any]:
+    """Return the sentences of a kind in texts.yaml, by name."""
+    return dict(_read("texts")[kind])
+
+
+@cache
+def entry(name: str) -> _Table:
+    """Return an entry of tables.yaml."""
+    return _Table(**_read("tables")[name])
 
 
 def grid(
@@ -105,25 +115,25 @@ def grid(
         prose: as for ``Grid``.
         words: what the entry's caption, corner, note and headings name in braces.
     """
-    entry = tables()[name]
-    over, shown = over or entry.over, {each: cell for each, cell in {**entry.columns, **columns}.items() if cell}
-    filled = Filled(rows, show or entry.show, *shown.values(), **words)
-    line, head = _described(filled, entry.line), _described(filled, heading or entry.heading)
+    made = entry(name)
+    over, shown = over or made.over, {each: cell for each, cell in {**made.columns, **columns}.items() if cell}
+    filled = Filled(rows, show or made.show, *shown.values(), **words)
+    line, head = _described(filled, made.line), _described(filled, heading or made.heading)
     places, groups = places or (sorted({row[over] for row in rows}) if over else []), []
-    columns_by = (each for column in by or entry.by for each in (SETTING if column == "setting" else [column]))
+    columns_by = (each for column in by or made.by for each in (SETTING if column == "setting" else [column]))
     for found in group(rows, *columns_by).values():
         lines: list[Line] = [(line(row), [_cell(filled, each, row) for each in shown.values()]) for row in found]
         if over:
             cells = dict[str, dict[Any, Cell]]()
             for row in found:
-                cell = _cell(filled, show or entry.show, row)
-                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=cell.best or bool(row.get(entry.best)))
+                cell = _cell(filled, show or made.show, row)
+                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=cell.best or bool(row.get(made.best)))
             lines = [(each, [of.get(place, Cell(ABSENT)) for place in places]) for each, of in cells.items()]
         groups.append((head(found[0]), lines))
-    at = at or (entry.at.format if entry.at is not None else lambda place: where({over: place}, over))
+    at = at or (made.at.format if made.at is not None else lambda place: where({over: place}, over))
     headings = [at(place) for place in places] if over else list(map(filled.said, shown))
-    caption, corner, note = map(filled.said, (entry.caption, entry.corner, entry.note))
-    return Grid(caption, corner, headings, groups, note, prose, entry.dense, entry.words)
+    caption, corner, note = map(filled.said, (made.caption, made.corner, made.note))
+    return Grid(caption, corner, headings, groups, note, prose, made.dense, made.words)
 
 
 def _described(filled: Filled, words: str) -> Callable[[Row], str]:
@@ -171,3 +181,9 @@ class Section:
     parts: Sequence[Part] = field(default_factory=list)
     folded: bool = False
     outcome: str = ""
+
+
+def chapter(name: str, parts: Sequence[Part], *, folded: bool = False, outcome: str = "") -> Section | None:
+    """Return a section of texts.yaml; None without parts."""
+    told = texts("sections")[name]
+    return Section(name, told["heading"], told["intro"], parts, folded, outcome) if parts else None

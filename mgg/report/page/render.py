@@ -44,7 +44,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         "aggregate": products.sections(tables, looks),
         "train": training.sections(tables),
         "papers": [*compared, *predictions.sections(tables, ahead), *told],
-        "jobs": jobs.section(tables),
+        "jobs": [found] if (found := jobs.section(tables)) else [],
     }
     split, ids = graphs.partitions(tables), numbers(1)
     figures = (drawing for section in sections["train"] for part in section.parts for drawing in part.drawings)

@@ -13,21 +13,10 @@ from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
 from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.page.findings import ONE_LAUNCH
-from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, grid
+from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, grid, texts
 from mgg.report.tables.compute import ALIKE, NOT_NOTED, PHASES, Row, Rows, group, shared, varied
 from mgg.report.tables.numbers import count, listing, percent, time_unit
 
-_MEANINGS = {
-    "accuracy": "Accuracy is the share of nodes put into the right class",
-    "micro_f1": "Micro-F1 is that of all yes-or-no labels of the nodes together",
-    "roc_auc": "ROC-AUC is the mean over the yes-or-no labels of the nodes",
-}
-#: For each value of setting selection, the epoch that counts.
-_EPOCHS = {
-    "validation": "epoch with the best validation score",
-    "validation_loss": "epoch with the least validation loss",
-    "last": "last epoch",
-}
 #: Of the phases of an epoch.
 _HATCHES = ["", "////", "....", "xx"]
 
@@ -53,9 +42,9 @@ def _metric(rows: Rows) -> str:
 
 
 def _meaning(runs: Rows) -> str:
-    told = [_MEANINGS[metric] for metric in sorted({row["metric"] for row in runs})]
+    told = [texts("metrics")[metric] for metric in sorted({row["metric"] for row in runs})]
     chosen = sorted({json.loads(row["settings"]).get("selection", "validation") for row in runs})
-    return f"{'. '.join(told)}, at the {' or '.join(_EPOCHS[each] for each in chosen)}."
+    return f"{'. '.join(told)}, at the {' or '.join(texts('epochs')[each] for each in chosen)}."
 
 
 def _accuracy(rows: Rows, runs: Rows, name: str) -> Grid:

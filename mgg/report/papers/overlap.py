@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from mgg.report.figures.charts import Bar, bars
-from mgg.report.page.parts import Drawing, Part, Section, grid
+from mgg.report.page.parts import Drawing, Part, Section, chapter, grid
 from mgg.report.papers.verdicts import remarks
 from mgg.report.tables.compute import Rows, group, sound, varied, where
 from mgg.report.tables.numbers import count, number
 
-HEADING = "Is communication hidden?"
 #: A product hides the smaller of its parts if it takes at most this many times the larger one.
 LIMIT = 1.15
 _NONE = (
@@ -20,10 +19,7 @@ _NONE = (
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section on records outside the papers' figures; None if no product's parts were timed."""
     (part,) = parts(tables)
-    intro = (
-        f"A product is to take at most {LIMIT} times as long as the larger of its transfers and its arithmetic alone."
-    )
-    return Section("hidden", HEADING, intro, [part], outcome=part.outcome) if part.outcome else None
+    return chapter("hidden", [part] if part.outcome else [], outcome=part.outcome)
 
 
 def parts(tables: dict[str, Rows], *_: object) -> list[Part]:

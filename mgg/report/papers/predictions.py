@@ -7,7 +7,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Grid, Part, Section, grid
+from mgg.report.page.parts import Drawing, Grid, Part, Section, chapter, grid
 from mgg.report.papers.catalogue import FORESEEN, Noted
 from mgg.report.papers.kinds import Foreseen
 from mgg.report.tables.collect import canonical
@@ -20,14 +20,7 @@ CASE = ("dataset", "graph_hash", "scheme", "model_machine", "network", "workgrou
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section, with a part for each graph, machine and width; None without predictions."""
-    rows = tables["predictions"]
-    if not rows:
-        return None
-    intro = (
-        "Predicted, not measured: times by the cost model (docs/costs.md) for numbers of PEs that nothing here ran on, "
-        "from how each graph splits and the links named below."
-    )
-    return Section("predictions", "Predictions", intro, list(map(_part, group(rows, *CASE).values())))
+    return chapter("predictions", list(map(_part, group(tables["predictions"], *CASE).values())))
 
 
 def _part(rows: Rows) -> Part:

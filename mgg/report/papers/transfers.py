@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, grid
+from mgg.report.page.parts import Drawing, Part, grid, texts
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
 from mgg.report.tables.compute import Rows, group, shared, where
 from mgg.report.tables.numbers import count, number
 
 _GRAINS = ("fine", "coarse")
-_WAYS = {
-    "nvlink": "Rows are loaded by a kernel's threads, the copy is the driver's; the paper's are gets by warps.",
-    "shared_memory": "PEs share a host's memory: a compiled loop copies rows one by one, or one copy all of them.",
-    "mpi": "Each row is a one-sided get of MPI that is waited for; Python's share of a request is in its time.",
-    "network": "GPUs of other hosts are put to: a message a row, which nothing waits for, or one.",
-}
 
 
 def parts(tables: dict[str, Rows], _: str, shown: Transfers) -> list[Part]:
@@ -38,7 +32,7 @@ def _part(rows: Rows, shown: Transfers) -> Part:
         for size, seconds in at.items()
     ]
     svg = charts.curves([*told, *printed], "grain", "kib", "KiB", link, what="a transfer")
-    text = " ".join([_WAYS.get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
+    text = " ".join([texts("links").get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
     heading = f"{where(first, 'link', 'pes')}, {first['device']} of {first['machine']}"
     drawing = Drawing(svg, f"{link}: time of a transfer by its size.")
     return Part(heading, text, [table], [drawing], _told(rows, shown, paper))

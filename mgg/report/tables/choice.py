@@ -6,7 +6,7 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Part, Section, grid
+from mgg.report.page.parts import Part, Section, chapter, grid
 from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
 from mgg.report.tables.numbers import count, number, percent
 from mgg.report.tables.spread import undecided
@@ -51,13 +51,9 @@ def section(tables: dict[str, Rows]) -> Section | None:
         picks = Part("Its pick beside the fastest", _said(choices), [grid("picks", cases)])
     else:
         picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
-    intro = (
-        "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
-        "says the shortest time (docs/costs.md)."
-    )
     foretold = [row | {"case": _case(row)} for row in told]
     parts = [picks, Part("Foretold beside measured", _errors(told), [grid("foretold", foretold, at=str)])]
-    return Section("choice", "The choice of technique auto", intro, parts)
+    return chapter("choice", parts)
 
 
 def _said(rows: Rows) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 from mgg.job_record import JobRecord
 from mgg.record import read_lines
 from mgg.report.figures import timeline
-from mgg.report.page.parts import Part, Section
+from mgg.report.page.parts import Section, chapter
 from mgg.report.tables import requests
 from mgg.report.tables.compute import Row, Rows, noted
 from mgg.report.tables.numbers import utc
 from mgg.report.tables.requests import stage_place
 
-HEADING = "How the workflow ran"
 #: Seconds without any job that separate two runs. With a scheduler, Snakemake may take minutes to see that a job has
 #: ended.
 _LULL = {False: 60.0, True: 600.0}
@@ -44,10 +43,9 @@ def compute(records: Sequence[JobRecord]) -> Rows:
     return sorted(rows, key=place)
 
 
-def section(tables: dict[str, Rows]) -> list[Section]:
-    """Return the section, or nothing without records of jobs."""
-    parts: list[Part] = [*timeline.parts(tables["jobs"]), *requests.parts(tables["jobs"], tables["requests"])]
-    return [Section("jobs", HEADING, "", parts)] if parts else []
+def section(tables: dict[str, Rows]) -> Section | None:
+    """Return the section; None without records of jobs."""
+    return chapter("jobs", [*timeline.parts(tables["jobs"]), *requests.parts(tables["jobs"], tables["requests"])])
 
 
 def _row(record: JobRecord) -> Row:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, grid
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, chapter, grid
 from mgg.report.tables.compute import SETTING, Row, Rows, best, group, joined, options_but, sound, where
 from mgg.report.tables.numbers import listing, number, percent, quantity, time_unit, within
 from mgg.tune.search import Search
@@ -99,12 +99,7 @@ def _row(rows: Rows) -> Row:
 
 def section(tables: dict[str, Rows]) -> Section | None:
     """Return the section on sweeps outside the papers' figures; None if nothing was swept."""
-    intro = (
-        "MGG's kernel at different sizes of neighbor partitions (ps), interleaving distances (dist) and warps a block "
-        "(wpb)."
-    )
-    found = parts(tables)
-    return Section("knobs", "Knobs of the kernel, swept", intro, found) if found else None
+    return chapter("knobs", parts(tables))
 
 
 def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
