@@ -158,7 +158,9 @@ def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
     for number, order in enumerate((paths, paths[::-1])):
         mgg.report.build(order, tmp_path / str(number), "t")
         (told,) = caplog.messages
-        assert told.startswith(f"{paths[0]}: left out, as there is a newer result of the same measurement (dataset cora")
+        assert told.startswith(
+            f"{paths[0]}: left out, as there is a newer result of the same measurement (dataset cora"
+        )
         caplog.clear()
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "1")
     rows = pq.read_table(tmp_path / "0" / "aggregate.parquet").to_pylist()

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from mgg.report.figures.svg import INK, SERIES, SHADE, TITLE, draw, horizontal
+from mgg.report.figures.svg import INK, SERIES, SHADE, TITLE, draw
 from mgg.report.tables.compute import Row, Rows, group, shared
 from mgg.report.tables.numbers import bytes_unit, count, listing, number, time_unit, within
 
@@ -70,20 +71,28 @@ def mark(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; ``ends`` is its whisker, ``note`` the text after it; without ``color`` it is only hatched."""
+    """One bar; without ``color`` it is only hatched."""
 
     name: str
     value: float
-    note: str
+    note: str = ""  # the text after it
     color: str | None = SERIES[0]
-    ends: tuple[float, float] | None = None
+    ends: tuple[float, float] | None = None  # of its whisker
     strong: bool = False
+    start: float | None = None  # where it begins; else at the axis
+    tip: str = ""  # its tooltip
+
+    @property
+    def end(self) -> float:
+        """Return where the bar, or its whisker, ends."""
+        return max(((self.start or 0.0) + self.value, *(self.ends or ())))
 
 
 def bars(
-    groups: Mapping[str, Sequence[Bar]], axis: str, about: str = "", *, limit: float = 0.0, log: bool = False
-) -> Markup:
-    """Draw bars by heading, one below the other.
+    groups: Mapping[str, Sequence[Bar | Sequence[Bar]]], axis: str, about: str = "", *, limit: float = 0.0,
+    log: bool = False, row: Mapping[str, float] = MappingProxyType({}), alt: str = "",
+) -> Markup:  # fmt: skip
+    """Draw bars by heading, one below the other, or several in a row.
 
     Args:
         groups: the bars.
@@ -91,28 +100,35 @@ def bars(
         about: what the bars show, for screen readers; empty: the axis.
         limit: a line across all; 0: none.
         log: the axis is logarithmic, and bars start at 1.
+        row: height of the rows by heading, where it is not 1; these rows have no names.
+        alt: text for screen readers in place of all bars and notes.
     """
-    every = [bar for found in groups.values() for bar in found]
-    ends = [max((bar.value, *(bar.ends or ()))) for bar in every]
-    top = max(limit, *ends) or 1.0
+    rows = {heading: [[bar] if isinstance(bar, Bar) else bar for bar in found] for heading, found in groups.items()}
+    every = [bar for found in rows.values() for lane in found for bar in lane]
+    top = max(limit, *(bar.end for bar in every)) or 1.0
+    begin = 1.0 if log else 0.0
 
     def plot(figure: Figure) -> None:
-        figure.set_figheight(0.6 + ROW * (len(every) + 1.3 * len(groups)))
-        axes, place, ticks = horizontal(figure, axis), 0.0, []
-        for heading, found in groups.items():
-            title(axes, heading, place)
-            for bar in found:
-                place += 1
-                ticks.append(place)
-                _bar(axes, bar, place, log)
-                end = max((bar.value, *(bar.ends or ())))
-                behind = max(end, 1.0) * 1.08 if log else max(end, limit) + 0.015 * top
-                weight = "bold" if bar.strong else "normal"
-                axes.text(behind, place, bar.note, va="center", fontsize=8.5, weight=weight)
-            place += 1.3
+        height = sum(len(lanes) * row.get(heading, 1.0) + 1.3 for heading, lanes in rows.items())
+        figure.set_figheight(0.6 + ROW * height)
+        axes, place, ticks = _horizontal(figure, axis), 0.0, dict[float, str]()
+        for heading, lanes in rows.items():
+            axes.text(0.01, place, heading, weight="bold", va="center", transform=axes.get_yaxis_transform())
+            step = row.get(heading, 1.0)
+            for number_, lane in enumerate(lanes):
+                at = place + 0.5 + (number_ + 0.5) * step
+                for bar in lane:
+                    _bar(axes, bar, at, step, begin)
+                    if bar.note:
+                        behind = max(bar.end, 1.0) * 1.08 if log else max(bar.end, limit) + 0.015 * top
+                        weight = "bold" if bar.strong else "normal"
+                        axes.text(behind, at, bar.note, va="center", fontsize=8.5, weight=weight)
+                if heading not in row:
+                    ticks[at] = shorten(lane[0].name)
+            place += len(lanes) * step + 1.3
         if limit:
             axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
-        axes.set_yticks(ticks, [shorten(bar.name) for bar in every])
+        axes.set_yticks(list(ticks), list(ticks.values()))
         axes.set_ylim(place - 0.7, -0.7)
         # Room for the notes behind the longest bar.
         if log:
@@ -124,24 +140,52 @@ def bars(
         else:
             axes.set_xlim(0, top * (1.5 if any(bar.strong for bar in every) else 1.25))
 
-    told = "; ".join(f"{heading}, {bar.name}: {bar.note}" for heading, found in groups.items() for bar in found)
-    return draw(plot, f"Bar chart: {about or axis}. {told}.")
+    told = "; ".join(f"{heading}, {bar.name}: {bar.note}" for heading, found in rows.items() for (bar, *_) in found)
+    return draw(plot, alt or f"Bar chart: {about or axis}. {told}.")
 
 
-def title(axes: Axes, text: str, place: float) -> None:
-    """Write the heading of a group of bars at ``place`` on the y axis."""
-    axes.text(0.01, place, text, weight="bold", va="center", transform=axes.get_yaxis_transform())
-
-
-def _bar(axes: Axes, bar: Bar, place: float, log: bool) -> None:
-    start = 1.0 if log else 0.0
-    at: Any = {"y": place, "width": bar.value - start, "left": start, "edgecolor": INK}
-    if bar.color:
+def _bar(axes: Axes, bar: Bar, place: float, step: float, begin: float) -> None:
+    start = begin if bar.start is None else bar.start
+    at: Any = {"y": place, "left": start, "width": bar.value - begin, "edgecolor": INK}
+    if bar.start is not None:
+        # The edge keeps a short bar visible on a long axis.
+        (drawn,) = axes.barh(**at | {"edgecolor": bar.color}, height=0.72 * step, color=bar.color, linewidth=0.7)
+        drawn.set_gid(f"{TITLE}{bar.tip}")
+    elif bar.color:
         axes.barh(**at, height=0.7, color=bar.color, linewidth=1.6 if bar.strong else 0)
     else:
         axes.barh(**at, height=0.55, facecolor="none", linewidth=0.8, hatch="////")
     if bar.ends:
         axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
+
+
+def stacked(rows: Rows, parts: Sequence[str], axis: str, alt: str) -> Markup:
+    """Draw one bar per row with a segment per column of ``parts``; names are in column ``name``."""
+
+    def plot(figure: Figure) -> None:
+        figure.set_figheight(1.56 + 0.28 * len(rows))
+        axes = _horizontal(figure, axis)
+        for place, row in enumerate(rows):
+            widths = [row[part] for part in parts]
+            axes.barh(
+                place, widths, 0.65, [0.0, *accumulate(widths[:-1])], color=SERIES[: len(parts)], edgecolor=INK,
+                hatch=["", "////", "....", "xx"], linewidth=0.6, label=parts if place == 0 else None,
+            )  # fmt: skip
+        axes.set_yticks(range(len(rows)), [shorten(row["name"], 34) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        figure.legend(loc="outside lower center", ncols=2)
+
+    return draw(plot, alt)
+
+
+def _horizontal(figure: Figure, label: str) -> Axes:
+    axes = figure.add_subplot()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter("{x:,.6g}")
+    axes.set_xlabel(label)
+    return axes
 
 
 def paired(

@@ -10,9 +10,7 @@ from typing import Any
 
 import matplotlib
 from markupsafe import Markup, escape
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 #: Placeholder colors, replaced by CSS variables in the SVG, so that a figure suits light, dark and paper.
 INK, GRID, SHADE = "#010101", "#010102", "#010103"
@@ -79,14 +77,3 @@ def _tag(tag: str) -> str:
         return f"<g><title>{title}</title>"
     tag = _REFERENCE.sub(rf"\1{ID}", _DROPPED.sub("", tag).replace("xlink:href", "href"))
     return re.sub("|".join(_VARIABLES), lambda color: f"var(--{_VARIABLES[color[0]]})", tag)
-
-
-def horizontal(figure: Figure, label: str, most: int = 5) -> Axes:
-    """Return axes for horizontal bars over an axis ``label`` with at most ``most`` intervals."""
-    axes = figure.add_subplot()
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(most))
-    axes.xaxis.set_major_formatter("{x:,.6g}")
-    axes.set_xlabel(label)
-    return axes

@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterable
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from mgg.report.figures.charts import ROW, shorten, title
-from mgg.report.figures.svg import INK, SERIES, TITLE, draw, horizontal
+from mgg.report.figures.charts import Bar, bars
+from mgg.report.figures.svg import SERIES
 from mgg.report.page.parts import Drawing, Part
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import clock_unit, count, duration, utc
@@ -80,49 +78,28 @@ def _title(row: Row) -> str:
 def _drawn(rows: Rows) -> Markup:
     """Draw the jobs of a run by rule: one row each with name and seconds or, if there are many, in narrow lanes."""
     first, many = min(map(_begin, rows)), len(rows) > ROWS
-    whole = max(map(_end, rows)) - first
-    unit = clock_unit(whole)
+    unit = clock_unit(max(map(_end, rows)) - first)
     rules = list(group(rows, "stage", "rule").values())
     rules.sort(key=lambda jobs: (stage_place(jobs[0]["stage"]), min(map(_begin, jobs))))
-    lanes = [_packed(jobs) if many else [[job] for job in sorted(jobs, key=_place)] for jobs in rules]
-    steps = [min(1.0, _LANES / len(each)) if many else 1.0 for each in lanes]
 
-    def plot(figure: Figure) -> None:
-        figure.set_figheight(0.6 + ROW * sum(len(each) * step + 1.3 for each, step in zip(lanes, steps, strict=True)))
-        axes, top, places = horizontal(figure, f"time since the start ({unit.name})", 6), 0.0, []
-        for jobs, each, step in zip(rules, lanes, steps, strict=True):
-            title(axes, f"{jobs[0]['rule']}: {_spread(jobs)}" if many else jobs[0]["rule"], top)
-            for number, lane in enumerate(each):
-                places.append(top + 0.5 + (number + 0.5) * step)
-                for row in lane:
-                    _bar(axes, row, places[-1], 0.72 * step, (row["started_unix_s"] - first) / unit.size, unit.size)
-                    if not many:
-                        _seconds(axes, row, places[-1], (_begin(row) - first) / unit.size, unit.size)
-            top += len(each) * step + 1.3
-        names = [] if many else [shorten(_name(job)) for each in lanes for (job,) in each]
-        axes.set_yticks([] if many else places, names)
-        axes.set_ylim(top - 0.2, -0.7)
-        # Leave room for the times after the last bars.
-        axes.set_xlim(0, (whole / unit.size or 1.0) * (1.02 if many else 1.2))
+    def bar(row: Row) -> Bar:
+        # Colors repeat if there are many stages.
+        color, start = SERIES[stage_place(row["stage"])[0] % len(SERIES)], (row["started_unix_s"] - first) / unit.size
+        wait = (start - row["waited_s"] / unit.size, start) if row["waited_s"] and not many else None
+        note = "" if many else duration(row["ran_s"])
+        return Bar(_name(row), row["ran_s"] / unit.size, note, color, wait, start=start, tip=_title(row))
 
-    told = [f"{jobs[0]['rule']}: {_spread(jobs)}" for jobs in rules]
-    return draw(plot, f"Timeline. {_caption(rows)} {'; '.join(told)}.")
-
-
-def _bar(axes: Axes, row: Row, place: float, height: float, start: float, size: float) -> None:
-    """Draw the bar of a job from ``start``, in units of ``size`` seconds."""
-    # The edge keeps a one-second job visible in a run of hours; colors repeat if there are many stages.
-    color = SERIES[stage_place(row["stage"])[0] % len(SERIES)]
-    (bar,) = axes.barh(place, row["ran_s"] / size, height, start, color=color, edgecolor=color, linewidth=0.7)
-    bar.set_gid(f"{TITLE}{_title(row)}")
-
-
-def _seconds(axes: Axes, row: Row, place: float, begin: float, size: float) -> None:
-    """Write the seconds of a job behind its bar, and draw its wait from ``begin``."""
-    start = begin + (row["waited_s"] or 0.0) / size
-    axes.plot([begin, start], [place, place], color=INK, linewidth=0.8, solid_capstyle="butt")
-    at = (start + row["ran_s"] / size, place)
-    axes.annotate(duration(row["ran_s"]), at, (3, 0), textcoords="offset points", va="center", fontsize=8.5)
+    told = {jobs[0]["rule"]: _spread(jobs) for jobs in rules}
+    lanes = {
+        jobs[0]["rule"]: [
+            list(map(bar, lane)) for lane in (_packed(jobs) if many else ([job] for job in sorted(jobs, key=_place)))
+        ]
+        for jobs in rules
+    }
+    groups = {f"{rule}: {told[rule]}" if many else rule: found for rule, found in lanes.items()}
+    alt = f"Timeline. {_caption(rows)} {'; '.join(f'{rule}: {text}' for rule, text in told.items())}."
+    row = {heading: min(1.0, _LANES / len(found)) for heading, found in groups.items()} if many else {}
+    return bars(groups, f"time since the start ({unit.name})", row=row, alt=alt)
 
 
 def _spread(jobs: Rows) -> str:

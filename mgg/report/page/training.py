@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from itertools import accumulate
-
-from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
-from mgg.report.figures.svg import INK, SERIES, draw, horizontal
 from mgg.report.page.findings import ONE_LAUNCH
 from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, grid, texts
 from mgg.report.tables.compute import ALIKE, NOT_NOTED, PHASES, Row, Rows, group, shared, varied
 from mgg.report.tables.numbers import count, listing, percent, time_unit
-
-#: Of the phases of an epoch.
-_HATCHES = ["", "////", "....", "xx"]
 
 
 def sections(tables: dict[str, Rows]) -> list[Section]:
@@ -103,24 +95,9 @@ def _phases(runs: Rows, name: str) -> Part:
     gpus = " On GPUs an aggregation hides its transfers behind arithmetic: they count there."
     table = grid("phases", rows, graph=name, gpus=gpus * any(run["device"] == "GPUs" for run in runs))
     caption = f"{name}: where the time of an epoch goes, evaluation included."
-    return Part("Time by phase", "Runs of mgg train --phases.", [table], [Drawing(_stacked(rows, name), caption)])
-
-
-def _stacked(rows: Rows, name: str) -> Markup:
     unit = time_unit([row["whole"] for row in rows])
-
-    def plot(figure: Figure) -> None:
-        figure.set_figheight(1.56 + 0.28 * len(rows))
-        axes = horizontal(figure, f"time of an epoch ({unit.name}), less is better")
-        for place, row in enumerate(rows):
-            parts = [row[phase] / unit.size for phase in PHASES]
-            axes.barh(
-                place, parts, 0.65, [0.0, *accumulate(parts[:-1])], color=SERIES[: len(PHASES)], hatch=_HATCHES,
-                edgecolor=INK, linewidth=0.6, label=PHASES if place == 0 else None,
-            )  # fmt: skip
-        axes.set_yticks(range(len(rows)), [charts.shorten(row["name"], 34) for row in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        figure.legend(loc="outside lower center", ncols=2)
-
     told = [f"{row['name']}: " + ", ".join(f"{p} {percent(row['shares'][p])}" for p in PHASES) for row in rows]
-    return draw(plot, f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}.")
+    alt = f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}."
+    drawn = [row | {phase: row[phase] / unit.size for phase in PHASES} for row in rows]
+    svg = charts.stacked(drawn, PHASES, f"time of an epoch ({unit.name}), less is better", alt)
+    return Part("Time by phase", "Runs of mgg train --phases.", [table], [Drawing(svg, caption)])
