@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from mgg.report.figures.charts import Bar, bars
 from mgg.report.figures.svg import SERIES
-from mgg.report.page.parts import Drawing, Part
+from mgg.report.page.parts import Drawing, Part, say
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import clock_unit, count, duration, utc
 from mgg.report.tables.requests import stage_place
@@ -28,15 +28,7 @@ def parts(jobs: Rows) -> list[Part]:
         return []
     shown = sorted(runs.items(), reverse=True)[:SHOWN]
     drawings = [Drawing(_drawn(rows), _caption(rows)) for _, rows in shown]
-    told = []
-    if len(runs) > 1:
-        told.append(
-            f"These results come from {len(runs)} runs of the workflow, the latest first; nothing ran between them."
-        )
-        if len(runs) > SHOWN:
-            told.append(f"The {SHOWN} latest are drawn; table jobs has all.")
-        told.append("A job that was run again is in its last run alone.")
-    return [Part("Jobs over time", " ".join(told), (), drawings)]
+    return [Part("Jobs over time", say("workflow_runs", len(runs), SHOWN), (), drawings)]
 
 
 def _begin(row: Row) -> float:

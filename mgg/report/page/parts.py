@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mgg.report.tables.compute import SETTING, Row, Rows, group, where
-from mgg.report.tables.numbers import ABSENT, Filled
+from mgg.report.tables.numbers import ABSENT, Filled, count, listing, number, percent, quantity, span
 from mgg.schema import Fixed
 
 
@@ -86,6 +89,24 @@ def _read(name: str) -> dict[str, Any]:
 def texts(kind: str) -> dict[str, Any]:
     """Return the sentences of a kind in texts.yaml, by name."""
     return dict(_read("texts")[kind])
+
+
+@cache
+def _sentences() -> Any:
+    # Text, which is escaped where it goes into the page.
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)  # nosec B701
+    environment.filters |= {
+        "count": count, "listing": listing, "number": number, "percent": percent, "quantity": quantity,
+        "mean": geometric_mean, "span": lambda values, scale=1: span([scale * value for value in values]),
+        "values": lambda rows, column: [str(each) for each in sorted({row[column] for row in rows})],
+        "where": where, "join_each": lambda each, text: listing([Filled().vformat(text, one, {}) for one in each]),
+    }  # fmt: skip
+    return environment.get_template("sentences.j2").module
+
+
+def say(name: str, *arguments: Any, **words: Any) -> str:
+    """Return the sentences of a macro of sentences.j2 as one line."""
+    return re.sub("[ \n]+", " ", str(getattr(_sentences(), name)(*arguments, **words))).strip()
 
 
 @cache

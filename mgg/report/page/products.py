@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from mgg.report.figures import charts
 from mgg.report.page import glossary
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, Show, grid
-from mgg.report.tables.compute import SETTING, WRONG, Row, Rows, best, group, shared, varied, where
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, Show, grid, say
+from mgg.report.tables.compute import SETTING, WRONG, Rows, best, group, shared, varied, where
 from mgg.report.tables.numbers import ABSENT, count, listing
 
 
@@ -53,12 +53,6 @@ def _beyond(rows: Rows) -> Callable[[int], str]:
     return heading
 
 
-def _setting(row: Row) -> str:
-    """Describe the conditions of a comparison in words."""
-    product = "forward product A B" if row["direction"] == "forward" else "transposed product A^T B"
-    return f"machine {row['machine']}, {row['device']}, {product}, {row['dtype']}, partition scheme {row['scheme']}"
-
-
 def fastest(tables: dict[str, Rows]) -> Grid | None:
     """Return the fastest technique of each comparison on several PEs; None if there is none."""
     rows = [
@@ -69,7 +63,7 @@ def fastest(tables: dict[str, Rows]) -> Grid | None:
     if not rows:
         return None
     several = len(group(rows, *SETTING)) > len(group(rows, "graph"))
-    named = [row | {"case": f" ({_setting(row)})" * several} for row in rows]
+    named = [row | {"case": f" ({say('setting', row)})" * several} for row in rows]
     long = any(len(label) > charts.LONGEST for row in rows for label in (row["label"], row["runner_up"]))
     return grid("fastest", named, heading="{graph}{case}", at=_beyond(rows), prose=long)
 
@@ -96,7 +90,7 @@ def _time(fastest: Rows, rows: Rows, looks: charts.Looks, *, legend: bool) -> Pa
     table = grid("times", ordered, at=_beyond(rows), graph=rows[0]["graph"], note=note)
     alike = [(where(found[0], "graph", "dim"), found) for found in group(rows, "dim").values()]
     drawings = [Drawing(charts.times(found, looks, at), f"{at}: time.") for at, found in alike]
-    setting = _setting(rows[0])
+    setting = say("setting", rows[0])
     return Part(
         "Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [table], drawings
     )
@@ -121,7 +115,7 @@ def _no_star(fastest: Rows) -> list[str]:
         whole = [pes for (pes,), each in group(found, "pes").items() if len(each) == at[pes]]
         cases = [count(pes, "PE") for pes in whole]
         cases += [f"D = {row['dim']} on {count(row['pes'], 'PE')}" for row in found if row["pes"] not in whole]
-        told.append(f"No star{'' if len(found) == len(rows) else f' for {listing(cases)}'}: {why}.")
+        told.append(say("no_star", why, [] if len(found) == len(rows) else cases))
     return told
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from statistics import geometric_mean, mean
+from statistics import mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, grid
-from mgg.report.tables.compute import SETTING, Row, Rows, group, options_but, sound, where
+from mgg.report.page.parts import Drawing, Part, grid, say
+from mgg.report.tables.compute import SETTING, Row, Rows, best, group, options_but, sound, where
 from mgg.report.tables.mgg_sweep import without
-from mgg.report.tables.numbers import count, listing, number, percent
+from mgg.report.tables.numbers import listing, percent
 
 #: Deciders of the parameters and their names on the page.
 DECIDERS = {"paper": "as printed", "artifact": "as released", "fitted": "fitted"}
@@ -83,10 +83,9 @@ def _series(rows: Rows, option: str) -> Rows:
     found = []
     for series in group(rows, *varying).values():
         label = ", ".join(f"{each} = {series[0][each]}" for each in varying) or "gnnadvisor"
-        least = min(row["median_s"] for row in series)
-        for at in group(series, option).values():
-            time = min(row["median_s"] for row in at)
-            found.append({**at[0], "median_s": time, "series": label, "best": time == least})
+        points = [best(at) for at in group(series, option).values()]
+        least = min(row["median_s"] for row in points)
+        found += [row | {"series": label, "best": row["median_s"] == least} for row in points]
     return found
 
 
@@ -104,21 +103,12 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
         lines.append({**first, "picked": dict.fromkeys(DECIDERS) | picked, "settings": settings})
     if not lines:
         return None
-    text = _judged(lines) + _on_cpus(lines)
-    return Part("Picks of the Decider", text, [grid("decided", lines)], outcome=text)
-
-
-def _judged(lines: Rows) -> str:
-    """Describe how far the picks are from the best."""
     told = []
     for who, name in DECIDERS.items():
-        if found := [row["picked"][who]["over"] for row in lines if row["picked"][who]]:
-            good = sum(ratio <= GOOD for ratio in found)
-            told.append(
-                f"{name} {number(geometric_mean(found))} times the grid's best on average, within 10 % of it in {good}"
-                f" of {count(len(found), 'case')}"
-            )
-    return f"The Decider's picks take {', '.join(told)}." if told else ""
+        if ratios := [row["picked"][who]["over"] for row in lines if row["picked"][who]]:
+            told.append((name, ratios, sum(ratio <= GOOD for ratio in ratios)))
+    text = say("decided", told, _on_cpus(lines))
+    return Part("Picks of the Decider", text, [grid("decided", lines)], outcome=text)
 
 
 def _atomics(tables: dict[str, Rows]) -> Part | None:

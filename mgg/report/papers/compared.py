@@ -13,7 +13,7 @@ from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
 from mgg.report.papers.verdicts import CLAIMED, left_out, paper_mean, remarks, summary, telling, verdict
 from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
 from mgg.report.tables.compute import Row, Rows, group, where
-from mgg.report.tables.numbers import number, within
+from mgg.report.tables.numbers import number, sentences, within
 
 
 def part(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
@@ -23,12 +23,12 @@ def part(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
 
 def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show each comparison, with every case in the records."""
-    sentences, grids, drawings = list[str](), [], []
+    told_, grids, drawings = list[str](), [], []
     for versus in shown.versus:
         found = _with_cases(of(versus, rows))
         if not found:
             continue
-        sentences.append(verdict(versus, found))
+        told_.append(verdict(versus, found))
         grids.append(_grid(versus, found))
         subject, rival = versus.subject.name, versus.rival.name
         ratios = {
@@ -40,10 +40,10 @@ def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
         caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(svg, caption))
-    outcome = " ".join(filter(None, [*sentences, left_out(rows)]))
+    outcome = sentences(*told_, left_out(rows))
     if any(row["ratio"] < LEAST for row in rows):
-        sentences.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
-    return Part("Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, drawings, outcome)
+        told_.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
+    return Part("Here", sentences(*told_, remarks(tables["graphs"], rows)), grids, drawings, outcome)
 
 
 def _with_cases(rows: Rows) -> Rows:
@@ -84,9 +84,9 @@ def _methods(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     known = [{**row, "dim": row["dim"] or 0} for row in rows]
     blocks = [(_block(found[0]), found) for found in group(known, *_BLOCK).values()]
     grids = [_times(shown.versus, rows, blocks) if _one_subject(shown) else _means(shown, blocks)]
-    said = " ".join(filter(None, [left_out(rows), *remarks(tables["graphs"], rows)]))
+    said = sentences(left_out(rows), remarks(tables["graphs"], rows))
     found = [verdict(versus, some) for versus in told(shown) if (some := telling(of(versus, rows)))]
-    outcome = " ".join(filter(None, [*found, left_out(rows)]))
+    outcome = sentences(*found, left_out(rows))
     if not telling(rows):
         return Part("Here", said, grids, outcome=outcome)
     drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}

@@ -6,11 +6,11 @@ import json
 from statistics import geometric_mean
 
 from mgg.report.figures.charts import Bar, bars
-from mgg.report.page.parts import Drawing, Part, grid
+from mgg.report.page.parts import Drawing, Part, grid, say
 from mgg.report.papers.kinds import Occupied, Side
 from mgg.report.papers.verdicts import judged, remarks
 from mgg.report.tables.compute import SETTING, Row, Rows, group, sound, where
-from mgg.report.tables.numbers import count, listing, number
+from mgg.report.tables.numbers import count, number, sentences
 
 #: Columns of occupancy and their names on the page.
 SHARES = {"occupancy": "Achieved occupancy", "sm_utilization": "SM utilization"}
@@ -39,7 +39,7 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         for column, what in _FAULTS.items()
         if (groups := _bars(rows, column))
     ]
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid("faults", rows)], drawings, told)]
+    return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("faults", rows)], drawings, told)]
 
 
 def _over(row: Row, least: Row | None) -> dict[str, float | None]:
@@ -70,14 +70,9 @@ def _faults_told(rows: Rows) -> str:
         least = most["least"]
         if least is None or least["pes"] == most["pes"] or most["page_faults"] is None:
             continue
-        have = f"{count(most['pes'], 'PE')} have {number(most['page_faults'])} page faults a product"
-        text = f"On {where(most, 'dataset', 'dim')}, {have}"
-        if not least["page_faults"]:
-            told.append(f"{text}, {least['pes']} none.")
-            continue
-        word = judged(most["page_faults"] > least["page_faults"])
-        told.append(f"{text}, {number(most['over']['page_faults'])} times those of {least['pes']}: {word}.")
-    return " ".join([*told, *_untold(rows, "faults_untold", "Page faults were not counted")])
+        verdict = judged(most["page_faults"] > least["page_faults"])
+        told.append(say("faulted", most, least, most["over"]["page_faults"], verdict))
+    return sentences(*told, _untold(rows, "faults_untold", "Page faults were not counted"))
 
 
 def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
@@ -93,7 +88,7 @@ def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
         return []
     rows.sort(key=lambda row: (row["pes"], row["dim"], row["place"]))
     told = _occupancy_told(rows, shown)
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid("occupancy", rows)], outcome=told)]
+    return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("occupancy", rows)], outcome=told)]
 
 
 def _occupancy_told(rows: Rows, shown: Occupied) -> str:
@@ -110,9 +105,9 @@ def _occupancy_told(rows: Rows, shown: Occupied) -> str:
         ]
         if ratios:
             mean, paper = geometric_mean(ratios), shown.gains[column]
-            text = f"{title} of {subject} is {number(mean)} times that of {rival} ({count(len(ratios), 'case')})"
-            told.append(f"{text}, {number(1 + paper, 4)} times in the paper: {judged((mean > 1) == (paper > 0))}.")
-    return " ".join([*told, *_untold(rows, "profile_untold", "Occupancy and SM utilization were not found")])
+            verdict = judged((mean > 1) == (paper > 0))
+            told.append(say("occupied", title, subject, rival, mean, len(ratios), paper, verdict))
+    return sentences(*told, _untold(rows, "profile_untold", "Occupancy and SM utilization were not found"))
 
 
 def _is(row: Row, side: Side, shown: Occupied) -> bool:
@@ -123,6 +118,6 @@ def _is(row: Row, side: Side, shown: Occupied) -> bool:
     return bool(row["technique"] == side.technique and alike)
 
 
-def _untold(rows: Rows, column: str, begin: str) -> list[str]:
+def _untold(rows: Rows, column: str, begin: str) -> str:
     reasons = sorted({row[column] for row in rows if row[column]})
-    return [f"{begin}: {listing(reasons)}."] if reasons else []
+    return say("unknown", begin, reasons) if reasons else ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mgg.report.figures.charts import Bar, bars
-from mgg.report.page.parts import Drawing, Part, Section, chapter, grid
+from mgg.report.page.parts import Drawing, Part, Section, chapter, grid, say
 from mgg.report.papers.verdicts import remarks
 from mgg.report.tables.compute import Rows, group, sound, varied, where
-from mgg.report.tables.numbers import count, number
+from mgg.report.tables.numbers import number, sentences
 
 #: A product hides the smaller of its parts if it takes at most this many times the larger one.
 LIMIT = 1.15
@@ -45,17 +45,6 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     svg = bars(ratios, f"whole product / larger part alone, limit {LIMIT}", limit=LIMIT)
     caption = f"Time of the whole product over that of its larger part; line: {LIMIT}, up to which the other is hidden."
     worst = max(rows, key=lambda row: row["overlap_ratio"])
-    text = (
-        f"In {sum(hidden)} of {count(len(rows), 'product')} the whole took at most {LIMIT} times as long as the larger "
-        f"part. The most is {number(worst['overlap_ratio'])} times: {where(worst, *case)} on "
-        f"{where(worst, 'dataset', 'pes')}."
-    )
-    return [
-        Part(
-            "Here",
-            " ".join([text, *remarks([], rows)]),
-            [grid("hidden", told, limit=LIMIT)],
-            [Drawing(svg, caption)],
-            text,
-        )
-    ]
+    text = say("hidden", LIMIT, sum(hidden), len(rows), worst, case)
+    table, intro = grid("hidden", told, limit=LIMIT), sentences(text, remarks([], rows))
+    return [Part("Here", intro, [table], [Drawing(svg, caption)], text)]

@@ -7,12 +7,12 @@ from statistics import geometric_mean
 from typing import Any
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Grid, Part, Section, chapter, grid
+from mgg.report.page.parts import Drawing, Grid, Part, Section, chapter, grid, say
 from mgg.report.papers.catalogue import FORESEEN, Noted
 from mgg.report.papers.kinds import Foreseen
 from mgg.report.tables.collect import canonical
 from mgg.report.tables.compute import Row, Rows, group, where
-from mgg.report.tables.numbers import ABSENT, count, listing, number
+from mgg.report.tables.numbers import ABSENT, count, number
 
 #: Columns that predictions must share to be in one figure.
 CASE = ("dataset", "graph_hash", "scheme", "model_machine", "network", "workgroup", "dtype", "dim", "links")
@@ -56,10 +56,7 @@ def links_text(row: Row) -> str:
         for name, link in links.items()
         if name == row["network"] or not name.startswith("infiniband")
     ]
-    return (
-        f"Workgroups of {count(row['workgroup'], 'PE')}, joined by {row['network']}; {row['dtype']}, partition scheme "
-        f"{row['scheme']}. Constants of {row['model_machine']}: {row['basis']}. Links: {listing(told, 12)}."
-    )
+    return say("links", row, told)
 
 
 def sections(tables: dict[str, Rows], chosen: Noted) -> list[Section]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from statistics import geometric_mean, mean
+from statistics import mean
 
-from mgg.report.page.parts import Part, grid
+from mgg.report.page.parts import Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Preparation, Repaid
 from mgg.report.tables.comparisons import timings
 from mgg.report.tables.compute import SETTING, Rows, best, group, sound
-from mgg.report.tables.numbers import count, number, percent, quantity
+from mgg.report.tables.numbers import count, number, percent
 
 
 def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
@@ -46,10 +46,7 @@ def _prepared(rows: Rows, shown: Preparation) -> str:
     """Say how much longer the rival took to prepare."""
     ours = [row["over"]["prepare_s"] for row in rows]
     theirs = [row["papers"]["prepare_s"] for row in rows if row["papers"]]
-    text = f"Preparing {shown.rival.name} took {number(geometric_mean(ours))} times as long as {shown.subject.name} ("
-    text += f"the geometric mean of {len(ours)} comparisons" if len(ours) > 1 else "one comparison"
-    text += f"; in the paper {number(geometric_mean(theirs))}" if theirs else ""
-    return f"{text}), {quantity(max(row['pair'][1]['prepare_s'] for row in rows))} at most."
+    return say("prepared", shown, ours, theirs, max(row["pair"][1]["prepare_s"] for row in rows))
 
 
 _TIMES = ("prepare_s", "median_s")
@@ -109,17 +106,5 @@ def _share(share: float) -> str:
 def _renumbering_told(rows: Rows, shown: Repaid) -> str:
     """Say what share renumbering takes and when it is repaid."""
     known = [row for row in rows if row["renumber_s"] is not None]
-    if not known:
-        return "How long renumbering took is not known: no record of the workflow's jobs came with these runs."
-    share = mean(row["times"][shown.of] for row in known)
-    against = "one renumbered epoch" if shown.of == "epoch" else "the renumbered epochs of a training"
-    over = f"the mean of {len(known)} cases" if len(known) > 1 else "one case"
-    much = f"{percent(share)} of the time of" if share < 1 else f"{number(share)} times as long as"
-    text = f"Renumbering took {much} {against} ({over}; paper's average {100 * shown.claim:.2f} %)"
-    epochs = [row["repaid"] for row in known if row["repaid"] is not None]
-    if epochs:
-        low, high = min(epochs), max(epochs)
-        text += f". It is repaid after {f'{low:,} to ' if low < high else ''}{count(high, 'epoch')}"
-    if never := len(known) - len(epochs):
-        text += f"{', in' if epochs else '. In'} {count(never, 'case')} never: epochs were not shorter"
-    return f"{text}."
+    share = mean(row["times"][shown.of] for row in known) if known else 0.0
+    return say("renumbered", known, share, shown.of, shown.claim, [row["repaid"] for row in known if row["repaid"]])

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, grid
+from mgg.report.page.parts import Drawing, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Side, Sweep
 from mgg.report.papers.verdicts import EVEN, judged, remarks
 from mgg.report.tables.comparisons import CLOSE, timings
 from mgg.report.tables.compute import SETTING, Rows, best, group, sound, where
-from mgg.report.tables.numbers import count, listing, number
+from mgg.report.tables.numbers import sentences
 
 #: For each side, the median seconds at each number of PEs or width.
 Lines = dict[str, dict[int, float]]
@@ -38,8 +38,8 @@ def parts(tables: dict[str, Rows], _: str, shown: Sweep) -> list[Part]:
         printed=" Small: the paper's, of its graph on its machine." if shown.printed else "",
     )  # fmt: skip
     lines = [charts.series(rows, "name", shown.over) for rows in found]
-    told = " ".join(_falls(lines, shown) if shown.falls else _steepness(lines, shown))
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], everything)]), [table], drawings, told)]
+    told = sentences(*_falls(lines, shown)) if shown.falls else _steepness(lines, shown)
+    return [Part("Here", sentences(told, remarks(tables["graphs"], everything)), [table], drawings, told)]
 
 
 def lacking(aggregate: Rows, shown: Sweep) -> str:
@@ -81,7 +81,7 @@ def _own(shown: Sweep, side: Side, rows: Rows) -> Rows:
 
 def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
     """Describe the change from the first number of PEs to the second, per side; the paper covers only 1 and 2 PEs."""
-    sentences = []
+    found_ = []
     for side, falls in shown.falls.items():
         lines = [each[side] for each in found if side in each]
         if not lines:
@@ -90,27 +90,18 @@ def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
         ratios = [at[second] / at[first] for at in lines if first in at and second in at]
         mean = geometric_mean(ratios)
         verdict = CLOSE if 1 / EVEN < mean < EVEN else judged((mean < 1) == falls)
-        sentences.append(
-            f"“{side}” took {number(mean)} times as long on {count(second, 'PE')} as on {first}, less time in "
-            f"{sum(ratio < 1 for ratio in ratios)} of {count(len(ratios), 'case')}"
-            f"{f': {verdict}' if (first, second) == (1, 2) else ''}."
-        )
-    return sentences
+        found_.append(say("fall", side, mean, first, second, ratios, verdict if (first, second) == (1, 2) else ""))
+    return found_
 
 
-def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
+def _steepness(found: Sequence[Lines], shown: Sweep) -> str:
     """Say how much longer the last point takes than the first, per side."""
     means = {
         side.name: geometric_mean([at[max(at)] / at[min(at)] for lines in found if (at := lines.get(side.name))])
         for side in shown.sides
         if any(side.name in lines for lines in found)
     }
-    ranked = sorted(means, key=lambda side: -means[side])
-    told = listing([f"“{side}” {number(means[side])}" for side in ranked])
+    (first, most), *others = ranked = sorted(means.items(), key=lambda each: -each[1])
+    verdict = CLOSE if others and most / others[0][1] < EVEN else judged(first == shown.steepest)
     ends = sorted({x for lines in found for at in lines.values() for x in at})
-    text = f"Time at D = {ends[-1]} over that at D = {ends[0]}: {told}."
-    if shown.steepest in means:
-        verdict = judged(ranked[0] == shown.steepest)
-        verdict = CLOSE if len(ranked) > 1 and means[ranked[0]] / means[ranked[1]] < EVEN else verdict
-        text += f" The paper's steepest is “{shown.steepest}”: {verdict}."
-    return [text]
+    return say("steepness", ranked, ends, shown.steepest, verdict if shown.steepest in means else "")

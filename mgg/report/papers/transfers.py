@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, grid, texts
+from mgg.report.page.parts import Drawing, Part, grid, say, texts
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
 from mgg.report.tables.compute import Rows, group, shared, where
-from mgg.report.tables.numbers import count, number
+from mgg.report.tables.numbers import count
 
 _GRAINS = ("fine", "coarse")
 
@@ -45,16 +45,11 @@ def _told(rows: Rows, shown: Transfers, paper: dict[str, dict[int, float]]) -> s
     if size is None:
         return ""
     first, ours = rows[0], at["fine", size] / at["coarse", size]
-    text = (
-        f"Over {first['link']} ({count(first['pes'], 'PE')}, {first['device']} of {first['machine']}) {_mib(size)} row "
-        f"by row take {number(ours)} times as long as at once"
-    )
     fine, coarse = (paper[grain].get(size) for grain in _GRAINS)
-    if fine and coarse:
-        word = judged((ours > 1) == (fine > coarse))
-        word = word if first["device"] == "GPUs" else "no verdict, since the paper's links join GPUs"
-        text += f", {number(fine / coarse)} times over {shown.beside[first['link']]} in the paper: {word}"
-    return f"{text}."
+    theirs, verdict = fine / coarse if fine and coarse else None, "no verdict, since the paper's links join GPUs"
+    if theirs and first["device"] == "GPUs":
+        verdict = judged((ours > 1) == (theirs > 1))
+    return say("transfer", first, _mib(size), ours, theirs, shown.beside.get(first["link"], ""), verdict)
 
 
 def _mib(size: int) -> str:

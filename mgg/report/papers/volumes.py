@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 
 from mgg.report.figures.charts import paired
-from mgg.report.page.parts import Drawing, Grid, Part, grid
+from mgg.report.page.parts import Drawing, Grid, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.papers.verdicts import judged, stand_ins
 from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, varied, where
-from mgg.report.tables.numbers import count, listing, number, percent, span
+from mgg.report.tables.numbers import count, listing, number, percent, sentences
 
 MIB = 2**20
 
@@ -26,20 +26,20 @@ def parts(tables: dict[str, Rows], _: str, shown: Volumes) -> list[Part]:
     rows = _rows(tables["quality"], shown)
     if not rows:
         return []
-    last, outcome = shown.columns[-1], _least(rows, shown)
-    shares: dict[str, list[tuple[str, float, float | None]]] = {}
+    last, drawn, shares = shown.columns[-1], {}, []
     for column in shown.against:
         place = shown.columns.index(column)
         ours = [100 * row[last] / row[column] for row in rows]
         theirs = [100 * row["paper"][-1] / row["paper"][place] if row["paper"] else None for row in rows]
         names = [row["name"] for row in rows]
-        shares[f"{_called(last)} / {_called(column)}"] = list(zip(names, ours, theirs, strict=True))
-        printed = [paper for paper in theirs if paper is not None]
-        paper = f" ({span(printed)} % in the paper)" if printed else ""
-        outcome += f" It is {span(ours)} % of {_called(column)}{paper}."
-    told = [outcome, *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
-    drawing = Drawing(paired(shares, f"{_called(last)} as a share (%)"), "Less is better; hatched: the paper's graphs.")
-    return [Part("Here", " ".join(told), [_grid(rows, shown)], [drawing], outcome)]
+        drawn[f"{_called(last)} / {_called(column)}"] = list(zip(names, ours, theirs, strict=True))
+        shares.append((_called(column), ours, [paper for paper in theirs if paper is not None]))
+    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
+    called = [_called(column) for column in shown.columns]
+    outcome = say("least", _called(last), called, least, len(rows), judged(least == len(rows)), shares)
+    told = sentences(outcome, *_elsewhere(rows, shown), stand_ins(tables["graphs"], rows))
+    drawing = Drawing(paired(drawn, f"{_called(last)} as a share (%)"), "Less is better; hatched: the paper's graphs.")
+    return [Part("Here", told, [_grid(rows, shown)], [drawing], outcome)]
 
 
 def _rows(quality: Rows, shown: Volumes) -> Rows:
@@ -56,14 +56,6 @@ def _rows(quality: Rows, shown: Volumes) -> Rows:
     return [
         {**row, "name": where(row, *named), "paper": shown.printed.get(claimed_as(row["dataset"]), ())} for row in rows
     ]
-
-
-def _least(rows: Rows, shown: Volumes) -> str:
-    """Say whether the last volume is the least on every graph, as in the paper."""
-    last = shown.columns[-1]
-    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
-    text = f"{_called(last)} is the least of {listing([_called(column) for column in shown.columns])} on {least} of "
-    return text + f"{count(len(rows), 'graph')}: {judged(least == len(rows))}."
 
 
 def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
@@ -104,9 +96,8 @@ def between_told(aggregate: Rows) -> str:
         rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
         if rows:
             equal = sum(row["bytes_between"] == row[column] for row in rows)
-            subject = listing(sorted({row["technique"] for row in rows})) + ("" if fused else " without fusion")
-            told.append(f"{subject} moved {name} in {equal} of {count(len(rows), 'case')}")
-    return f"Between workgroups {', '.join(told)}." if told else ""
+            told.append((sorted({row["technique"] for row in rows}), fused, name, equal, len(rows)))
+    return say("between", told) if told else ""
 
 
 def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:

@@ -6,9 +6,9 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Part, Section, chapter, grid
-from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
-from mgg.report.tables.numbers import count, number, percent
+from mgg.report.page.parts import Part, Section, chapter, grid, say
+from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound
+from mgg.report.tables.numbers import count
 from mgg.report.tables.spread import undecided
 
 #: Auto's picks should stay within this factor of the best.
@@ -57,28 +57,14 @@ def section(tables: dict[str, Rows]) -> Section | None:
 
 
 def _said(rows: Rows) -> str:
-    exact = sum(row["ratio"] == 1 for row in rows)
-    near = sum(row["ratio"] <= GOAL or row["close"] for row in rows)
-    mean = statistics.geometric_mean(row["ratio"] for row in rows)
-    worst = max(rows, key=lambda row: row["ratio"])
-    text = (
-        f"Of {count(len(rows), 'comparison')} it picked the fastest technique in {exact}; in {near} its pick is within "
-        f"{percent(GOAL - 1)} of the fastest, or too close to call. Its picks took {number(mean)} times the fastest, "
-        f"geometric mean, at most {number(worst['ratio'])} ({worst['pick']} instead of {worst['best']}, "
-        f"{where(worst, 'dataset', 'pes', 'dim')})."
-    )
-    beyond = shared(rows)
-    return f"{text} Some had more PEs than {beyond}." if beyond else text
+    exact, near = sum(row["ratio"] == 1 for row in rows), sum(row["ratio"] <= GOAL or row["close"] for row in rows)
+    return say("picked", rows, exact, near, GOAL - 1, max(rows, key=lambda row: row["ratio"]), shared(rows))
 
 
 def _errors(rows: Rows) -> str:
     logs = [math.log(row["predicted_s"] / row["median_s"]) for row in rows]
     off = math.exp(statistics.fmean(abs(log) for log in logs)) - 1
-    bias = math.exp(statistics.fmean(logs))
-    return (
-        f"Predictions of {count(len(rows), 'product')} were off by {percent(off)} on average (geometric mean of the "
-        f"larger over the smaller); predicted over measured is {number(bias)}, geometric mean."
-    )
+    return say("foretold", rows, off, math.exp(statistics.fmean(logs)))
 
 
 def _case(row: Row) -> str:

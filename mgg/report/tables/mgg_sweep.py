@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, chapter, grid
+from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, chapter, grid, say
 from mgg.report.tables.compute import SETTING, Row, Rows, best, group, joined, options_but, sound, where
-from mgg.report.tables.numbers import listing, number, percent, quantity, time_unit, within
+from mgg.report.tables.numbers import quantity, time_unit, within
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
@@ -115,20 +115,10 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
 
 def _said(rows: Rows) -> str:
     """Say what the paper's search would have found."""
-    text = (
-        f"The search of MGG's section 6 starts at {START} and raises ps, dist and wpb in turn; it is played on the "
-        "times measured here."
-    )
     ended = [row for row in rows if row["search_s"] is not None]
-    if ended:
-        gains = [1 - row["search_s"] / row["start_s"] for row in ended]
-        over = max(row["search_s"] / row["best_s"] for row in ended)
-        steps = listing(sorted({str(row["search_steps"]) for row in ended}, key=int))
-        text += (
-            f" It would measure {steps} settings, take {percent(max(gains))} off its start at most, and end at most "
-            f"{number(over)} times the best measured time."
-        )
-    return text
+    gains = [1 - row["search_s"] / row["start_s"] for row in ended]
+    over = max((row["search_s"] / row["best_s"] for row in ended), default=None)
+    return say("walked", START, sorted({str(row["search_steps"]) for row in ended}, key=int), gains, over)
 
 
 def _sweep(rows: Rows) -> Part:

@@ -107,6 +107,11 @@ def listing(words: Sequence[str], limit: int = 6) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
 
 
+def sentences(*texts: str) -> str:
+    """Join texts that are not empty."""
+    return " ".join(filter(None, texts))
+
+
 class Filled(Formatter):
     """Fills texts with a row's values, as ``str.format`` does; a text is empty if one of its values is None.
 
@@ -115,7 +120,7 @@ class Filled(Formatter):
     suits all rows.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]], *texts: object, **words: object) -> None:
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), *texts: object, **words: object) -> None:
         """Choose each unit by the first of its values in ``texts`` that ``rows`` have; other things are no texts."""
         rows, self._units, self._words = list(rows), dict[str, Unit](), {"t": ABSENT, "b": ABSENT, "b2": ABSENT} | words
         for _, name, spec, _ in (each for text in texts if isinstance(text, str) for each in self.parse(text)):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mgg.report.page.parts import Grid, Part, grid
+from mgg.report.page.parts import Grid, Part, grid, say
 from mgg.report.tables.compute import Row, Rows, group, joined
 from mgg.report.tables.numbers import ABSENT, duration, percent, quantity
 
@@ -119,13 +119,7 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
         return []
     granted = any(job["granted"] for job in jobs)
     change = _changes(requests) if granted else None
-    told = "No request was far too large or too small." if change is None else "The second table says what to change."
-    text = "Memory and cores: at least these."
-    if requests:
-        said = f"A scheduler reserved what these jobs asked for. {told}" if granted else (
-            "Nothing was reserved on this machine: a pointer tells what jobs would ask a cluster for."
-        )  # fmt: skip
-        text = f"{said} {text}"
+    text = say("requested", granted, requests, change)
     heading = "Requested and used" if granted and requests else "Used"
     return [Part(heading, text, [_grid(jobs, requests, granted), *([change] if change else [])])]
 
