@@ -11,8 +11,8 @@ from mgg.report.figures.charts import Bar, bars
 from mgg.report.figures.svg import SERIES
 from mgg.report.page.parts import Drawing, Part, say
 from mgg.report.tables.compute import Row, Rows, group
+from mgg.report.tables.jobs import stage_place
 from mgg.report.tables.numbers import clock_unit, count, duration, utc
-from mgg.report.tables.requests import stage_place
 
 #: Number of latest runs that the page draws; table jobs has all.
 SHOWN = 4

@@ -81,20 +81,21 @@ class _Table(Fixed):
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
-    return read
+def read(name: str) -> dict[str, Any]:
+    """Return the contents of a YAML file of this package."""
+    found: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def texts(kind: str) -> dict[str, Any]:
     """Return the sentences of a kind in texts.yaml, by name."""
-    return dict(_read("texts")[kind])
+    return dict(read("texts")[kind])
 
 
 @cache
 def _sentences() -> Any:
     # Text, which is escaped where it goes into the page.
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)  # nosec B701
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
     environment.filters |= {
         "count": count, "listing": listing, "number": number, "percent": percent, "quantity": quantity,
         "mean": geometric_mean, "span": lambda values, scale=1: span([scale * value for value in values]),
@@ -112,7 +113,7 @@ def say(name: str, *arguments: Any, **words: Any) -> str:
 @cache
 def entry(name: str) -> _Table:
     """Return an entry of tables.yaml."""
-    return _Table(**_read("tables")[name])
+    return _Table(**read("tables")[name])
 
 
 def grid(

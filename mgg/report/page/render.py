@@ -11,9 +11,9 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from mgg.report.figures import charts, svg
+from mgg.report.figures import charts, svg, timeline
 from mgg.report.page import findings, glossary, graphs, lookups, products, training
-from mgg.report.page.parts import Section
+from mgg.report.page.parts import Section, chapter
 from mgg.report.papers import advisor, catalogue, predictions
 from mgg.report.papers import sections as papers
 from mgg.report.tables import choice, jobs, mgg_sweep
@@ -40,11 +40,12 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     told = [found for each in others if (found := each(tables))]
     experiments, ahead = catalogue.divided(experiments)
     looks, compared = charts.looks(row["label"] for row in shown), papers.sections(everything, experiments)
+    worked = [*timeline.parts(tables["jobs"]), *jobs.parts(tables["jobs"], tables["requests"])]
     sections = {
         "aggregate": products.sections(tables, looks),
         "train": training.sections(tables),
         "papers": [*compared, *predictions.sections(tables, ahead), *told],
-        "jobs": [found] if (found := jobs.section(tables)) else [],
+        "jobs": [found] if (found := chapter("jobs", worked)) else [],
     }
     split, ids = graphs.partitions(tables), numbers(1)
     figures = (drawing for section in sections["train"] for part in section.parts for drawing in part.drawings)

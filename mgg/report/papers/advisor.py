@@ -8,7 +8,7 @@ from statistics import mean
 
 from mgg.report.figures import charts
 from mgg.report.page.parts import Drawing, Part, grid, say
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, options_but, sound, where
+from mgg.report.tables.compute import SETTING, Row, Rows, alike, best, group, sound, where
 from mgg.report.tables.mgg_sweep import without
 from mgg.report.tables.numbers import listing, percent
 
@@ -47,25 +47,22 @@ def _rows(aggregate: Rows) -> Rows:
 
 def _grids(rows: Rows) -> list[Rows]:
     """Return grids: timings that differ only in decider, ngs, dw and tpb, if the user set enough of them."""
-    known = [{**row, "others": options_but(row, (*_KNOBS, "decide"))} for row in rows]
-    found = group(known, *SETTING, "dim", "pes", "others").values()
+    found = alike(rows, (*_KNOBS, "decide"), *SETTING, "dim", "pes")
     return [each for each in found if len({row["decided"] for row in each if row["decide"] == "none"}) >= FEWEST]
 
 
 def _over(tables: dict[str, Rows], option: str) -> Part | None:
     """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
-    known = [
-        {**row, "others": options_but(row, [option])} for row in _rows(tables["aggregate"]) if row["decide"] == "none"
-    ]
-    alike = group(known, *SETTING, "dim", "others").values()
-    rows = [row for found in alike if len({each[option] for each in found}) > 2 for row in found]
+    known = [row for row in _rows(tables["aggregate"]) if row["decide"] == "none"]
+    found = alike(known, [option], *SETTING, "dim")
+    rows = [row for each in found if len({row[option] for row in each}) > 2 for row in each]
     if not rows:
         return None
     lines, drawings, told = list[Row](), [], []
-    for found in group(rows, *SETTING, "dim").values():
-        mine, at = _series(found, option), where(found[0], "graph", "dim")
+    for alike_ in group(rows, *SETTING, "dim").values():
+        mine, at = _series(alike_, option), where(alike_[0], "graph", "dim")
         lines += mine
-        least = min(found, key=lambda row: (row["median_s"], row[option]))
+        least = min(alike_, key=lambda row: (row["median_s"], row[option]))
         told.append(f"{least[option]} ({at})")
         svg = charts.curves(mine, "series", option, option, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {option}."))
@@ -113,11 +110,9 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
 
 def _atomics(tables: dict[str, Rows]) -> Part | None:
     """Compare counted atomics with and without the leader."""
-    known = [
-        {**row, "others": options_but(row, ["leader"])} for row in _rows(tables["aggregate"]) if row["sums"] == "atomic"
-    ]
+    atomic = [row for row in _rows(tables["aggregate"]) if row["sums"] == "atomic"]
     rows: Rows = []
-    for found in group(known, *SETTING, "dim", "others").values():
+    for found in alike(atomic, ["leader"], *SETTING, "dim"):
         by_leader = {row["leader"]: row["atomics"] for row in found}
         if len(by_leader) == 2:
             alone, joined = by_leader[False], by_leader[True]

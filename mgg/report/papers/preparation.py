@@ -1,16 +1,18 @@
-"""What comes before products and epochs: preparing a technique (MGG arXiv, table 4), renumbering a graph (CoLa)."""
+"""What products and epochs need: preparing a technique (MGG arXiv, table 4), renumbering a graph (CoLa), the epochs to
+an accuracy (MGG, table 3).
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from statistics import mean
+from statistics import mean, median, stdev
 
-from mgg.report.page.parts import Part, grid, say
+from mgg.report.page.parts import Grid, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Preparation, Repaid
 from mgg.report.tables.comparisons import timings
-from mgg.report.tables.compute import SETTING, Rows, best, group, sound
+from mgg.report.tables.compute import SETTING, Rows, best, group, sound, where
 from mgg.report.tables.numbers import count, number, percent
 
 
@@ -108,3 +110,52 @@ def _renumbering_told(rows: Rows, shown: Repaid) -> str:
     known = [row for row in rows if row["renumber_s"] is not None]
     share = mean(row["times"][shown.of] for row in known) if known else 0.0
     return say("renumbered", known, share, shown.of, shown.claim, [row["repaid"] for row in known if row["repaid"]])
+
+
+#: Columns that the runs of a line share but for the seed, and those that the lines of a table share.
+_LINE = ("machine", "device", "dataset", "graph_hash", "model_label", "pes", "epochs_asked")
+
+
+def reached(tables: dict[str, Rows], _: str, __: bool) -> list[Part]:
+    """Return one part, a table per graph and model; empty if no two sides were trained alike."""
+    epochs = group(tables["epochs"], "run")
+    judged = [row for row in tables["training"] if row["validation_accuracy"] is not None]
+    grids = []
+    for runs in group(judged, *_LINE).values():
+        sides = group(runs, "label")
+        if len(sides) > 1:
+            curves = {row["run"]: epochs[row["run"],] for row in runs}
+            grids.append(
+                _times(
+                    where(runs[0], "graph", "model_label", "pes"),
+                    {label: found for (label,), found in sides.items()},
+                    curves,
+                )
+            )
+    return [Part("Time to an accuracy", say("reached"), grids)] if grids else []
+
+
+def _times(case: str, sides: dict[str, Rows], curves: dict[int, Rows]) -> Grid:
+    aim = min(max(epoch["validation_accuracy"] for epoch in curve) for curve in curves.values())
+    lines = []
+    for label, runs in sides.items():
+        counts, seconds = zip(*(_until(curves[row["run"]], aim) for row in runs), strict=True)
+        low, high = (min(seconds), max(seconds)) if len(runs) > 1 else (None, None)
+        line = {"label": label, "accuracy": _mean(runs), "epochs": median(counts), "median_s": median(seconds)}
+        lines.append(line | {"low_s": low, "high_s": high, "seeds": len(runs)})
+    return grid("reached", lines, case=case, aim=percent(aim))
+
+
+def _mean(runs: Rows) -> str:
+    shares = [100 * row["test_accuracy"] for row in runs]
+    return f"{mean(shares):.2f}" + (f" ± {stdev(shares):.2f}" if len(shares) > 1 else "")
+
+
+def _until(curve: Rows, aim: float) -> tuple[int, float]:
+    """Return the first epoch of at least the accuracy ``aim``, and the seconds up to its end."""
+    seconds = 0.0
+    for epoch in sorted(curve, key=lambda row: row["epoch"]):
+        seconds += epoch["epoch_s"]
+        if epoch["validation_accuracy"] >= aim:
+            return epoch["epoch"], seconds
+    raise AssertionError("the aim is the least of the best accuracies")

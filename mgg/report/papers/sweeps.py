@@ -42,14 +42,13 @@ def parts(tables: dict[str, Rows], _: str, shown: Sweep) -> list[Part]:
     return [Part("Here", sentences(told, remarks(tables["graphs"], everything)), [table], drawings, told)]
 
 
-def lacking(aggregate: Rows, shown: Sweep) -> str:
-    """Say what is missing if techniques were timed without the side that represents them on one PE."""
+def lacks_baseline(aggregate: Rows, shown: Sweep) -> str:
+    """Return the technique that represents all on one PE if they were timed without it, else nothing."""
     rows = sound(aggregate)
     if shown.single is None or timings(shown.single, [row for row in rows if row["pes"] == 1]):
         return ""
-    if not any(row["pes"] > 1 for side in shown.sides for row in timings(side, rows)):
-        return ""
-    return f"the baseline “{shown.single.technique}” on 1 PE was not measured: add 1 to partition.pes"
+    several = any(row["pes"] > 1 for side in shown.sides for row in timings(side, rows))
+    return shown.single.technique if several else ""
 
 
 def _lines(shown: Sweep, rows: Rows) -> Rows:

@@ -60,7 +60,7 @@ def compute(found: dict[type[Origin], list[Named]]) -> dict[str, Rows]:
         "partitions": _once(_partition(each.record) for each in found[AggregateRecord]),
         "quality": list(map(_quality, splits)),
         "halos": _once(row for record in splits for row in _halos(record)),
-        "aggregate": list(map(_timing, found[AggregateRecord])),
+        "aggregate": [{"timing": number, **_timing(each)} for number, each in enumerate(found[AggregateRecord])],
         "training": [{"run": number, **_training(run)} for number, run in runs],
         "predictions": [_prediction(each.record) for each in found[PredictionRecord]],
         "latencies": list(map(_latency, found[LatencyRecord])),
@@ -143,6 +143,12 @@ def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
 def options_but(row: Row, ignored: Iterable[str]) -> str:
     """Return the options of a row without those ``ignored``; equal options give equal text."""
     return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
+
+
+def alike(rows: Iterable[Row], ignored: Iterable[str], *columns: str) -> list[Rows]:
+    """Group rows by ``columns`` and their options without those ``ignored``, which rows then have as ``others``."""
+    ignored = tuple(ignored)
+    return list(group([row | {"others": options_but(row, ignored)} for row in rows], *columns, "others").values())
 
 
 def noted(record: BaseModel, table: str) -> Row:

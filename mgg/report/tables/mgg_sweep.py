@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, chapter, grid, say
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, joined, options_but, sound, where
+from mgg.report.tables.compute import SETTING, Row, Rows, alike, best, joined, sound, where
 from mgg.report.tables.numbers import quantity, time_unit, within
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
@@ -20,43 +20,31 @@ SHADES = 8
 FEWEST = 4
 
 
-def sweeps(aggregate: Rows) -> dict[tuple[object, ...], Rows]:
+def sweeps(aggregate: Rows) -> list[Rows]:
     """Return sound timings that differ only in the knobs, at least ``FEWEST`` settings, by what they share.
 
     Their rows have the setting as ``knobs``, the technique's default one, if known, as ``usual``, and ``others``, the
     options that are no knobs.
     """
-    rows = [
-        {**row, "knobs": knobs, "usual": _knobs(row["defaults"]), "others": options_but(row, NAMES)}
-        for row in sound(aggregate)
-        if (knobs := _knobs(row["options"]))
-    ]
-    found = group(rows, *SETTING, "dim", "pes", "technique", "others")
-    return {key: rows for key, rows in found.items() if len(rows) >= FEWEST}
+    rows = [{**row, "knobs": _knobs(row["options"]), "usual": _knobs(row["defaults"])} for row in sound(aggregate)]
+    found = alike((row for row in rows if row["knobs"]), NAMES, *SETTING, "dim", "pes", "technique")
+    return [rows for rows in found if len(rows) >= FEWEST]
 
 
 def compute(aggregate: Rows) -> Rows:
     """Compute the rows of table mgg_sweep."""
-    return [_row(rows) for rows in sweeps(aggregate).values()]
+    return list(map(_row, sweeps(aggregate)))
 
 
 def telling(aggregate: Rows) -> Rows:
     """Return ``aggregate`` with only the best and the default of each sweep, as more would bury other techniques."""
-    return without(aggregate, sweeps(aggregate).values(), lambda row: bool(row["knobs"] == row["usual"]))
+    return without(aggregate, sweeps(aggregate), lambda row: bool(row["knobs"] == row["usual"]))
 
 
 def without(aggregate: Rows, groups: Iterable[Rows], kept: Callable[[Row], bool]) -> Rows:
     """Return ``aggregate`` without the rows of ``groups`` that are neither the best of their group nor ``kept``."""
-    dropped = set()
-    for rows in groups:
-        first = best(rows)
-        dropped |= {_id(row) for row in rows if row is not first and not kept(row)}
-    return [row for row in aggregate if _id(row) not in dropped]
-
-
-def _id(row: Row) -> tuple[object, ...]:
-    """Return a timing's identity."""
-    return tuple(row[column] for column in (*SETTING, "backend", "dim", "pes", "technique", "options"))
+    dropped = {row["timing"] for rows in groups for row in rows if row is not best(rows) and not kept(row)}
+    return [row for row in aggregate if row["timing"] not in dropped]
 
 
 def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
@@ -110,7 +98,7 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     told = _said(tables["mgg_sweep"])
     over = [row | {"over": row["default_s"] and row["default_s"] / row["best_s"]} for row in tables["mgg_sweep"]]
     summary = Part("Best, default, and the paper's search", told, [grid("swept", over)], outcome=told)
-    return [summary, *map(_sweep, found.values())]
+    return [summary, *map(_sweep, found)]
 
 
 def _said(rows: Rows) -> str:
