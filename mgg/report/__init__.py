@@ -46,7 +46,7 @@ def build(
     from mgg.report.figures import files
     from mgg.report.page.render import render
     from mgg.report.papers.catalogue import FORESEEN, check_figure
-    from mgg.report.tables import choice, jobs, mgg_sweep, requests
+    from mgg.report.tables import choice, jobs, mgg_sweep
     from mgg.report.tables.collect import collect
     from mgg.report.tables.columns import TABLES
     from mgg.report.tables.comparisons import compare
@@ -63,7 +63,7 @@ def build(
     rows["choices"] = choice.compute(rows["aggregate"])
     rows["mgg_sweep"] = mgg_sweep.compute(rows["aggregate"])
     rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
-    rows["requests"] = requests.compute(rows["jobs"])
+    rows["requests"] = jobs.compute_requests(rows["jobs"])
     tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in shown])
     of_tables = (f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))

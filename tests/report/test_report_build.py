@@ -158,7 +158,9 @@ def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
     for number, order in enumerate((paths, paths[::-1])):
         mgg.report.build(order, tmp_path / str(number), "t")
         (told,) = caplog.messages
-        assert told.startswith(f"{paths[0]}: left out, as there is a newer result of the same measurement (graph cora")
+        assert told.startswith(
+            f"{paths[0]}: left out, as there is a newer result of the same measurement (dataset cora"
+        )
         caplog.clear()
     assert snapshot(tmp_path / "0") == snapshot(tmp_path / "1")
     rows = pq.read_table(tmp_path / "0" / "aggregate.parquet").to_pylist()
@@ -201,7 +203,7 @@ def test_two_results_of_one_partition_name_both_folders(tmp_path):
     other = made.model_copy(update={"quality": made.quality.model_copy(update={"edge_cut": 1})})
     folders = [write_split(tmp_path / name, record) for name, record in (("p1", made), ("p2", other), ("p3", made))]
     mgg.report.build([folders[0], folders[2]], tmp_path / "out", "t")
-    with pytest.raises(InputError, match=r"p1 and .*p2: hold two different .*partition scheme edge_balanced, P 4"):
+    with pytest.raises(InputError, match=r"p1 and .*p2: hold two different .*scheme edge_balanced, pes 4"):
         mgg.report.build(folders[:2], tmp_path / "out", "t")
 
 

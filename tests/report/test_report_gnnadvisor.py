@@ -9,7 +9,7 @@ import pytest
 from synthetic_records import ORIGIN, aggregate, split, train
 
 from mgg.graph_record import GraphRecord
-from mgg.report.page import described as described_graphs
+from mgg.report.page import graphs
 from mgg.report.papers import advisor
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.sections import outcomes, sections
@@ -122,11 +122,11 @@ def test_every_figure_has_its_section_with_and_without_records(tables):
 def test_graphs_described_are_a_section(tables):
     """Spans before and after, of a graph whose communities are known, and of one whose are not."""
     found = tables([described(0.6, "ab" * 32), described(None, "cd" * 32)])
-    lines = described_graphs.section(found).parts[0].grids[0].groups[0][1]
+    lines = graphs.described(found).parts[0].grids[0].groups[0][1]
     (known, unknown) = ({cell.text: cell.small for cell in cells} for _, cells in lines)
     assert known["900"] == "" and known["300"] == "33.3 %" and known["600 ms"] == "" and known["renumber"] == ""
     assert "900" in unknown and "300" not in unknown and "-" in unknown
-    assert described_graphs.section(tables(runs=[train()])) is None
+    assert graphs.described(tables(runs=[train()])) is None
 
 
 def test_a_page_of_described_graphs_alone_compares_nothing(report):

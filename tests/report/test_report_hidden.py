@@ -18,7 +18,8 @@ def test_a_product_beside_its_parts(report, parts, ratio, verdict):
     (row,), page = report([timed(2.2, "halo", **parts)], "halo_hidden", table="aggregate")
     assert float(row["overlap_ratio"]) == pytest.approx(ratio) and float(row["transfer_s"]) == parts["transfer"]
     text = html.unescape(page[page.index('<section id="halo_hidden">') :])
-    assert f"<td>{ratio:.2f}</td><td>{verdict}</td>" in text
+    larger = max(("compute", "arithmetic"), ("transfer", "transfers"), key=lambda part: parts[part[0]])[1]
+    assert f"<td>{ratio:.2f}<small>larger: {larger}</small></td><td>{verdict}</td>" in text
     assert "at most 1.15" in text
 
 

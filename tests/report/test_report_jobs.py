@@ -15,9 +15,8 @@ from mgg.record import write_lines
 from mgg.report import build
 from mgg.report.figures import timeline
 from mgg.report.tables import jobs as jobs_table
-from mgg.report.tables import requests
+from mgg.report.tables.jobs import AGAIN, FITS, TOO_LARGE, TOO_SMALL, UNKNOWN
 from mgg.report.tables.numbers import duration, utc
-from mgg.report.tables.requests import AGAIN, FITS, TOO_LARGE, TOO_SMALL, UNKNOWN
 
 DAY = 86_400.0
 NOON = 1_700_049_600.0  # 2023-11-15 12:00:00 UTC
@@ -52,7 +51,7 @@ def shown_of(page):
 def tables(*records):
     """Tables jobs and requests."""
     rows = jobs_table.compute(records)
-    return rows, requests.compute(rows)
+    return rows, jobs_table.compute_requests(rows)
 
 
 def section(page: str) -> str:
@@ -148,7 +147,7 @@ def test_what_to_change(resource, changes, verdict, factor, enough):
     assert (row["verdict"], row["enough"]) == (verdict, enough)
     assert row["factor"] == (None if factor is None else pytest.approx(factor))
     field = {"time": "runtime", "memory": "mem_mb", "cores": "cpus_per_task"}[resource]
-    grids = requests.parts(jobs, found)[0].grids
+    grids = jobs_table.parts(jobs, found)[0].grids
     told = [cells[0].text for grid in grids[1:] for _, cells in grid.groups[0][1] if cells[0].text.startswith(field)]
     assert told == ([] if factor is None else [f"{field}: {enough}"])
 

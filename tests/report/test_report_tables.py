@@ -223,14 +223,14 @@ def test_halos_are_the_pairs_of_every_partition_once(tables):
 
 
 @pytest.mark.parametrize(("runs", "splits"), [((), ()), ([train(), train(seed=1)], [split(pes=1), split()])])
-def test_every_row_has_exactly_the_documented_columns(tables, runs, splits):
+def test_every_row_has_the_documented_columns(tables, runs, splits):
     found = tables(sweep(graphs=["cora"]), runs, splits)
     assert len(found["graphs"]) == 1
     for name, rows in found.items():
         names = [column.name for column in TABLES[name]]
-        # Rows of a graph have its name on the page, too.
-        assert all(row.pop("graph") == "cora" for row in rows if "graph_hash" in row), name
-        assert all(sorted(row) == sorted(names) for row in rows), name
+        # Rows of a graph have its name on the page, too; others may have columns of what they are made of.
+        assert all(row["graph"] == "cora" for row in rows if "graph_hash" in row), name
+        assert all(row.keys() >= set(names) for row in rows), name
         assert to_arrow(name, rows).column_names == names
 
 

@@ -1,4 +1,4 @@
-"""Figures of the report: times and bytes as bars, scaling and training as curves.
+"""Figures of the report: bars with their values, and curves with a tooltip at each marker.
 
 Color is never the only cue: bars have labels, lines have their own marker and dash, the fastest has a star.
 """
@@ -6,59 +6,57 @@ Color is never the only cue: bars have labels, lines have their own marker and d
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from mgg.report.figures.bars import LONGEST, Bar, Bars, drawn, shorten
-from mgg.report.figures.svg import INK, SERIES, SHADE, draw
+from mgg.report.figures.svg import INK, SERIES, SHADE, TITLE, draw
 from mgg.report.tables.compute import Row, Rows, group, shared
-from mgg.report.tables.numbers import bytes_unit, count, number, time_unit, within
+from mgg.report.tables.numbers import bytes_unit, count, listing, number, time_unit, within
 
 STAR, NEAR = "★", "≈"
-_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h"]
+LONGEST = 26  # characters of a label in a figure; tables show it in full
+ROW = 0.185  # inches per bar
+_WIDE = 30  # ratios that differ by more than this factor are drawn on a logarithmic axis
+_STEEP = 4  # curves whose largest value exceeds this many times the middle one get a logarithmic axis
+_MARKERS = "os^DvPX<>h"
 _DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (8, 3))]
-#: Curves whose largest value exceeds this many times the middle one get a logarithmic axis.
-_STEEP = 4
-_VOLUMES = {"v_fc": "V_FC", "v_fr": "V_FR", "v_cg": "V_CG"}
+
+#: Keywords of Axes.plot by label.
+Looks = Mapping[str, Mapping[str, Any]]
 
 
-class Styles:
-    """Consistent color, marker, dash and short form for each label in all figures of a report."""
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        self._index = {label: index for index, label in enumerate(sorted(set(labels)))}
-        self._short: dict[str, str] = {}
-        taken: Counter[str] = Counter()
-        for label in self._index:
-            short = shorten(label, LONGEST)
-            taken[short] += 1
-            self._short[label] = short if taken[short] == 1 else f"{shorten(label, LONGEST - 3)} {taken[short]}"
-
-    def short(self, label: str) -> str:
-        """Return ``label`` in at most 26 characters, unique among the labels."""
-        return self._short[label]
-
-    def color(self, label: str) -> str:
-        """Return the color of ``label``."""
-        return SERIES[self._index[label] % len(SERIES)]
-
-    def line(self, label: str) -> dict[str, Any]:
-        """Return the keywords of Axes.plot for ``label``."""
-        return _line(self._index[label]) | {"label": self.short(label)}
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Shorten ``text`` in the middle to at most ``longest`` characters."""
+    half = (longest - 1) // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[-(longest - 1 - half) :]}"
 
 
-def _line(index: int) -> dict[str, Any]:
+def looks(labels: Iterable[str]) -> Looks:
+    """Return color, marker, dash and short name of each label, the same in all figures of a report."""
+    found, taken = {}, Counter[str]()
+    for index, label in enumerate(sorted(set(labels))):
+        short = shorten(label)
+        taken[short] += 1
+        if taken[short] > 1:
+            short = f"{shorten(label, LONGEST - 3)} {taken[short]}"
+        found[label] = _look(index) | {"label": short}
+    return found
+
+
+def _look(index: int) -> dict[str, Any]:
     """Return the look of line number ``index``: 10 markers and colors, then the same with other dashes."""
-    dash, color = _DASHES[(index + index // len(_MARKERS)) % len(_DASHES)], SERIES[index % len(SERIES)]
-    marker = _MARKERS[index % len(_MARKERS)]
-    return {"marker": marker, "linestyle": dash, "linewidth": 1.6, "markersize": 5.5, "color": color}
+    dash, place = _DASHES[(index + index // len(_MARKERS)) % len(_DASHES)], index % len(_MARKERS)
+    return {"marker": _MARKERS[place], "linestyle": dash, "markersize": 5.5, "color": SERIES[place]}
 
 
 def mark(row: Row) -> str:
@@ -71,264 +69,302 @@ def mark(row: Row) -> str:
     return STAR if row["starred"] else NEAR if row["close"] else ""
 
 
-def times(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
-    """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
-    unit = time_unit([row["median_s"] for row in rows])
-    groups, best = [], []
-    for (pes,), found in group(rows, "pes").items():
-        heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
-        bars = []
-        for row in found:
-            sign, time = mark(row), within(row["median_s"], unit)
-            note = " ".join([time, sign, *["fastest"] * (sign == STAR)]).rstrip()
-            note += " (wrong result)" if row["check"] == "failed" else ""
-            ends = (row["low_s"] / unit.size, row["high_s"] / unit.size)
-            name, color = styles.short(row["label"]), styles.color(row["label"])
-            bars.append(Bar(name, row["median_s"] / unit.size, note, color, ends, sign == STAR))
-            best += [f"{count(pes, 'PE')}: {row['label']}, {time} {unit.name}"] * (sign == STAR)
-        groups.append(Bars(heading, bars))
-    alt = f"Bar chart: time of one aggregation, {where}. Fastest: {'; '.join(best) or 'none to be called so'}."
-    return drawn(groups, f"time of one aggregation ({unit.name}), less is better", key=key, alt=alt)
+@dataclass(frozen=True)
+class Bar:
+    """One bar; without ``color`` it is only hatched."""
+
+    name: str
+    value: float
+    note: str = ""  # the text after it
+    color: str | None = SERIES[0]
+    ends: tuple[float, float] | None = None  # of its whisker
+    strong: bool = False
+    start: float | None = None  # where it begins; else at the axis
+    tip: str = ""  # its tooltip
+
+    @property
+    def end(self) -> float:
+        """Return where the bar, or its whisker, ends."""
+        return max(((self.start or 0.0) + self.value, *(self.ends or ())))
 
 
-def volumes(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
-    """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
-    unit = bytes_unit([row["bytes_wire"] for row in rows])
-    groups, told = [], []
-    for (pes,), found in group(rows, "pes").items():
-        moved = [(styles.short(row["label"]), row["bytes_wire"], styles.color(row["label"])) for row in found]
-        formulas = [(name, found[0][column], None) for column, name in _VOLUMES.items()]
-        bars = [Bar(name, size / unit.size, within(size, unit), color) for name, size, color in (*moved, *formulas)]
-        groups.append(Bars(count(pes, "PE"), bars))
-        least = min(found, key=lambda row: row["bytes_wire"])
-        told.append(f"{count(pes, 'PE')}: {least['label']}, {within(least['bytes_wire'], unit)} {unit.name}")
-    alt = f"Bar chart: bytes on the wire of one aggregation, {where}. Least: {'; '.join(told)}."
-    return drawn(groups, f"bytes on the wire, one aggregation ({unit.name})", key=key, alt=alt)
+def bars(
+    groups: Mapping[str, Sequence[Bar | Sequence[Bar]]], axis: str, about: str = "", *, limit: float = 0.0,
+    log: bool = False, row: Mapping[str, float] = MappingProxyType({}), alt: str = "",
+) -> Markup:  # fmt: skip
+    """Draw bars by heading, one below the other, or several in a row.
 
-
-def series(rows: Rows, name: str, over: str, value: str = "median_s") -> dict[str, list[tuple[int, float]]]:
-    """Return the points (``over``, ``value``) of each line by its ``name`` (columns); lines in the order of rows."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
-        found.setdefault(row[name], []).append((row[over], row[value]))
-    return {each: sorted(points) for each, points in found.items()}
-
-
-def lines(
-    series: Mapping[str, Sequence[tuple[int, float]]], axis: str, key: str, where: str, what: str = "one aggregation"
-) -> Markup:
-    """Draw times (seconds) of ``what`` over a knob whose values double, one line per name."""
-    found = [(time, name, x) for name, points in series.items() for x, time in points]
-    least, longest = min(found, key=lambda each: each[0]), max(found)
-    unit = time_unit([time for time, *_ in found])
+    Args:
+        groups: the bars.
+        axis: name of the axis.
+        about: what the bars show, for screen readers; empty: the axis.
+        limit: a line across all; 0: none.
+        log: the axis is logarithmic, and bars start at 1.
+        row: height of the rows by heading, where it is not 1; these rows have no names.
+        alt: text for screen readers in place of all bars and notes.
+    """
+    rows = {heading: [[bar] if isinstance(bar, Bar) else bar for bar in found] for heading, found in groups.items()}
+    every = [bar for found in rows.values() for lane in found for bar in lane]
+    top = max(limit, *(bar.end for bar in every)) or 1.0
+    begin = 1.0 if log else 0.0
 
     def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for index, (name, points) in enumerate(series.items()):
-            axes.plot(*zip(*((x, time / unit.size) for x, time in points), strict=True), label=name, **_line(index))
-        axes.set_xscale("log", base=2)
-        _ticks(axes.xaxis, sorted({float(x) for *_, x in found}))
-        axes.set_yscale("log")
-        # Powers of ten alone could leave an axis without a number.
-        _decades(axes.yaxis, (1, 3) if longest[0] > 10 * least[0] else (1, 1.5, 2, 3, 5, 7))
-        axes.set_xlabel(axis)
-        axes.set_ylabel(f"time of {what} ({unit.name})")
+        height = sum(len(lanes) * row.get(heading, 1.0) + 1.3 for heading, lanes in rows.items())
+        figure.set_figheight(0.6 + ROW * height)
+        axes, place, ticks = _horizontal(figure, axis), 0.0, dict[float, str]()
+        for heading, lanes in rows.items():
+            axes.text(0.01, place, heading, weight="bold", va="center", transform=axes.get_yaxis_transform())
+            step = row.get(heading, 1.0)
+            for number_, lane in enumerate(lanes):
+                at = place + 0.5 + (number_ + 0.5) * step
+                for bar in lane:
+                    _bar(axes, bar, at, step, begin)
+                    if bar.note:
+                        behind = max(bar.end, 1.0) * 1.08 if log else max(bar.end, limit) + 0.015 * top
+                        weight = "bold" if bar.strong else "normal"
+                        axes.text(behind, at, bar.note, va="center", fontsize=8.5, weight=weight)
+                if heading not in row:
+                    ticks[at] = shorten(lane[0].name)
+            place += len(lanes) * step + 1.3
+        if limit:
+            axes.axvline(limit, color=INK, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.set_yticks(list(ticks), list(ticks.values()))
+        axes.set_ylim(place - 0.7, -0.7)
+        # Room for the notes behind the longest bar.
+        if log:
+            axes.set_xscale("log")
+            axes.set_xlim(min(1.0, *(bar.value for bar in every)) / 1.5, top * (top**0.25))
+            axes.axvline(1, color=INK, linewidth=0.8)
+            _decades(axes.xaxis, (1,))
+            axes.minorticks_off()
+        else:
+            axes.set_xlim(0, top * (1.5 if any(bar.strong for bar in every) else 1.25))
+
+    told = "; ".join(f"{heading}, {bar.name}: {bar.note}" for heading, found in rows.items() for (bar, *_) in found)
+    return draw(plot, alt or f"Bar chart: {about or axis}. {told}.")
+
+
+def _bar(axes: Axes, bar: Bar, place: float, step: float, begin: float) -> None:
+    start = begin if bar.start is None else bar.start
+    at: Any = {"y": place, "left": start, "width": bar.value - begin, "edgecolor": INK}
+    if bar.start is not None:
+        # The edge keeps a short bar visible on a long axis.
+        (drawn,) = axes.barh(**at | {"edgecolor": bar.color}, height=0.72 * step, color=bar.color, linewidth=0.7)
+        drawn.set_gid(f"{TITLE}{bar.tip}")
+    elif bar.color:
+        axes.barh(**at, height=0.7, color=bar.color, linewidth=1.6 if bar.strong else 0)
+    else:
+        axes.barh(**at, height=0.55, facecolor="none", linewidth=0.8, hatch="////")
+    if bar.ends:
+        axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
+
+
+def stacked(rows: Rows, parts: Sequence[str], axis: str, alt: str) -> Markup:
+    """Draw one bar per row with a segment per column of ``parts``; names are in column ``name``."""
+
+    def plot(figure: Figure) -> None:
+        figure.set_figheight(1.56 + 0.28 * len(rows))
+        axes = _horizontal(figure, axis)
+        for place, row in enumerate(rows):
+            widths = [row[part] for part in parts]
+            axes.barh(
+                place, widths, 0.65, [0.0, *accumulate(widths[:-1])], color=SERIES[: len(parts)], edgecolor=INK,
+                hatch=["", "////", "....", "xx"], linewidth=0.6, label=parts if place == 0 else None,
+            )  # fmt: skip
+        axes.set_yticks(range(len(rows)), [shorten(row["name"], 34) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         figure.legend(loc="outside lower center", ncols=2)
 
-    told = f"{within(least[0], unit)} {unit.name} ({least[1]}, {least[2]})"
-    alt = f"Line chart: time of {what} over {axis}, {where}. Least: {told}."
-    return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(series) / 2))
+    return draw(plot, alt)
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Settings that differ in two knobs, each as (x, y): those measured, those a search tried (in order, with their
-    numbers), the search's end, and the fastest.
+def _horizontal(figure: Figure, label: str) -> Axes:
+    axes = figure.add_subplot()
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter("{x:,.6g}")
+    axes.set_xlabel(label)
+    return axes
+
+
+def paired(
+    groups: Mapping[str, Sequence[tuple[str, float, float | None]]], axis: str, about: str = "", *,
+    quotients: bool = False, printed: str = "in the paper",
+) -> Markup:  # fmt: skip
+    """Draw, per heading, bars of (name, our value, the paper's if any); the paper's, called ``printed``, are hatched.
+
+    ``quotients``: of times; their bars start at 1, on a logarithmic axis if they differ widely.
     """
-
-    title: str
-    x: str
-    y: str
-    measured: Sequence[tuple[int, int]]
-    tried: Mapping[int, tuple[int, int]]
-    end: tuple[int, int] | None
-    best: tuple[int, int] | None
-
-
-def walk(planes: Sequence[Plane], key: str, where: str) -> Markup:
-    """Draw the path of a search over the planes of its knobs: dotted, with step numbers."""
-
-    def plot(figure: Figure) -> None:
-        for axes, plane in zip(figure.subplots(1, len(planes), squeeze=False)[0], planes, strict=True):
-            axes.set_title(plane.title)
-            axes.plot(*zip(*plane.measured, strict=True), "s", color=SHADE, markersize=12, label="measured")
-            if plane.tried:
-                steps = list(plane.tried.values())
-                axes.plot(*zip(*steps, strict=True), "o:", color=SERIES[0], markersize=3, label="searched")
-            for step, place in plane.tried.items():
-                axes.annotate(str(step), place, textcoords="offset points", xytext=(4, 4), fontsize=8)
-            for name, marker, color, at in (
-                ("search ends", "^", SERIES[1], plane.end), ("best", "*", SERIES[2], plane.best)
-            ):  # fmt: skip
-                if at is not None:
-                    axes.plot(*at, marker, color=color, markersize=9, label=name, linestyle="none", alpha=0.8)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2)
-            _ticks(axes.xaxis, sorted({float(x) for x, _ in plane.measured}))
-            _ticks(axes.yaxis, sorted({float(y) for _, y in plane.measured}))
-            axes.set_xlabel(plane.x)
-            axes.set_ylabel(plane.y)
-            axes.margins(0.15)
-        names = {
-            name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(names.values(), names, loc="outside lower center", ncols=len(names))
-
-    told = "; ".join(
-        f"{plane.title}: " + ", ".join(f"{plane.y} {y} {plane.x} {x}" for x, y in plane.tried.values())
-        for plane in planes
-    )
-    return draw(plot, key=key, alt=f"The way of the search, {where}. {told}.", height=3.2)
+    found = {
+        heading: [
+            bar
+            for name, ours, paper in values
+            for bar in (Bar(name, ours, number(ours)), Bar(printed, paper or 0.0, number(paper), None))
+            if bar.color or paper is not None
+        ]
+        for heading, values in groups.items()
+    }
+    heights = [bar.value for each in found.values() for bar in each]
+    return bars(found, axis, about, log=quotients and max(heights) > _WIDE * min(heights) > 0)
 
 
-def scaling(rows: Rows, styles: Styles, key: str, where: str) -> Markup:
+def times(rows: Rows, looks: Looks, where: str) -> Markup:
+    """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
+    unit, groups = time_unit([row["median_s"] for row in rows]), {}
+    for (pes,), found in group(rows, "pes").items():
+        heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
+        groups[heading] = drawn = list[Bar]()
+        for row in found:
+            sign, look = mark(row), looks[row["label"]]
+            note = " ".join([within(row["median_s"], unit), sign, *["fastest"] * (sign == STAR)]).rstrip()
+            note += " (wrong result)" if row["check"] == "failed" else ""
+            ends = (row["low_s"] / unit.size, row["high_s"] / unit.size)
+            drawn.append(Bar(look["label"], row["median_s"] / unit.size, note, look["color"], ends, sign == STAR))
+    what = f"time of one aggregation ({unit.name})"
+    return bars(groups, f"{what}, less is better", f"{what}, {where}")
+
+
+def volumes(rows: Rows, looks: Looks, where: str) -> Markup:
+    """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
+    unit, groups = bytes_unit([row["bytes_wire"] for row in rows]), {}
+    for (pes,), found in group(rows, "pes").items():
+        moved = [(looks[row["label"]]["label"], row["bytes_wire"], looks[row["label"]]["color"]) for row in found]
+        moved += [(name.upper(), found[0][name], None) for name in ("v_fc", "v_fr", "v_cg")]
+        groups[count(pes, "PE")] = [Bar(name, n / unit.size, within(n, unit), color) for name, n, color in moved]
+    axis = f"bytes on the wire, one aggregation ({unit.name})"
+    return bars(groups, axis, f"{axis}, {where}")
+
+
+def series(rows: Rows, name: str, over: str, value: str = "median_s") -> dict[str, dict[int, float]]:
+    """Return the ``value`` at each ``over`` of each line by its ``name`` (columns); lines in the order of rows."""
+    found: dict[str, dict[int, float]] = {}
+    for row in sorted(rows, key=lambda row: row[over]):
+        found.setdefault(row[name], {})[row[over]] = row[value]
+    return {each: found[each] for each in dict.fromkeys(row[name] for row in rows)}
+
+
+def curves(
+    rows: Rows, name: str, over: str, axis: str, where: str, *, value: str = "median_s", what: str = "one aggregation"
+) -> Markup:
+    """Draw times (column ``value``, seconds) of ``what`` over a column whose values double, one line per ``name``."""
+    unit, least = time_unit([row[value] for row in rows]), min(rows, key=lambda row: (row[value], row[name]))
+    wide = max(row[value] for row in rows) > 10 * least[value]
+    points = sorted({row[over] for row in rows})
+
+    def frame(axes: Axes) -> None:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(points, [f"{x:g}" for x in points])
+        axes.set_yscale("log")
+        # Powers of ten alone could leave an axis without a number.
+        _decades(axes.yaxis, (1, 3) if wide else (1, 1.5, 2, 3, 5, 7))
+
+    found = series(rows, name, over, value).items()
+    lines = {label: [(x, y / unit.size) for x, y in at.items()] for label, at in found}
+    alt = f"Line chart: time of {what} over {axis}, {where}. "
+    alt += f"Least: {within(least[value], unit)} {unit.name} ({least[name]}, {least[over]})."
+    return _lines(lines, axis, f"time of {what} ({unit.name})", alt, frame, lambda x, y: f"{x:g}: {y} {unit.name}")
+
+
+def scaling(rows: Rows, looks: Looks, where: str) -> Markup:
     """Draw speedup over PEs next to the ideal line; ``rows`` of table aggregate with a speedup, one setting and D."""
     pes = sorted({row["pes"] for row in rows})
     beyond = sorted({row["pes"] for row in rows if row["oversubscribed"]})
-    within_cores = [p for p in pes if p not in beyond]
-    titles: dict[str, str] = {}
+    inside = [p for p in pes if p not in beyond]
+    ends = pes[0] / 1.15, pes[-1] * 1.15
 
-    def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
+    def frame(axes: Axes) -> None:
         if beyond:
-            start = math.sqrt(within_cores[-1] * beyond[0]) if within_cores else pes[0] / 1.15
-            axes.axvspan(
-                start, pes[-1] * 1.15, facecolor=SHADE, linewidth=0, label=f"more PEs than {shared(rows)}", zorder=0
-            )
+            start, told = math.sqrt(inside[-1] * beyond[0]) if inside else ends[0], f"more PEs than {shared(rows)}"
+            axes.axvspan(start, ends[1], facecolor=SHADE, linewidth=0, label=told, zorder=0)
         axes.plot([1, pes[-1]], [1, pes[-1]], color=INK, linestyle=(0, (2, 2)), linewidth=1.2, label="ideal")
-        for (label,), found in group(rows, "label").items():
-            points = sorted((row["pes"], row["speedup"]) for row in found)
-            axes.plot(*zip(*points, strict=True), **styles.line(label))
-            told = [(x, y, f"{label}, {count(x, 'PE')}: {number(y)}x") for x, y in points]
-            _hovered(axes, told, styles.line(label), titles)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
-        axes.set_xlim(pes[0] / 1.15, pes[-1] * 1.15)
-        _ticks(axes.xaxis, [float(p) for p in _thin(pes)])
+        shown = pes[:: -math.ceil(len(pes) / 10)]  # at most ten, the last among them
+        axes.set_xticks(shown, [str(p) for p in shown])
         low, high = axes.get_ylim()
         first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
-        step = math.ceil((last - first) / 8)
-        _ticks(axes.yaxis, [2.0**power for power in range(first, last + 1) if power % step == 0], True)
-        axes.set_ylim(low, high)
-        axes.set_xlabel("PEs")
-        axes.set_ylabel("speedup, more is better")
-        figure.legend(loc="outside lower center", ncols=2)
+        folds = [2.0**n for n in range(first, last + 1) if n % math.ceil((last - first) / 8) == 0]
+        axes.set_yticks(folds, [f"{fold:.1f}x" if fold >= 1 else f"{fold:.3g}x" for fold in folds])
+        axes.set(xlim=ends, ylim=(low, high))
 
+    lines = {label: list(at.items()) for label, at in series(rows, "label", "pes", "speedup").items()}
     best = max(rows, key=lambda row: row["speedup"])
     alt = (
         f"Line chart: speedup against the best time of 1 PE, {where}. "
         f"Highest: {number(best['speedup'])} with {count(best['pes'], 'PE')} ({best['label']})."
     )
-    entries = len({row["label"] for row in rows}) + 1 + bool(beyond)
-    return draw(plot, key=key, alt=alt, height=2.6 + 0.18 * math.ceil(entries / 2), titles=titles)
+    axis = "speedup, more is better"
+    return _lines(lines, "PEs", axis, alt, frame, lambda x, y: f"{count(int(x), 'PE')}: {y}x", looks)
 
 
-def _ticks(axis: Any, values: Sequence[float], times: bool = False) -> None:
-    """Set ticks only at ``values``; ``times`` formats them as ``1.0x``."""
-    axis.set_major_locator(FixedLocator(list(values)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _fold(value) if times else f"{value:g}"))
+def training(runs: Mapping[str, Rows], column: str, what: str, where: str) -> Markup | None:
+    """Draw a column of table epochs over epochs, a curve for each name: the median of its runs, within their range.
 
-
-def _decades(axis: Any, steps: Sequence[float]) -> None:
-    """Set ticks at ``steps`` of each power of ten, formatted as plain numbers."""
-    axis.set_major_locator(LogLocator(10, subs=steps))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _fold(value: float) -> str:
-    """Format a factor: ``4.0x``, ``0.25x``."""
-    return f"{value:.1f}x" if value >= 1 else f"{value:.3g}x"
-
-
-def _hovered(
-    axes: Any, points: Sequence[tuple[float, float, str]], style: Mapping[str, Any], titles: dict[str, str]
-) -> None:
-    """Draw a marker at each (x, y, tooltip); ``titles`` gets the tooltips by gid."""
-    for x, y, told in points:
-        gid = f"v{len(titles)}"
-        titles[gid] = told
-        axes.plot([x], [y], gid=gid, linestyle="none", **{key: style[key] for key in ("marker", "markersize", "color")})
-
-
-def _thin(values: Sequence[int]) -> list[int]:
-    """Return at most ten of the values, evenly spaced and including the last."""
-    step = math.ceil(len(values) / 10)
-    return list(values[::-1][::step])[::-1]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A training curve: median, smallest and largest value over runs for each epoch."""
-
-    name: str
-    epochs: list[int]
-    middle: list[float]
-    low: list[float]
-    high: list[float]
-
-
-def curves(rows: Mapping[str, Rows], column: str) -> list[Curve]:
-    """Make curves from rows of table epochs by curve name; missing and non-finite values are left out."""
-    found = []
-    for name, points in rows.items():
-        at: dict[int, list[float]] = defaultdict(list)
-        for row in points:
-            if row[column] is not None and math.isfinite(row[column]):
-                at[row["epoch"]].append(row[column])
-        epochs = sorted(at)
-        middle = [statistics.median(at[epoch]) for epoch in epochs]
-        found.append(Curve(name, epochs, middle, [min(at[e]) for e in epochs], [max(at[e]) for e in epochs]))
-    return found
-
-
-def training(lines: Sequence[Curve], axis: str, key: str, alt: str, share: bool = False) -> Markup:
-    """Draw curves over epochs; ``share``: values are shares of 1, shown in percent.
-
-    The axis is logarithmic if the first epochs would flatten the rest.
+    Losses are in nats, shares of 1 in percent. Return None if no epoch has a value.
     """
-    scale, mark = (100.0, " %") if share else (1.0, "")
-    columns = 1 if any(len(line.name) > 20 for line in lines) else 2
-    everything = sorted(value for line in lines for value in line.middle)
-    steep = bool(everything) and not share and 0 < _STEEP * everything[len(everything) // 2] < everything[-1]
-    log = steep and everything[0] > 0
-    titles: dict[str, str] = {}
+    share = "accuracy" in column
+    scale, unit = (100.0, "%") if share else (1.0, "nats")
+    lines: dict[str, Sequence[tuple[float, ...]]] = {}
+    for name, rows in runs.items():
+        values = pd.Series([row[column] for row in rows], [row["epoch"] for row in rows], dtype=float) * scale
+        found = values[values.abs() < math.inf].groupby(level=0).agg(["median", "min", "max"])
+        if len(found):
+            lines[name] = list(found.itertuples(name=None))
+    if not lines:
+        return None
+    middle = sorted(y for points in lines.values() for _, y, *_ in points)
+    # The axis is logarithmic if the first epochs would flatten the rest.
+    log = not share and middle[0] > 0 and middle[-1] > _STEEP * middle[len(middle) // 2]
 
-    def plot(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for index, line in enumerate(lines):
-            # Equal runs overlap: thinner lines and staggered markers keep every one visible.
-            step = max(1, len(line.epochs) // 8)
-            style = _line(index) | {"linewidth": max(1.0, 2.6 - 0.4 * index), "markersize": 5}
-            marks = (index * step // max(1, len(lines)), step)
-            values = [scale * value for value in line.middle]
-            axes.plot(line.epochs, values, label=shorten(line.name, 40), markevery=marks, **style)
-            told = [
-                (x, y, f"{line.name}, epoch {x}: {number(y)}{mark}") for x, y in zip(line.epochs, values, strict=True)
-            ]
-            _hovered(axes, told[marks[0] :: step], style, titles)
-            if line.low != line.high:
-                low, high = ([scale * value for value in side] for side in (line.low, line.high))
-                axes.fill_between(line.epochs, low, high, color=style["color"], alpha=0.25, linewidth=0)
+    def frame(axes: Axes) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         if log:
             axes.set_yscale("log")
             _decades(axes.yaxis, (1, 2, 5))
         else:
             axes.set_ylim(bottom=0, top=100 if share else None)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel(axis)
+
+    ends = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
+    alt = f"Line chart: {what} ({unit}) over epochs, {where}. Last epoch: {listing(ends, 12)}."
+    return _lines(lines, "epoch", f"{what} ({unit})", alt, frame, lambda x, y: f"epoch {x:g}: {y}{' %' * share}")
+
+
+def _lines(
+    lines: Mapping[str, Sequence[tuple[float, ...]]], x: str, y: str, alt: str, frame: Callable[[Axes], None],
+    say: Callable[[float, str], str], looks: Looks = MappingProxyType({}),
+) -> Markup:  # fmt: skip
+    """Draw lines through points (x, y), or (x, y, low, high) with a band.
+
+    ``frame`` sets scales and ticks; ``say(x, y in words)`` is the tooltip of a point with a marker.
+    """
+
+    def plot(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for index, (name, points) in enumerate(lines.items()):
+            look = {"label": shorten(name, 40)} | _look(index) | dict(looks.get(name, {}))
+            xs, ys, low, high = zip(*((*point, 0.0, 0.0)[:4] for point in points), strict=True)
+            # Equal curves overlap: thinner lines and staggered markers keep every one visible.
+            step = max(1, len(points) // 8)
+            marked = slice(index * step // len(lines), None, step)
+            axes.plot(xs, ys, markevery=marked, linewidth=max(1.0, 2.6 - 0.4 * index), **look)
+            for at, value in list(zip(xs, ys, strict=True))[marked]:
+                gid = f"{TITLE}{name}, {say(at, number(value))}"
+                axes.plot([at], [value], gid=gid, **look | {"linestyle": "none", "label": "_"})
+            if low != high:
+                axes.fill_between(xs, low, high, color=look["color"], alpha=0.25, linewidth=0)
+        axes.set(xlabel=x, ylabel=y)
+        frame(axes)
+        axes.minorticks_off()
+        handles = axes.get_legend_handles_labels()[1]
+        columns = 1 if any(len(label) > LONGEST for label in handles) else 2
+        figure.set_figheight(2.5 + 0.18 * math.ceil(len(handles) / columns))
         figure.legend(loc="outside lower center", ncols=columns)
 
-    return draw(plot, key=key, alt=alt, height=2.5 + 0.18 * math.ceil(len(lines) / columns), titles=titles)
+    return draw(plot, alt)
+
+
+def _decades(axis: Any, steps: Sequence[float]) -> None:
+    """Set ticks at ``steps`` of each power of ten, as plain numbers."""
+    axis.set_major_locator(LogLocator(10, subs=steps))
+    axis.set_major_formatter("{x:,.6g}")

@@ -5,25 +5,21 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
-from xml.etree import ElementTree
 
 import matplotlib
-from markupsafe import Markup
-from matplotlib.axes import Axes
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-WIDTH = 4.7  # inches: at 400 pixels of page width a 9-point label still shows 9 pixels high
 
 #: Placeholder colors, replaced by CSS variables in the SVG, so that a figure suits light, dark and paper.
 INK, GRID, SHADE = "#010101", "#010102", "#010103"
 SERIES = [f"#0102{number:02x}" for number in range(10)]
-_VARIABLES = {INK: "var(--ink)", GRID: "var(--grid)", SHADE: "var(--shade)"} | {
-    color: f"var(--s{number})" for number, color in enumerate(SERIES)
-}
+_VARIABLES = {INK: "ink", GRID: "grid", SHADE: "shade"} | {color: f"s{number}" for number, color in enumerate(SERIES)}
+#: Beginning of an artist's gid that becomes its tooltip.
+TITLE = "title: "
+#: Beginning of every id in a figure. The page puts a number in its place, so that ids are unique there.
+ID = "ID-"
 
 # Any: the type stubs of Matplotlib spell out its parameters in some versions only.
 _STYLE: Any = {
@@ -33,7 +29,6 @@ _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.labelsize": 9,
-    "axes.titlesize": 10,
     "legend.fontsize": 8.5,
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -41,7 +36,6 @@ _STYLE: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
@@ -49,90 +43,37 @@ _STYLE: Any = {
     "legend.frameon": False,
     "hatch.linewidth": 0.6,
 }
-_SVG = "http://www.w3.org/2000/svg"
-_HREF = "{http://www.w3.org/1999/xlink}href"
-_COLOR = re.compile("|".join(_VARIABLES))
-_REFERENCE = re.compile(r"url\(#([^)]*)\)")
-_FONT = re.compile(r"font-family:[^;]*;?\s*")
+#: What Matplotlib writes and the page does not need: all before the element, a style sheet for the whole page.
+_NEEDLESS = re.compile(r"(?s)^.*?(?=<svg )|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>")
+#: Of a tag: ids that nothing refers to (others are a letter and a hash), and the font.
+_DROPPED = re.compile(r""" id="(?![mhp][0-9a-f]{10}")[^"]*"| font-family: [^;"]*;""")
+_REFERENCE = re.compile(r'(id="|url\(#|href="#)(?=[mhp][0-9a-f]{10}\b)')
 
 
-def draw(
-    plot: Callable[[Figure], None],
-    *,
-    key: str,
-    alt: str,
-    height: float,
-    titles: Mapping[str, str] = MappingProxyType({}),
-) -> Markup:
-    """Let ``plot`` fill a figure ``height`` inches high; return an ``<svg>`` element.
+def draw(plot: Callable[[Figure], None], alt: str) -> Markup:
+    """Let ``plot`` fill a figure and set its height; return an ``<svg>`` element.
 
-    ``key`` makes the element's ids unique in the page, ``alt`` is the text for screen readers, and ``titles`` maps the
-    gid of an artist to its tooltip. Equal calls give equal text: no date, and ids depend only on the content.
+    ``alt`` is the text for screen readers; an artist whose gid begins with ``TITLE`` has the rest as its tooltip. Equal
+    calls give equal text: no date, and ids depend only on the content.
     """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # The measuring font lacks some scripts, whose glyphs the reader's browser has.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        # At 400 pixels of page width a 9-point label still shows 9 pixels high.
+        figure = Figure(figsize=(4.7, 1), layout="constrained")
         plot(figure)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(buffer.getvalue(), key, alt, titles)
+    text = re.sub(r"<[^>]+>", lambda tag: _tag(" ".join(tag[0].split())), _NEEDLESS.sub("", buffer.getvalue().decode()))
+    size = re.search(r'viewBox="[^"]*"', text)
+    head = f'<svg {size[0] if size else ""} role="img" aria-label="{escape(alt)}">'
+    return Markup(head + re.sub(r">\s+<", "><", text.partition(">")[2].strip()))  # nosec B704
 
 
-def horizontal(figure: Figure, label: str, most: int) -> Axes:
-    """Return axes for horizontal bars over an axis ``label`` with at most ``most`` intervals."""
-    axes = figure.add_subplot()
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(most))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axes.set_xlabel(label)
-    return axes
-
-
-def _inline(text: bytes, key: str, alt: str, titles: Mapping[str, str]) -> Markup:
-    # Trusted XML: matplotlib just made it.
-    root = ElementTree.fromstring(text)  # nosec B314
-    for child in list(root):
-        if child.tag == f"{{{_SVG}}}metadata" or (child.tag == f"{{{_SVG}}}defs" and len(child) and _is_style(child)):
-            root.remove(child)
-    used = set()
-    for element in root.iter():
-        for name, value in element.attrib.items():
-            if name == _HREF:
-                used.add(value.removeprefix("#"))
-            used.update(_REFERENCE.findall(value))
-    for element in list(root.iter()):
-        if title := titles.get(element.get("id", "")):
-            told = ElementTree.Element(f"{{{_SVG}}}title")
-            told.text = title
-            element.insert(0, told)
-    for element in root.iter():
-        _rewrite(element, key, used)
-    for name in ("width", "height"):
-        root.attrib.pop(name)
-    root.attrib |= {"role": "img", "aria-label": alt}
-    ElementTree.register_namespace("", _SVG)
-    return Markup(ElementTree.tostring(root, encoding="unicode"))  # nosec B704
-
-
-def _is_style(defs: ElementTree.Element) -> bool:
-    """Return whether ``defs`` is Matplotlib's style sheet, which would apply to the whole page."""
-    return defs[0].tag == f"{{{_SVG}}}style"
-
-
-def _rewrite(element: ElementTree.Element, key: str, used: set[str]) -> None:
-    """Drop unused ids, make the others unique, and replace colors with CSS variables."""
-    element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
-    attributes = {}
-    for name, value in element.attrib.items():
-        if name == "id":
-            if value in used:
-                attributes[name] = f"{key}-{value}"
-        elif name == _HREF:
-            attributes["href"] = f"#{key}-{value.removeprefix('#')}"
-        else:
-            local = _REFERENCE.sub(rf"url(#{key}-\1)", _FONT.sub("", value))
-            attributes[name] = " ".join(_COLOR.sub(lambda found: _VARIABLES[found[0]], local).split())
-    element.attrib.clear()
-    element.attrib.update(attributes)
+def _tag(tag: str) -> str:
+    """Return a tag with the page's colors, unique ids and its tooltip."""
+    if tag.startswith(begin := f'<g id="{TITLE}'):
+        title = tag.removeprefix(begin).removesuffix('">')
+        return f"<g><title>{title}</title>"
+    tag = _REFERENCE.sub(rf"\1{ID}", _DROPPED.sub("", tag).replace("xlink:href", "href"))
+    return re.sub("|".join(_VARIABLES), lambda color: f"var(--{_VARIABLES[color[0]]})", tag)

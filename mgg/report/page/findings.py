@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mgg.record import METRIC_NAMES
+from mgg.report.page.parts import say, texts
 from mgg.report.papers import volumes
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound, where
-from mgg.report.tables.numbers import count, listing, number, percent, quantity, span
+from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound
+from mgg.report.tables.numbers import count, listing, span
 from mgg.report.tables.spread import undecided
 
 
@@ -28,32 +30,13 @@ ONE_LAUNCH = "A training is one launch, of unknown spread: none is starred."
 Tables = dict[str, Rows]
 
 
-def compared(tables: Tables) -> list[str]:
-    """Summarize the records, one sentence per kind."""
-    sentences = []
-    if rows := tables["aggregate"]:
-        by = "label" if len({row["label"] for row in rows}) <= 12 else "technique"
-        sentences.append(
-            f"{count(len(rows), 'timing')} of one aggregation: {count(len({row[by] for row in rows}), 'technique')} "
-            f"({listed(rows, by, 12)}) on {listed(rows, 'dataset')}, with {_pes(rows)} and embeddings "
-            f"{listed(rows, 'dim')} numbers wide (D)."
-        )
-    if runs := tables["training"]:
-        on = f"{listed(runs, 'model_label')} on {listed(runs, 'dataset')}"
-        sentences.append(f"{count(len(runs), 'training run')}: {on}, with {_pes(runs)}.")
-    if splits := [row for row in tables["quality"] if row["pes"] > 1]:
-        of = f"({listed(splits, 'scheme')}) of {listed(splits, 'dataset')}"
-        sentences.append(f"{count(len(splits), 'partition')} {of}, over {_pes(splits)}.")
-    return sentences
-
-
 class Answer(NamedTuple):
     """A reader's question, its short answer, the findings behind it, and cautions."""
 
     question: str
     answer: str
     findings: list[Finding]
-    cautions: list[str]
+    cautions: Sequence[str] = ()
 
 
 def answers(tables: Tables, everything: Tables) -> list[Answer]:
@@ -62,40 +45,38 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
     ran = [count(len(everything["aggregate"]), "timing")] if aggregate else []
     ran += [count(len(training), "training")] if training else []
     ran += [] if ran else [count(len(tables["quality"]) or len(tables["graphs"]), "record")]
-    found = [Answer("What ran", listing(ran), [Finding("", text) for text in compared(everything)], [])]
+    kinds = {"timings": everything["aggregate"], "runs": training}
+    kinds["splits"] = [row for row in tables["quality"] if row["pes"] > 1]
+    what = [Finding("", say(kind, rows)) for kind, rows in kinds.items() if rows]
+    found = [Answer("What ran", listing(ran), what)]
     if aggregate or training:
-        faster, products = _products(aggregate)
-        close = _undecided(tables["fastest"])
-        won = [*_winners(tables["fastest"]), *([*products, *close] if faster else [*close, *products])]
-        won += _epochs(tables["accuracy"])
-        found.append(Answer("What won", _won(tables), won, []))
-        found.append(Answer("Can I trust it", _trusted(tables), _checks(tables["checks"]), cautions(tables)))
+        care, checks = cautions(tables), tables["checks"]
+        every = sum(row[name] for row in checks for name in ("passed", "failed", "unchecked"))
+        trusted = [f"{sum(row['passed'] for row in checks)} of {every} results right"] if checks else []
+        trusted.append(count(len(care), "caution") if care else "no cautions")
+        found += [_won(tables), Answer("Can I trust it", ", ".join(trusted), _checks(checks), care)]
     return found
 
 
-def _won(tables: Tables) -> str:
-    """Return the technique with the most stars, or that there is none."""
-    several, ranked = _several(tables["fastest"])
-    if not several:
-        return "Nothing to compare on several PEs"
-    return f"{ranked[0][0]}, in {ranked[0][1]} of {len(several)}" if ranked else "No technique stands out"
-
-
-def _several(fastest: Rows) -> tuple[Rows, list[tuple[str, int]]]:
-    """Return the comparisons of several PEs, and how many of them each technique won, most first."""
+def _won(tables: Tables) -> Answer:
+    """Return the technique with the most stars, how many comparisons have none and why, products and epochs."""
+    fastest, (faster, products) = tables["fastest"], _products(tables["aggregate"])
     several = [row for row in fastest if row["pes"] > 1]
     wins = Counter(row["label"] for row in several if not row["unstarred"])
-    return several, sorted(wins.items(), key=lambda each: (-each[1], each[0]))
-
-
-def _trusted(tables: Tables) -> str:
-    """Return how many results were right and the number of cautions."""
-    passed, failed, unchecked = (
-        sum(row[name] for row in tables["checks"]) for name in ("passed", "failed", "unchecked")
-    )
-    points = len(cautions(tables))
-    care = f"{count(points, 'caution')}" if points else "no cautions"
-    return f"{passed} of {passed + failed + unchecked} results right, {care}" if tables["checks"] else care
+    reasons = Counter(row["unstarred"] for row in several if row["unstarred"])
+    ranked = sorted(wins.items(), key=lambda each: (-each[1], each[0]))
+    first, close = list[Finding](), list[Finding]()
+    if ranked:
+        first.append(Finding("Fastest in these runs", say("winners", several, ranked)))
+    if reasons:
+        close.append(Finding("Not told apart", say("undecided", several, reasons)))
+    elif fastest and not several:
+        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
+        close.append(Finding("Fastest in these runs", text))
+    answer = f"{ranked[0][0]}, in {ranked[0][1]} of {len(several)}" if ranked else "No technique stands out"
+    answer = answer if several else "Nothing to compare on several PEs"
+    more = [*products, *close] if faster else [*close, *products]
+    return Answer("What won", answer, [*first, *more, *_epochs(tables["accuracy"])])
 
 
 def others(tables: Tables) -> list[Finding]:
@@ -105,46 +86,23 @@ def others(tables: Tables) -> list[Finding]:
 
 def cautions(tables: Tables) -> list[str]:
     """Return cautions on why the numbers may mean less than they seem to."""
-    found = []
-    machines = tables["machines"]
-    rows = [*tables["aggregate"], *tables["training"]]
-    if len(machines) > 1:
-        found.append(
-            f"These records come from {len(machines)} machines, sets of software versions or places (see “What ran"
-            " where”). Times from different ones are not comparable; the page never compares them, nor should you."
-        )
-    if beyond := [row for row in rows if row["oversubscribed"]]:
-        on = {row["machine"] for row in beyond}
-        cores = listing([f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in on])
-        found.append(
-            f"Runs with {listed(beyond, 'pes')} PEs had more PEs than the {cores}: they took turns, and their times "
-            "say nothing about scaling."
-        )
+    machines, rows = tables["machines"], [*tables["aggregate"], *tables["training"]]
+    beyond = [row for row in rows if row["oversubscribed"]]
+    on = {row["machine"] for row in beyond}
     on_gpus = {row["graph_hash"] for row in rows if row["device"] == "GPUs"}
-    if mixed := [row for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus]:
-        found.append(
-            f"Some runs computed on GPUs, but those with {listed(mixed, 'pes')} PEs on CPU cores (more PEs than the "
-            "host has GPUs, or another backend). They are never compared with those on GPUs."
-        )
-    if any(row["device"] == "CPU threads" for row in rows):
-        found.append(
-            "Backend “simulated” runs the PEs as threads of one process that share its memory: right for results and "
-            "bytes, but its times are not those of a cluster."
-        )
-    if any(row["device"] != "GPUs" for row in rows):
-        found.append(
-            "Other work may share the cores of CPU ranks or threads: another job can differ by more than its launches, "
-            "and another technique can be the fastest in it."
-        )
-    if unchecked := sum(row["unchecked"] for row in tables["checks"]):
-        found.append(f"{count(unchecked, 'timing')} came without a check of the result (marked “not checked”).")
-    if failed := sum(row["failed"] for row in tables["checks"]):
-        found.append(f"{count(failed, 'result')} failed the check: wrong results are shown, but never as the fastest.")
-    return found
-
-
-def _pes(rows: Rows) -> str:
-    return f"{listed(rows, 'pes', 12)} PE{'' if all(row['pes'] == 1 for row in rows) else 's'}"
+    mixed = [row for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus]
+    unchecked, failed = (sum(row[name] for row in tables["checks"]) for name in ("unchecked", "failed"))
+    words = {
+        "machines": len(machines) if len(machines) > 1 else "",
+        "beyond": listed(beyond, "pes") if beyond else "",
+        "cores": listing([f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in on]),
+        "mixed": listed(mixed, "pes") if mixed else "",
+        "threads": any(row["device"] == "CPU threads" for row in rows),
+        "cpus": any(row["device"] != "GPUs" for row in rows),
+        "unchecked": count(unchecked, "timing") if unchecked else "",
+        "failed": count(failed, "result") if failed else "",
+    }
+    return [text.format_map(words) for name, text in texts("cautions").items() if words[name]]
 
 
 def _capacity(machine: Row) -> str:
@@ -152,32 +110,6 @@ def _capacity(machine: Row) -> str:
         return "GPUs"
     low, high = machine["cores_min"], machine["cores_max"]
     return count(low, "core") if low == high else f"{low} to {high} cores"
-
-
-def _winners(fastest: Rows) -> list[Finding]:
-    several, ranked = _several(fastest)
-    if not ranked:
-        return []
-    told = listing([f"{label} in {wins}" for label, wins in ranked])
-    text = f"{told} of {_comparisons(several)}: the slowest of its launches was faster than the fastest of any other."
-    return [Finding("Fastest in these runs", text)]
-
-
-def _comparisons(rows: Rows) -> str:
-    return f"{count(len(rows), 'comparison')} of several PEs"
-
-
-def _undecided(fastest: Rows) -> list[Finding]:
-    """Count the comparisons without a fastest technique, with the reasons."""
-    several, _ = _several(fastest)
-    if not several:
-        text = "With 1 PE alone no technique moves anything, so these times name no fastest technique."
-        return [Finding("Fastest in these runs", text)] if fastest else []
-    reasons = Counter(row["unstarred"] for row in several if row["unstarred"])
-    if not reasons:
-        return []
-    told = listing([f"{why} in {number_}" for why, number_ in reasons.most_common()])
-    return [Finding("Not told apart", f"No star in {reasons.total()} of {_comparisons(several)}: {told}.")]
 
 
 def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:
@@ -193,17 +125,8 @@ def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:
     honest = sorted((row for row in rows if not row["oversubscribed"]), key=lambda row: -row["speedup"])
     faster = [row for row in honest if row["speedup"] > 1 and not undecided(row, *row["ones"])]
     best = next(iter(faster or honest), None)
-    if best is None:
-        text = f"Not measured: every one had more PEs than {shared(rows)}."
-    else:
-        what = f"{best['label']} with {count(best['pes'], 'PE')} on {where(best, 'dataset', 'dim')}"
-        if faster:
-            text = f"At most {number(best['speedup'])} times faster than the best time of 1 PE ({what})."
-        elif best["speedup"] <= 1:
-            text = f"No single product was faster than the best of 1 PE (nearest: {what})."
-        else:
-            why = undecided(best, *best["ones"])
-            text = f"None can be told from the best time of 1 PE: {why} (nearest: {what})."
+    why = undecided(best, *best["ones"]) if best else ""
+    text = say("products", best, bool(faster), why, shared(rows))
     return bool(faster), [Finding("Products on several PEs", text)]
 
 
@@ -220,74 +143,43 @@ def _epochs(accuracy: Rows) -> list[Finding]:
             told.append((min(ones) / best["epoch_s"], min(ones), best))
         elif ones:
             beyond += several
-    if not told:
-        text = f"Not measured: every training on several PEs had more of them than {shared(beyond)}."
-        return [Finding("Epochs on several PEs", text)] if beyond else []
+    if not told and not beyond:
+        return []
     told.sort(key=lambda each: -each[0])
-    text = " ".join(_epoch(*each) for each in told[:MOST])
-    if rest := [each[0] for each in told[MOST:]]:
-        text += f" {count(len(rest), 'other')}: {span(rest)} times as fast."
+    text = say("epochs", told[:MOST], [each[0] for each in told[MOST:]], shared(beyond))
     return [Finding("Epochs on several PEs", text)]
-
-
-def _epoch(ratio: float, one: float, best: Row) -> str:
-    said = f"{number(ratio)} times as fast" if ratio >= 1 else f"{number(1 / ratio)} times as long"
-    what = f"{best['model_label']} on {best['graph']}, {best['label']}"
-    return f"{what}: {quantity(one)} on 1 PE, {quantity(best['epoch_s'])} on {best['pes']} PEs, {said}."
-
-
-#: Meaning of bytes that equal a volume of the CoLa paper in every product. "<": all are less than the smallest volume;
-#: "": neither.
-_MOVED = {
-    "V_FC": "each row that a PE needs exactly once (V_FC)",
-    "V_FR": "exactly one row for every arc between PEs (V_FR)",
-    "V_CG": "exactly all rows to all PEs (V_CG)",
-    "<": "less than each row that a PE needs once (V_FC)",
-    "": "none of these volumes (V_FC, V_FR, V_CG) in every case",
-}
 
 
 def _bytes(aggregate: Rows) -> list[Finding]:
     rows = [row for row in aggregate if row["pes"] > 1]
     if not rows:
         return []
-    moved: dict[str, list[str]] = {}
+    moved: dict[str, list[str]] = {name: [] for name in texts("moved")}
     for (label,), found in group(rows, "label").items():
-        always = (
-            name for name in ("V_FC", "V_FR", "V_CG") if all(name in row["equal_volumes"].split(", ") for row in found)
-        )
-        less = all(row["bytes_wire"] < row["v_fc"] for row in found)
-        moved.setdefault(next(always, "<" if less else ""), []).append(label)
-    parts = [f"{listing(moved[volume])} moved {_MOVED[volume]}" for volume in _MOVED if volume in moved]
+        equal = set.intersection(*(set(row["equal_volumes"].split(", ")) for row in found))
+        less = "<" if all(row["bytes_wire"] < row["v_fc"] for row in found) else ""
+        moved[next((name for name in ("V_FC", "V_FR", "V_CG") if name in equal), less)].append(label)
+    parts = [f"{listing(moved[name])} moved {text}" for name, text in texts("moved").items() if moved[name]]
     ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
-    text = f"Counted where they cross PEs: {'; '.join(parts)}."
-    if ratios:
-        text += f" V_CG is {span(ratios)} times V_FC here."
-    if told := volumes.between_told(rows):
-        text += f" {told}"
-    return [Finding("Bytes on the wire", text)]
+    return [Finding("Bytes on the wire", say("moved", parts, ratios, volumes.between_told(rows)))]
 
 
 def _checks(checks: Rows) -> list[Finding]:
-    passed = sum(row["passed"] for row in checks)
-    failed = sum(row["failed"] for row in checks)
     errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
-    if not passed + failed:
-        return []
-    text = f"{passed} of {passed + failed} agree with a float64 product"
-    return [Finding("Correct results", text + (f"; largest error {max(errors):.1e}." if errors else "."))]
+    judged = any(row["passed"] + row["failed"] for row in checks)
+    return [Finding("Correct results", say("right", checks, errors))] if judged else []
 
 
 def _accuracy(accuracy: Rows) -> list[Finding]:
     graphs = group(accuracy, "graph", "metric")
     if len(graphs) > MOST:
-        told = [row["test_mean"] for rows in graphs.values() for row in _told(rows)]
-        text = f"{percent(min(told))} to {percent(max(told))} on the test nodes, of each graph the best run on its"
-        text += " validation nodes"
-        if some := sum(len(_told(rows)) > 1 for rows in graphs.values()):
-            text += f"; all runs of {count(some, 'graph')} without such nodes"
-        return [Finding(f"Accuracy on {len(graphs)} graphs", f"{text}.")]
-    return [Finding(f"Accuracy on {graph}", _accuracy_text(rows, metric)) for (graph, metric), rows in graphs.items()]
+        told = [_told(rows) for rows in graphs.values()]
+        text = say("accuracies", [row for rows in told for row in rows], sum(len(rows) > 1 for rows in told))
+        return [Finding(f"Accuracy on {len(graphs)} graphs", text)]
+    return [
+        Finding(f"Accuracy on {graph}", say("accuracy", _told(rows), len(rows) > 1, METRIC_NAMES[metric]))
+        for (graph, metric), rows in graphs.items()
+    ]
 
 
 def _told(rows: Rows) -> Rows:
@@ -295,21 +187,6 @@ def _told(rows: Rows) -> Rows:
     known = [row for row in rows if row["validation_mean"] is not None]
     best = max(known, key=lambda row: (row["validation_mean"], row["model_label"], -row["pes"]), default=None)
     return [best] if best else rows
-
-
-def _accuracy_text(rows: Rows, metric: str) -> str:
-    told = _told(rows)
-    right = "% of the test nodes right" if metric == "accuracy" else f"% {METRIC_NAMES[metric]} on the test nodes"
-    if len(told) > 1:
-        scores = span([100 * row["test_mean"] for row in told])
-        models = listed(told, "model_label")
-        return f"{scores} {right} ({models}, {_pes(told)}; no validation nodes to choose the best by)."
-    (best,) = told
-    seeds = f"mean of {best['seeds']} seeds" if best["seeds"] > 1 else "one seed"
-    spread = f" ± {100 * best['test_deviation']:.1f}" if best["test_deviation"] is not None else ""
-    chosen = "; the best on the validation nodes" if len(rows) > 1 else ""
-    score = percent(best["test_mean"]).removesuffix(" %")
-    return f"{score}{spread} {right} ({best['model_label']}, {seeds}, {count(best['pes'], 'PE')}{chosen})."
 
 
 def _splits(quality: Rows) -> list[Finding]:
@@ -323,11 +200,5 @@ def _splits(quality: Rows) -> list[Finding]:
         most = [row for row in rows if row["pes"] == max(each["pes"] for each in rows)]
         best = min(most, key=lambda row: (row["v_fc"], row["scheme"], row["workgroup"], row["dim"]))
         rivals = [row for row in most if row["dim"] == best["dim"] and row["v_fc"] > best["v_fc"]]
-        least = f", less than {listed(rivals, 'scheme')}" if rivals else ""
-        share = percent(best["v_fc"] / best["v_cg"])
-        text = f"{best['pes']} PEs, {best['scheme']}: V_FC is {share} of V_CG{least}."
-        if best["vi_fc"]:
-            share = percent(best["vi_cola"] / best["vi_fc"])
-            text += f" Between workgroups of {best['workgroup']}, VI_CoLa is {share} of VI_FC."
-        found.append(Finding(f"Splitting {graph}", text))
+        found.append(Finding(f"Splitting {graph}", say("split", best, rivals)))
     return found

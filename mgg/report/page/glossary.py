@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 
-import yaml
 from markupsafe import Markup, escape
+
+from mgg.report.page.parts import read
 
 #: Names of volumes (each has an entry under Terms) and of machines (each has a column).
 _NAMES = re.compile(r"\b(VI_CoLa|V_cover|VI?_(?:CG|FR|FC))\b|\b[Mm]achine (M\d+)\b")
@@ -21,44 +20,31 @@ _WORDS = {
 _HINTED = re.compile(rf"{_NAMES.pattern}|(?<!\w)({'|'.join(_WORDS)})(?!\w)")
 
 
-@cache
-def _entries() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    return found
-
-
 def terms() -> list[tuple[str, str, str]]:
     """Return each term's anchor, name and meaning."""
-    return [(anchor(name), name, text) for name, text in _entries()["terms"].items()]
+    return [(anchor(name), name, text) for name, text in read("glossary")["terms"].items()]
 
 
-def linked(text: str) -> Markup:
+def linked(text: str, names: re.Pattern[str] = _NAMES) -> Markup:
     """Return ``text``, escaped, with links and tooltips on names of volumes and links on names of machines."""
-    return Markup(_NAMES.sub(_link, str(escape(text))))  # nosec B704
+    return Markup(names.sub(_link, str(escape(text))))  # nosec B704
 
 
 def hinted(text: str) -> Markup:
     """Return ``linked(text)`` with tooltips on the words of a heading that are terms."""
-    terms = _entries()["terms"]
-
-    def put(found: re.Match[str]) -> str:
-        return _hint(found[3], terms[_WORDS[found[3]]]) if found[3] else _link(found)
-
-    return Markup(_HINTED.sub(put, str(escape(text))))  # nosec B704
+    return linked(text, _HINTED)
 
 
 def technique(label: str) -> Markup:
     """Return a technique's label (or several, separated by semicolons), escaped, with a tooltip on each."""
-    told = []
-    for each in label.split("; "):
-        text = _entries()["techniques"].get(re.split(r"[ (,:]", each, maxsplit=1)[0])
-        told.append(_hint(str(escape(each)), text) if text else str(escape(each)))
-    return Markup("; ".join(told))  # nosec B704
+    names = [(each, re.split(r"[ (,:]", each, maxsplit=1)[0]) for each in label.split("; ")]
+    known = read("glossary")["techniques"]
+    return Markup("; ".join(_hint(str(escape(each)), known.get(name)) for each, name in names))  # nosec B704
 
 
 def legend(names: Iterable[str]) -> str:
     """Return a sentence on each technique that has an entry."""
-    told = _entries()["techniques"]
+    told = read("glossary")["techniques"]
     return " ".join(f"{name} {told[name]}." for name in sorted(set(names)) if name in told)
 
 
@@ -67,11 +53,12 @@ def anchor(name: str) -> str:
     return f"term-{re.sub(r'[^a-z0-9]+', '-', name.lower())}"
 
 
-def _hint(shown: str, text: str) -> str:
-    return f'<abbr title="{escape(text)}">{shown}</abbr>'
+def _hint(shown: str, text: str | None) -> str:
+    return f'<abbr title="{escape(text)}">{shown}</abbr>' if text else shown
 
 
 def _link(found: re.Match[str]) -> str:
-    if not found[1]:
-        return f'<a href="#where">{found[0]}</a>'
-    return f'<a href="#{anchor(found[1])}" title="{escape(_entries()["terms"][found[1]])}">{found[0]}</a>'
+    terms = read("glossary")["terms"]
+    if found[1]:
+        return f'<a href="#{anchor(found[1])}" title="{escape(terms[found[1]])}">{found[0]}</a>'
+    return f'<a href="#where">{found[0]}</a>' if found[2] else _hint(found[0], terms[_WORDS[found[3]]])

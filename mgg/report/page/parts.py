@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
+from types import MappingProxyType
 from typing import Any
 
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from mgg.report.tables.compute import Row, Rows, group, where
-from mgg.report.tables.numbers import ABSENT
+from mgg.report.tables.compute import SETTING, Row, Rows, group, where
+from mgg.report.tables.numbers import ABSENT, Filled, count, listing, number, percent, quantity, span
+from mgg.schema import Fixed
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,10 @@ class Cell:
 
 
 Line = tuple[str, Sequence[Cell]]
-#: Columns of a table: headings, and what a row shows there.
-Columns = list[tuple[str, Callable[[Row], Cell | str]]]
+#: What a cell shows of a row: a function, or a text of ``numbers.Filled`` with lines for text, small line and tooltip.
+Show = str | Callable[[Row], Cell]
+#: Columns of a table by heading; None: without it.
+Columns = Mapping[str, Show | None]
 
 
 @dataclass(frozen=True)
@@ -52,46 +62,116 @@ class Grid:
     words: Sequence[str] = ()
 
 
-#: What describes a row: a function, or columns as in ``graph, pes (machine, device)``.
-Words = str | Callable[[Row], str]
+class _Table(Fixed):
+    """An entry of tables.yaml, which says what its fields are."""
+
+    caption: str
+    corner: str
+    line: str = ""
+    columns: Mapping[str, str] = {}
+    over: str = ""
+    show: str = ""
+    at: str | None = None
+    by: Sequence[str] = ()
+    heading: str = ""
+    best: str = ""
+    note: str = ""
+    words: Sequence[str] = ()
+    dense: bool = False
 
 
-def table(
-    caption: str, corner: str, columns: Columns, rows: Rows, name: Words, note: str = "", *,
-    by: Sequence[str] = (), heading: Words = "", words: Sequence[str] = (),
+@cache
+def read(name: str) -> dict[str, Any]:
+    """Return the contents of a YAML file of this package."""
+    found: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def texts(kind: str) -> dict[str, Any]:
+    """Return the sentences of a kind in texts.yaml, by name."""
+    return dict(read("texts")[kind])
+
+
+@cache
+def _sentences() -> Any:
+    # Text, which is escaped where it goes into the page.
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    environment.filters |= {
+        "count": count, "listing": listing, "number": number, "percent": percent, "quantity": quantity,
+        "mean": geometric_mean, "span": lambda values, scale=1: span([scale * value for value in values]),
+        "values": lambda rows, column: [str(each) for each in sorted({row[column] for row in rows})],
+        "where": where, "join_each": lambda each, text: listing([Filled().vformat(text, one, {}) for one in each]),
+    }  # fmt: skip
+    return environment.get_template("sentences.j2").module
+
+
+def say(name: str, *arguments: Any, **words: Any) -> str:
+    """Return the sentences of a macro of sentences.j2 as one line."""
+    return re.sub("[ \n]+", " ", str(getattr(_sentences(), name)(*arguments, **words))).strip()
+
+
+@cache
+def entry(name: str) -> _Table:
+    """Return an entry of tables.yaml."""
+    return _Table(**read("tables")[name])
+
+
+def grid(
+    name: str, rows: Rows, columns: Columns = MappingProxyType({}), *, show: Show = "", over: str = "",
+    at: Callable[[Any], str] | None = None, places: Sequence[Any] = (), by: Sequence[str] = (), heading: str = "",
+    prose: bool = False, **words: object,
 ) -> Grid:  # fmt: skip
-    """Return a table with a line per row, called ``name``, and a group per value of the columns ``by``."""
-    line, head = _described(name), _described(heading)
-    groups = [
-        (head(found[0]), [(line(row), [_cell(show(row)) for _, show in columns]) for row in found])
-        for found in group(rows, *by).values()
-    ]
-    return Grid(caption, corner, [each for each, _ in columns], groups, note, words=words)
+    """Return the table ``name`` of tables.yaml.
+
+    Args:
+        name: the entry.
+        rows: what is shown, a line each, or a cell each where there is a column per value of ``over``; of several
+            rows of a cell the last one counts. Lines are in the order of rows.
+        columns: more columns; one of a heading of the entry replaces it, and None leaves it out.
+        show: in place of the entry's, as are ``over``, ``at`` (from a value), ``by`` and ``heading``.
+        over: see ``show``.
+        at: see ``show``.
+        places: the values of ``over``; empty: those of ``rows``.
+        by: see ``show``.
+        heading: see ``show``.
+        prose: as for ``Grid``.
+        words: what the entry's caption, corner, note and headings name in braces.
+    """
+    made = entry(name)
+    over, shown = over or made.over, {each: cell for each, cell in {**made.columns, **columns}.items() if cell}
+    filled = Filled(rows, show or made.show, *shown.values(), **words)
+    line, head = _described(filled, made.line), _described(filled, heading or made.heading)
+    places, groups = places or (sorted({row[over] for row in rows}) if over else []), []
+    columns_by = (each for column in by or made.by for each in (SETTING if column == "setting" else [column]))
+    for found in group(rows, *columns_by).values():
+        lines: list[Line] = [(line(row), [_cell(filled, each, row) for each in shown.values()]) for row in found]
+        if over:
+            cells = dict[str, dict[Any, Cell]]()
+            for row in found:
+                cell = _cell(filled, show or made.show, row)
+                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=cell.best or bool(row.get(made.best)))
+            lines = [(each, [of.get(place, Cell(ABSENT)) for place in places]) for each, of in cells.items()]
+        groups.append((head(found[0]), lines))
+    at = at or (made.at.format if made.at is not None else lambda place: where({over: place}, over))
+    headings = [at(place) for place in places] if over else list(map(filled.said, shown))
+    caption, corner, note = map(filled.said, (made.caption, made.corner, made.note))
+    return Grid(caption, corner, headings, groups, note, prose, made.dense, made.words)
 
 
-def _described(words: Words) -> Callable[[Row], str]:
-    if not isinstance(words, str):
-        return words
+def _described(filled: Filled, words: str) -> Callable[[Row], str]:
+    """Return what describes a row: a text with its fields, or their names as in ``graph, pes (machine, device)``."""
+    if "{" in words:
+        return lambda row: filled(words, row)
     told, conditions = (part.split(", ") if part else [] for part in words.removesuffix(")").partition(" (")[::2])
     return lambda row: where(row, *told) + (f" ({where(row, *conditions)})" if conditions else "")
 
 
-def across(
-    rows: Iterable[Row], line: Words, over: str, places: Iterable[Any], show: Callable[[Row], Cell | str]
-) -> list[Line]:
-    """Return a line per name ``line``, in the order of rows, with a cell at each of ``places`` of the column ``over``.
-
-    Of several rows at a place the last one counts.
-    """
-    found, name = dict[str, dict[Any, Cell]](), _described(line)
-    for row in rows:
-        found.setdefault(name(row), {})[row[over]] = _cell(show(row))
-    places = list(places)
-    return [(each, [at.get(place, Cell(ABSENT)) for place in places]) for each, at in found.items()]
-
-
-def _cell(shown: Cell | str) -> Cell:
-    return Cell(shown) if isinstance(shown, str) else shown
+def _cell(filled: Filled, show: Show, row: Row) -> Cell:
+    if not isinstance(show, str):
+        return show(row)
+    text, *others = (filled(each, row) for each in show.split("\n"))
+    small, hint, *_ = [*others, "", ""]
+    return Cell(text or ABSENT, small, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -123,3 +203,9 @@ class Section:
     parts: Sequence[Part] = field(default_factory=list)
     folded: bool = False
     outcome: str = ""
+
+
+def chapter(name: str, parts: Sequence[Part], *, folded: bool = False, outcome: str = "") -> Section | None:
+    """Return a section of texts.yaml; None without parts."""
+    told = texts("sections")[name]
+    return Section(name, told["heading"], told["intro"], parts, folded, outcome) if parts else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from statistics import geometric_mean, mean
+from collections.abc import Callable, Sequence
+from statistics import mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, across, table
-from mgg.report.tables.compute import SETTING, Row, Rows, group, options_but, sound, where
+from mgg.report.page.parts import Drawing, Part, grid, say
+from mgg.report.tables.compute import SETTING, Row, Rows, alike, best, group, sound, where
 from mgg.report.tables.mgg_sweep import without
-from mgg.report.tables.numbers import ABSENT, count, listing, number, percent, time_unit, within
+from mgg.report.tables.numbers import listing, percent
 
 #: Deciders of the parameters and their names on the page.
 DECIDERS = {"paper": "as printed", "artifact": "as released", "fitted": "fitted"}
@@ -21,10 +21,9 @@ SAVED = 0.4785
 _KNOBS = ("ngs", "dw", "tpb")
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Sequence[str]) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Sequence[str]) -> list[Part]:
     """Return a part for each item in ``shown`` of an ``Experiment``; none for what was not measured."""
-    found = [_over(tables, name, what) if what in ("ngs", "dw") else _PARTS[what](tables) for what in shown]
-    return [part for part in found if part]
+    return [part for what in shown if (part := _PARTS[what](tables))]
 
 
 def telling(aggregate: Rows) -> Rows:
@@ -48,40 +47,28 @@ def _rows(aggregate: Rows) -> Rows:
 
 def _grids(rows: Rows) -> list[Rows]:
     """Return grids: timings that differ only in decider, ngs, dw and tpb, if the user set enough of them."""
-    known = [{**row, "others": options_but(row, (*_KNOBS, "decide"))} for row in rows]
-    found = group(known, *SETTING, "dim", "pes", "others").values()
+    found = alike(rows, (*_KNOBS, "decide"), *SETTING, "dim", "pes")
     return [each for each in found if len({row["decided"] for row in each if row["decide"] == "none"}) >= FEWEST]
 
 
-def _over(tables: dict[str, Rows], name: str, option: str) -> Part | None:
+def _over(tables: dict[str, Rows], option: str) -> Part | None:
     """Show times over ngs or dw: a figure per graph and width, a line for each other difference."""
-    known = [
-        {**row, "others": options_but(row, [option])} for row in _rows(tables["aggregate"]) if row["decide"] == "none"
-    ]
-    alike = group(known, *SETTING, "dim", "others").values()
-    rows = [row for found in alike if len({each[option] for each in found}) > 2 for row in found]
+    known = [row for row in _rows(tables["aggregate"]) if row["decide"] == "none"]
+    found = alike(known, [option], *SETTING, "dim")
+    rows = [row for each in found if len({row[option] for row in each}) > 2 for row in each]
     if not rows:
         return None
-    unit, points = time_unit([row["median_s"] for row in rows]), sorted({row[option] for row in rows})
-    groups, drawings, told = list[tuple[str, list[Line]]](), [], []
-    for index, found in enumerate(group(rows, *SETTING, "dim").values(), 1):
-        mine, at = _series(found, option), where(found[0], "graph", "dim")
-        least = min(found, key=lambda row: (row["median_s"], row[option]))
+    lines, drawings, told = list[Row](), [], []
+    for alike_ in group(rows, *SETTING, "dim").values():
+        mine, at = _series(alike_, option), where(alike_[0], "graph", "dim")
+        lines += mine
+        least = min(alike_, key=lambda row: (row["median_s"], row[option]))
         told.append(f"{least[option]} ({at})")
-        body = across(
-            mine,
-            "series",
-            option,
-            points,
-            lambda row: Cell(within(row["median_s"], unit), best=row["best"]),
-        )
-        groups.append((f"{at} ({where(found[0], 'machine', 'device', 'direction')})", body))
-        svg = charts.lines(charts.series(mine, "series", option), option, f"{name}{option}{index}", at)
+        svg = charts.curves(mine, "series", option, option, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {option}."))
-    columns = [f"{option} = {x}" for x in points]
-    grid = Grid(f"Time of one aggregation over {option}", "setting", columns, groups, f"Medians in {unit.name}.")
+    table = grid("knob", lines, over=option, at=f"{option} = {{}}".format, knob=option)
     text = f"The least time is at {option} {listing(told)}.{_on_cpus(rows)}"
-    return Part(f"Over {option}", text, [grid], drawings, text)
+    return Part(f"Over {option}", text, [table], drawings, text)
 
 
 def _series(rows: Rows, option: str) -> Rows:
@@ -93,10 +80,9 @@ def _series(rows: Rows, option: str) -> Rows:
     found = []
     for series in group(rows, *varying).values():
         label = ", ".join(f"{each} = {series[0][each]}" for each in varying) or "gnnadvisor"
-        least = min(row["median_s"] for row in series)
-        for at in group(series, option).values():
-            time = min(row["median_s"] for row in at)
-            found.append({**at[0], "median_s": time, "series": label, "best": time == least})
+        points = [best(at) for at in group(series, option).values()]
+        least = min(row["median_s"] for row in points)
+        found += [row | {"series": label, "best": row["median_s"] == least} for row in points]
     return found
 
 
@@ -109,77 +95,35 @@ def _picks(tables: dict[str, Rows]) -> Part | None:
     lines: Rows = []
     for rows in _grids(_rows(tables["aggregate"])):
         first = min((row for row in rows if row["decide"] == "none"), key=lambda row: row["median_s"])
-        picked = {
-            row["decide"]: (row["median_s"] / first["median_s"], row["setting"])
-            for row in rows
-            if row["decide"] != "none"
-        }
-        lines.append({**first, "picked": picked, "settings": len({row["decided"] for row in rows})})
+        picked = {row["decide"]: {"over": row["median_s"] / first["median_s"], **row} for row in rows}
+        settings = len({row["decided"] for row in rows})
+        lines.append({**first, "picked": dict.fromkeys(DECIDERS) | picked, "settings": settings})
     if not lines:
         return None
-    unit = time_unit([row["median_s"] for row in lines])
-
-    def pick(who: str) -> Callable[[Row], Cell]:
-        def cell(row: Row) -> Cell:
-            over, setting = row["picked"].get(who, (None, ""))
-            return Cell(ABSENT if over is None else f"{number(over)} x", setting)
-
-        return cell
-
-    columns: Columns = [
-        (f"best ({unit.name})", lambda row: Cell(within(row["median_s"], unit), row["setting"], True)),
-        *((name, pick(who)) for who, name in DECIDERS.items()),
-        ("settings measured", lambda row: str(row["settings"])),
-    ]
-    caption, note = "The grid's best and the picks", "Times over the best of the grid. Small: ngs, dw, tpb."
-    by = ["machine", "graph"]
-    grid = table(caption, "width", columns, lines, "dim, direction", note, by=by, heading="graph (machine, device)")
-    text = _judged([row["picked"] for row in lines]) + _on_cpus(lines)
-    return Part("Picks of the Decider", text, [grid], outcome=text)
-
-
-def _judged(picked: Sequence[Mapping[str, tuple[float, str]]]) -> str:
-    """Describe how far the picks are from the best."""
     told = []
     for who, name in DECIDERS.items():
-        if found := [each[who][0] for each in picked if who in each]:
-            good = sum(ratio <= GOOD for ratio in found)
-            told.append(
-                f"{name} {number(geometric_mean(found))} times the grid's best on average, within 10 % of it in {good}"
-                f" of {count(len(found), 'case')}"
-            )
-    return f"The Decider's picks take {', '.join(told)}." if told else ""
+        if ratios := [row["picked"][who]["over"] for row in lines if row["picked"][who]]:
+            told.append((name, ratios, sum(ratio <= GOOD for ratio in ratios)))
+    text = say("decided", told, _on_cpus(lines))
+    return Part("Picks of the Decider", text, [grid("decided", lines)], outcome=text)
 
 
 def _atomics(tables: dict[str, Rows]) -> Part | None:
     """Compare counted atomics with and without the leader."""
-    known = [
-        {**row, "others": options_but(row, ["leader"])} for row in _rows(tables["aggregate"]) if row["sums"] == "atomic"
-    ]
+    atomic = [row for row in _rows(tables["aggregate"]) if row["sums"] == "atomic"]
     rows: Rows = []
-    for found in group(known, *SETTING, "dim", "others").values():
+    for found in alike(atomic, ["leader"], *SETTING, "dim"):
         by_leader = {row["leader"]: row["atomics"] for row in found}
         if len(by_leader) == 2:
             alone, joined = by_leader[False], by_leader[True]
-            share = joined / alone if alone else None
-            rows.append({**found[0], "alone": alone, "joined": joined, "share": share})
+            saved = 1 - joined / alone if alone else None
+            rows.append({**found[0], "alone": alone, "joined": joined, "saved": saved})
     if not rows:
         return None
-    columns: Columns = [
-        ("without", lambda row: f"{row['alone']:,}"),
-        ("with the leader", lambda row: f"{row['joined']:,}"),
-        ("saved", lambda row: percent(None if row["share"] is None else 1 - row["share"])),
-    ]
-    note = "Additions of a float that the kernel issues in one product, counted on the host."
-    grid = table(
-        "Atomics of a product", "width, setting", columns, rows,
-        lambda row: f"D = {row['dim']}; ngs, dw, tpb = {row['setting']}",
-        note, by=SETTING, heading="graph (machine, device)",
-    )  # fmt: skip
-    shares = [row["share"] for row in rows if row["share"] is not None]
-    saved = percent(1 - mean(shares)) if shares else ABSENT
+    shares = [row["saved"] for row in rows if row["saved"] is not None]
+    saved = percent(mean(shares) if shares else None)
     text = f"The leader saves {saved} of the atomics on average; in the paper {100 * SAVED:.2f} %."
-    return Part("Atomics", text, [grid], outcome=text)
+    return Part("Atomics", text, [grid("atomics", rows)], outcome=text)
 
 
 def _spans(tables: dict[str, Rows]) -> Part | None:
@@ -187,17 +131,13 @@ def _spans(tables: dict[str, Rows]) -> Part | None:
     rows = {row["graph"]: row for row in tables["quality"] if row["span"] is not None}
     if not rows:
         return None
-    note = "The mean distance between the ids of an arc's ends; a random order of n nodes has about n / 3."
-    columns: Columns = [("span", lambda row: number(row["span"]))]
     ordered = [row for _, row in sorted(rows.items())]
-    return Part(
-        "Averaged edge span",
-        "",
-        [table("Averaged edge span", "graph", columns, ordered, "graph", note)],
-    )
+    return Part("Averaged edge span", "", [grid("span", ordered)])
 
 
 _PARTS: dict[str, Callable[[dict[str, Rows]], Part | None]] = {
+    "ngs": lambda tables: _over(tables, "ngs"),
+    "dw": lambda tables: _over(tables, "dw"),
     "picks": _picks,
     "atomics": _atomics,
     "span": _spans,

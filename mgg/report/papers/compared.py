@@ -3,51 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
-from mgg.report.figures import bars
-from mgg.report.figures.bars import shorten
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, table
+from mgg.report.figures.charts import paired, shorten
+from mgg.report.page.parts import Drawing, Grid, Part, grid
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
 from mgg.report.papers.verdicts import CLAIMED, left_out, paper_mean, remarks, summary, telling, verdict
 from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
-from mgg.report.tables.compute import SETTING, Row, Rows, group, where
-from mgg.report.tables.numbers import ABSENT, Unit, number, within
+from mgg.report.tables.compute import Row, Rows, group, where
+from mgg.report.tables.numbers import number, sentences, within
 
 
-def part(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
-    """Show the comparisons of the figure ``name`` found in ``rows`` (of table figures, not empty)."""
-    return (_methods if shown.together else _pairs)(tables, name, shown, rows)
+def part(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
+    """Show the comparisons found in ``rows`` (of table figures, not empty)."""
+    return (_methods if shown.together else _pairs)(tables, shown, rows)
 
 
-def _pairs(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show each comparison, with every case in the records."""
-    sentences, grids, drawings = list[str](), [], []
-    for number_, versus in enumerate(shown.versus, 1):
+    told_, grids, drawings = list[str](), [], []
+    for versus in shown.versus:
         found = _with_cases(of(versus, rows))
         if not found:
             continue
-        sentences.append(verdict(versus, found))
+        told_.append(verdict(versus, found))
         grids.append(_grid(versus, found))
         subject, rival = versus.subject.name, versus.rival.name
-        svg = bars.paired(
-            {
-                graph: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
-                for (graph,), of_graph in group(found, "graph").items()
-            },
-            f"{shorten(rival, 24)} / {shorten(subject, 24)}, time",
-            f"{name}r{number_}",
-            printed=CLAIMED[versus.claimed],
-            about=f"time of {rival} over that of {subject}",
-            note="{:g}".format,
-        )
+        ratios = {
+            graph: [(row["case"], row["ratio"], row["paper"] or None) for row in of_graph]
+            for (graph,), of_graph in group(found, "graph").items()
+        }
+        axis, about = f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", f"time of {rival} over that of {subject}"
+        svg = paired(ratios, axis, about, printed=CLAIMED[versus.claimed])
         caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(svg, caption))
-    outcome = " ".join(filter(None, [*sentences, left_out(rows)]))
+    outcome = sentences(*told_, left_out(rows))
     if any(row["ratio"] < LEAST for row in rows):
-        sentences.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
-    return Part("Here", " ".join([*sentences, *remarks(tables["graphs"], rows)]), grids, drawings, outcome)
+        told_.append(f"Ratios below {LEAST} are of times too short to be seen; in a mean they count as {LEAST}.")
+    return Part("Here", sentences(*told_, remarks(tables["graphs"], rows)), grids, drawings, outcome)
 
 
 def _with_cases(rows: Rows) -> Rows:
@@ -57,27 +53,17 @@ def _with_cases(rows: Rows) -> Rows:
 
 
 def _grid(versus: Versus, rows: Rows) -> Grid:
-    unit, subject, rival = unit_of(rows), versus.subject.name, versus.rival.name
-    columns: Columns = [
-        (f"{subject} ({unit.name})", lambda row: within(values(row)[0], unit)),
-        (f"{rival} ({unit.name})", lambda row: within(values(row)[1], unit)),
-        ("ratio", lambda row: number(row["ratio"])),
-        (CLAIMED[versus.claimed], lambda row: f"{row['paper']:g}" if row["paper"] else ABSENT),
-        ("verdict", lambda row: row["verdict"] or ABSENT),
-    ]
     a_pass = "a pass without gradients" if versus.subject.column == INFERENCE else "an epoch"
-    note = (
-        f"Medians of the slowest PE: of a product, or of {a_pass} where a model is named. Ratio: the second time over "
-        "the first. Verdict: on which of the two is slower, not on by how much."
-    )
-
-    def case(row: Row) -> str:
+    unit, told = unit_of(rows), list[Row]()
+    for row in rows:
+        mine, other = (within(value, unit) for value in values(row))
         # Lines break only after commas.
-        return ", ".join(each.replace(" ", "\N{NO-BREAK SPACE}") for each in row["case"].split(", "))
-
-    caption, heading = f"{subject} against {rival}", "graph (machine, device, direction, dtype)"
-    note += _options_note(versus, rows)
-    return table(caption, "case", columns, rows, case, note, by=["graph", *SETTING], heading=heading)
+        case = re.sub("(?<!,) ", "\N{NO-BREAK SPACE}", row["case"])
+        told.append(row | {"case": case, "mine": mine, "other": other})
+    return grid(
+        "pair", told, subject=versus.subject.name, rival=versus.rival.name, claimed=CLAIMED[versus.claimed],
+        a_pass=a_pass, unit=unit.name, options=_options_note(versus, rows),
+    )  # fmt: skip
 
 
 def _options_note(versus: Versus, rows: Rows) -> str:
@@ -93,25 +79,19 @@ def _options_note(versus: Versus, rows: Rows) -> str:
 _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "dim")
 
 
-def _methods(tables: dict[str, Rows], name: str, shown: Experiment, rows: Rows) -> Part:
+def _methods(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show techniques side by side, one column each."""
     known = [{**row, "dim": row["dim"] or 0} for row in rows]
     blocks = [(_block(found[0]), found) for found in group(known, *_BLOCK).values()]
     grids = [_times(shown.versus, rows, blocks) if _one_subject(shown) else _means(shown, blocks)]
-    said = " ".join(filter(None, [left_out(rows), *remarks(tables["graphs"], rows)]))
+    said = sentences(left_out(rows), remarks(tables["graphs"], rows))
     found = [verdict(versus, some) for versus in told(shown) if (some := telling(of(versus, rows)))]
-    outcome = " ".join(filter(None, [*found, left_out(rows)]))
+    outcome = sentences(*found, left_out(rows))
     if not telling(rows):
         return Part("Here", said, grids, outcome=outcome)
     drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
-    svg = bars.paired(
-        drawn,
-        f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
-        if _one_subject(shown)
-        else "shuffled / reordered, time",
-        f"{name}m",
-        quotients=True,
-    )
+    axis = f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
+    svg = paired(drawn, axis if _one_subject(shown) else "shuffled / reordered, time", quotients=True)
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."
@@ -147,65 +127,46 @@ def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float 
 
 def _times(versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]]) -> Grid:
     """Return a line per graph, with the subject after the rivals."""
-    unit, what = unit_of(rows), _what(versus)
-    subject = versus[0].subject.name
-    place = sum(bool(each.claims) for each in versus)
-    groups = []
-    for heading, found in blocks:
-        lines: list[Line] = []
-        for (graph,), of_graph in group(found, "graph").items():
-            best = min(min(values(row)) for row in of_graph)
-            cells = [_rival(each, of(each, of_graph), unit, best) for each in versus]
-            mine, _ = values(of_graph[0])
-            cells.insert(place, Cell(within(mine, unit), "", mine == best))
-            lines.append((graph, cells))
-        means = [_mean(of(each, found), _upto(each)) for each in versus]
-        means.insert(place, Cell("1 x"))
-        groups.append((heading, [*lines, ("geometric mean", means)] if len(lines) > 1 else lines))
-    columns = [f"{each.rival.name} ({unit.name})" for each in versus]
-    columns.insert(place, f"{subject} ({unit.name})")
+    unit, what, subject = unit_of(rows), _what(versus), versus[0].subject.name
+    names, cells = [each.rival.name for each in versus], list[Row]()
+    names.insert(sum(bool(each.claims) for each in versus), subject)
+    for block, (heading, found) in enumerate(blocks):
+        graphs = [(graph, alike) for (graph,), alike in group(found, "graph").items()]
+        for line, alike in [*graphs, *[("geometric mean", found)] * (len(graphs) > 1)]:
+            told = [(subject, values(alike[0])[0], 1.0, "")]
+            told += [(each.rival.name, *_paper(each, some)) for each in versus if (some := of(each, alike))]
+            best, mean = min(value for _, value, *_ in told), line == "geometric mean"
+            for name, value, ratio, paper in told:
+                over = f"{number(ratio)} x"
+                small = "" if name == subject else "; ".join(filter(None, [over, paper]))
+                shown = (over, paper) if mean else (within(value, unit), small)
+                cell = {"block": block, "heading": heading, "line": line, "place": names.index(name)}
+                cells.append(cell | {"shown": shown[0], "small": shown[1], "best": value == best and not mean})
     measured = (
         "The most memory that was held of a GPU at a time, on the PE with the most."
         if what == "memory"
         else "Medians of the slowest PE: of a product, or of an epoch where a model is named."
     )
-    note = (
-        f"{measured} Below it the {what} over that of {subject} here, and in the paper for this graph or the one that "
-        "it stands for."
-    )
-    return Grid(f"{what.capitalize()} of each, and over that of {subject}", "graph", columns, groups, note)
+    words: dict[str, Any] = {"What": what.capitalize(), "what": what, "subject": subject, "measured": measured}
+    at, places = (lambda place: f"{names[place]} ({unit.name})"), range(len(names))
+    return grid("methods", cells, at=at, places=places, **words)
 
 
-def _upto(versus: Versus) -> str:
-    return "up to " if versus.claimed == "most" else ""
-
-
-def _rival(versus: Versus, rows: Rows, unit: Unit, best: float) -> Cell:
-    if not rows:
-        return Cell(ABSENT)
-    row = rows[0]
-    paper = f"; paper {_upto(versus)}{number(row['paper'])} x" if row["paper"] else ""
-    _, other = values(row)
-    return Cell(within(other, unit), f"{number(row['ratio'])} x{paper}", other == best)
-
-
-def _mean(rows: Rows, upto: str = "") -> Cell:
-    if not rows:
-        return Cell(ABSENT)
-    paper = paper_mean(rows)
-    return Cell(f"{number(mean_ratio(rows))} x", f"paper {upto}{number(paper)} x" if paper else "")
+def _paper(versus: Versus, rows: Rows) -> tuple[float, float, str]:
+    """Return the rival's first value, the mean ratio, and the paper's in words, if it has one."""
+    paper, upto = paper_mean(rows), "up to " if versus.claimed == "most" else ""
+    return values(rows[0])[1], mean_ratio(rows), f"paper {upto}{number(paper)} x" if paper else ""
 
 
 def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
     """Return a line per subject and a column per rival, as in CoLa's table 10."""
     others = [versus for versus in shown.versus if versus not in told(shown)]
     rivals = list(dict.fromkeys(versus.rival.name for versus in others))
-    groups = []
-    for heading, found in blocks:
-        lines = []
-        for subject in dict.fromkeys(versus.subject.name for versus in others):
-            at = {each.rival.name: _mean(of(each, found)) for each in others if each.subject.name == subject}
-            lines.append((subject, [at.get(rival, Cell(ABSENT)) for rival in rivals]))
-        groups.append((heading, lines))
-    note = "Geometric means over the graphs of the column's time over the line's."
-    return Grid("Every order of each", "", rivals, groups, note)
+    cells = [
+        {"block": block, "heading": heading, "subject": each.subject.name, "place": rivals.index(each.rival.name)}
+        | {"mean": mean_ratio(some), "paper": paper_mean(some)}
+        for block, (heading, found) in enumerate(blocks)
+        for each in others
+        if (some := of(each, found))
+    ]
+    return grid("orders", cells, at=rivals.__getitem__, places=range(len(rivals)))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from statistics import geometric_mean
 
-from mgg.report.figures import bars
-from mgg.report.figures.bars import Bar, Bars
-from mgg.report.figures.svg import SERIES
-from mgg.report.page.parts import Columns, Drawing, Part, table
+from mgg.report.figures.charts import Bar, bars
+from mgg.report.page.parts import Drawing, Part, grid, say
 from mgg.report.papers.kinds import Occupied, Side
 from mgg.report.papers.verdicts import judged, remarks
 from mgg.report.tables.compute import SETTING, Row, Rows, group, sound, where
-from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, time_unit, within
+from mgg.report.tables.numbers import count, number, sentences
 
 #: Columns of occupancy and their names on the page.
 SHARES = {"occupancy": "Achieved occupancy", "sm_utilization": "SM utilization"}
@@ -22,66 +19,47 @@ _FAULTS = {"page_faults": "page faults", "fault_s": "time of page faults"}
 _CASE = (*SETTING, "dim", "label")
 
 
-def faults(tables: dict[str, Rows], name: str, technique: str) -> list[Part]:
+def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
     """Show page faults of ``technique`` over numbers of PEs; empty if they were not requested."""
     rows: Rows = []
     for found in group((row for row in sound(tables["aggregate"]) if row["technique"] == technique), *_CASE).values():
         asked = [row for row in found if row["page_faults"] is not None or row["faults_untold"]]
         known = [row for row in asked if row["page_faults"] is not None]
         least = min(known, key=lambda row: row["pes"], default=None)
-        rows += [{**row, "least": least} for row in sorted(asked, key=lambda row: row["pes"])]
+        asked.sort(key=lambda row: row["pes"])
+        rows += [{**row, "least": least, "over": _over(row, least)} for row in asked]
     if not rows:
         return []
-    known = [row for row in rows if row["page_faults"] is not None]
-    times, unit = time_unit([row["fault_s"] for row in known]), bytes_unit([r["migrated_bytes"] for r in known])
-    columns: Columns = [
-        ("page faults", lambda row: number(row["page_faults"])),
-        ("over the fewest PEs'", _over("page_faults")),
-        (f"their time ({times.name})", lambda row: within(row["fault_s"], times)),
-        ("over the fewest PEs'", _over("fault_s")),
-        (f"pages moved ({unit.name})", lambda row: within(row["migrated_bytes"], unit)),
-    ]
-    note = (
-        "Mean of as many products as were timed; all GPUs together. A group of faults on one page counts once; times "
-        "of page faults that the driver worked on side by side are added up."
-    )
-    caption, heading = "Page faults of GPUs in one product", "graph, dim, label (machine, device)"
-    grid = table(caption, "PEs", columns, rows, "pes", note, by=_CASE, heading=heading)
     told = _faults_told(rows)
-    intro = " ".join([told, *remarks(tables["graphs"], rows)])
-    return [
-        Part("Here", intro, [grid], [_drawn(rows, column, name) for column in _FAULTS if _bars(rows, column)], told)
+    drawings = [
+        Drawing(
+            bars(groups, f"{what}, over the fewest PEs'"),
+            f"{what.capitalize()} of one product by PEs, over those of the fewest PEs.",
+        )
+        for column, what in _FAULTS.items()
+        if (groups := _bars(rows, column))
     ]
+    return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("faults", rows)], drawings, told)]
 
 
-def _over(column: str) -> Callable[[Row], str]:
-    """Return what shows a value over that of the fewest PEs."""
-
-    def shown(row: Row) -> str:
-        known = row["least"] and row["least"][column] and row[column] is not None
-        return number(row[column] / row["least"][column]) if known else ABSENT
-
-    return shown
+def _over(row: Row, least: Row | None) -> dict[str, float | None]:
+    """Return values over those of the fewest PEs."""
+    return {
+        column: row[column] / least[column] if least and least[column] and row[column] is not None else None
+        for column in _FAULTS
+    }
 
 
-def _drawn(rows: Rows, column: str, name: str) -> Drawing:
-    groups, what = _bars(rows, column), _FAULTS[column]
-    alt = f"Bar chart: {bars.told(groups)}."
-    svg = bars.drawn(groups, f"{what}, over the fewest PEs'", key=f"{name}{column}", alt=alt)
-    return Drawing(svg, f"{what.capitalize()} of one product by PEs, over those of the fewest PEs.")
-
-
-def _bars(rows: Rows, column: str) -> list[Bars]:
+def _bars(rows: Rows, column: str) -> dict[str, list[Bar]]:
     """Return the bars of each case with several numbers of PEs, of which the fewest have page faults."""
-    return [
-        Bars(where(found[0], "graph", "dim"), [
-            Bar(count(row["pes"], "PE"), row[column] / row["least"][column], _over(column)(row), SERIES[0])
-            for row in found
-            if row[column] is not None
-        ])
-        for found in group(rows, *_CASE).values()
-        if len(found) > 1 and found[0]["least"] and found[0]["least"][column]
-    ]  # fmt: skip
+    cases = [[row for row in found if row["over"][column] is not None] for found in group(rows, *_CASE).values()]
+    return {
+        where(found[0], "graph", "dim"): [
+            Bar(count(row["pes"], "PE"), row["over"][column], number(row["over"][column])) for row in found
+        ]
+        for found in cases
+        if len(found) > 1
+    }
 
 
 def _faults_told(rows: Rows) -> str:
@@ -92,14 +70,9 @@ def _faults_told(rows: Rows) -> str:
         least = most["least"]
         if least is None or least["pes"] == most["pes"] or most["page_faults"] is None:
             continue
-        have = f"{count(most['pes'], 'PE')} have {number(most['page_faults'])} page faults a product"
-        text = f"On {where(most, 'dataset', 'dim')}, {have}"
-        if not least["page_faults"]:
-            told.append(f"{text}, {least['pes']} none.")
-            continue
-        word = judged(most["page_faults"] > least["page_faults"])
-        told.append(f"{text}, {_over('page_faults')(most)} times those of {least['pes']}: {word}.")
-    return " ".join([*told, *_untold(rows, "faults_untold", "Page faults were not counted")])
+        verdict = judged(most["page_faults"] > least["page_faults"])
+        told.append(say("faulted", most, least, most["over"]["page_faults"], verdict))
+    return sentences(*told, _untold(rows, "faults_untold", "Page faults were not counted"))
 
 
 def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
@@ -114,20 +87,8 @@ def occupancy(tables: dict[str, Rows], _: str, shown: Occupied) -> list[Part]:
     if not rows:
         return []
     rows.sort(key=lambda row: (row["pes"], row["dim"], row["place"]))
-    note = (
-        "By Nsight Compute, mean of a product's kernels and PEs by their time. Occupancy: active warps over the most "
-        "that a multiprocessor takes, in its active cycles; its limit is what blocks, registers and shared memory of "
-        "the launch leave. SM utilization: cycles in which a multiprocessor had a warp, over all."
-    )
-    columns: Columns = [
-        ("achieved occupancy", lambda row: percent(row["occupancy"])),
-        ("its limit", lambda row: percent(row["occupancy_limit"])),
-        ("SM utilization", lambda row: percent(row["sm_utilization"])),
-    ]
-    caption, heading = "Occupancy and SM utilization", "graph (machine, device, direction)"
-    grid = table(caption, "side", columns, rows, "of, pes, dim", note, by=SETTING, heading=heading)
     told = _occupancy_told(rows, shown)
-    return [Part("Here", " ".join([told, *remarks(tables["graphs"], rows)]), [grid], outcome=told)]
+    return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("occupancy", rows)], outcome=told)]
 
 
 def _occupancy_told(rows: Rows, shown: Occupied) -> str:
@@ -144,9 +105,9 @@ def _occupancy_told(rows: Rows, shown: Occupied) -> str:
         ]
         if ratios:
             mean, paper = geometric_mean(ratios), shown.gains[column]
-            text = f"{title} of {subject} is {number(mean)} times that of {rival} ({count(len(ratios), 'case')})"
-            told.append(f"{text}, {number(1 + paper, 4)} times in the paper: {judged((mean > 1) == (paper > 0))}.")
-    return " ".join([*told, *_untold(rows, "profile_untold", "Occupancy and SM utilization were not found")])
+            verdict = judged((mean > 1) == (paper > 0))
+            told.append(say("occupied", title, subject, rival, mean, len(ratios), paper, verdict))
+    return sentences(*told, _untold(rows, "profile_untold", "Occupancy and SM utilization were not found"))
 
 
 def _is(row: Row, side: Side, shown: Occupied) -> bool:
@@ -157,6 +118,6 @@ def _is(row: Row, side: Side, shown: Occupied) -> bool:
     return bool(row["technique"] == side.technique and alike)
 
 
-def _untold(rows: Rows, column: str, begin: str) -> list[str]:
+def _untold(rows: Rows, column: str, begin: str) -> str:
     reasons = sorted({row[column] for row in rows if row[column]})
-    return [f"{begin}: {listing(reasons)}."] if reasons else []
+    return say("unknown", begin, reasons) if reasons else ""

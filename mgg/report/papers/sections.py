@@ -7,26 +7,24 @@ from typing import Any
 
 from mgg.report.page import lookups
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Part, Section
+from mgg.report.page.parts import Part, Section, texts
 from mgg.report.papers import (
     advisor,
     compared,
     counters,
-    mgg_sweep,
     overlap,
     preparation,
-    reached,
     sweeps,
     transfers,
     volumes,
 )
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.kinds import Experiment
+from mgg.report.tables import mgg_sweep
 from mgg.report.tables.comparisons import CLOSE, DISAGREES
 from mgg.report.tables.compute import Rows
 
 Tables = dict[str, Rows]
-_NOTHING = "The records of this report hold nothing to compare here"
 
 
 def sections(tables: Tables, chosen: Sequence[tuple[str, str]]) -> list[Section]:
@@ -65,19 +63,18 @@ def _section(tables: Tables, name: str, note: str) -> Section:
 
 def _compared(tables: Tables, name: str, _: object) -> list[Part]:
     shown, rows = EXPERIMENTS[name], _rows(tables, name)
-    return [compared.part(tables, name, shown, rows)] if rows else []
+    return [compared.part(tables, shown, rows)] if rows else []
 
 
 def _nothing(tables: Tables, shown: Experiment) -> str:
     """Say that there is nothing to show and, if known, what is missing."""
-    lacking = sweeps.lacking(tables["aggregate"], shown.sweep) if shown.sweep else ""
-    if shown.faults:
-        lacking = f"page faults of {shown.faults} were not asked for (mgg aggregate --faults)"
-    if shown.occupancy:
-        lacking = "these timings were not profiled (mgg aggregate --profile)"
-    if any(versus.memory for versus in shown.versus) and not any(row["gpu_memory_bytes"] for row in tables["training"]):
-        lacking = "memory is measured on GPUs alone, and no run says what it held of one"
-    return f"{_NOTHING}: {lacking or 'one side or both were not measured, or not together'}."
+    memory = any(versus.memory for versus in shown.versus)
+    memory = memory and not any(row["gpu_memory_bytes"] for row in tables["training"])
+    baseline = shown.sweep and sweeps.lacks_baseline(tables["aggregate"], shown.sweep)
+    holds = {"memory": memory, "occupancy": shown.occupancy, "faults": shown.faults, "baseline": baseline, "": True}
+    why = next(text for name, text in texts("lacking").items() if holds[name])
+    why = why.format(baseline=baseline, faults=shown.faults)
+    return f"The records of this report hold nothing to compare here: {why}."
 
 
 def _rows(tables: Tables, name: str) -> Rows:
@@ -96,7 +93,7 @@ _KINDS: dict[str, Callable[[Tables, str, Any], list[Part]]] = {
     "occupancy": counters.occupancy,
     "preparation": preparation.parts,
     "repaid": preparation.renumbering,
-    "reached": reached.parts,
+    "reached": preparation.reached,
     "versus": _compared,
     "advisor": advisor.parts,
     "intergroup_bytes": volumes.between,

@@ -6,50 +6,53 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, across
+from mgg.report.page.parts import Drawing, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Side, Sweep
 from mgg.report.papers.verdicts import EVEN, judged, remarks
 from mgg.report.tables.comparisons import CLOSE, timings
-from mgg.report.tables.compute import SETTING, Row, Rows, best, group, sound, where
-from mgg.report.tables.numbers import count, listing, number, time_unit, within
+from mgg.report.tables.compute import SETTING, Rows, best, group, sound, where
+from mgg.report.tables.numbers import sentences
 
 #: For each side, the median seconds at each number of PEs or width.
 Lines = dict[str, dict[int, float]]
 _AXES = {"pes": ("PEs", "dim"), "dim": ("D", "pes")}
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Sweep) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Sweep) -> list[Part]:
     """Return a table and a figure per graph; empty if no technique was timed at two points."""
     axis, fixed = _AXES[shown.over]
-    found = [
-        rows for alike in group(sound(tables["aggregate"]), *SETTING, fixed).values() if (rows := _lines(shown, alike))
-    ]
+    alike = group(sound(tables["aggregate"]), *SETTING, fixed).values()
+    found = [rows for each in alike if (rows := _lines(shown, each))]
     if not found:
         return []
     drawings = []
-    for index, rows in enumerate(found, 1):
+    for rows in found:
         at = where(rows[0], "graph", fixed)
-        svg = charts.lines(charts.series(rows, "side", shown.over), axis, f"{name}s{index}", at)
+        svg = charts.curves(rows, "name", shown.over, axis, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {axis}."))
-    lines = [{side: dict(at) for side, at in charts.series(rows, "side", shown.over).items()} for rows in found]
-    told = " ".join(_falls(lines, shown) if shown.falls else _steepness(lines, shown))
-    text = " ".join([told, *remarks(tables["graphs"], [row for rows in found for row in rows])])
-    return [Part("Here", text, [_grid(shown, found)], drawings, told)]
+    everything = [row for rows in found for row in rows]
+    table = grid(
+        "sweep", everything, over=shown.over, by=["setting", fixed], heading=f"graph, {fixed} (machine, device, dtype)",
+        axis=axis, single=f" One PE: technique {shown.single.name} for all." if shown.single else "",
+        printed=" Small: the paper's, of its graph on its machine." if shown.printed else "",
+    )  # fmt: skip
+    lines = [charts.series(rows, "name", shown.over) for rows in found]
+    told = sentences(*_falls(lines, shown)) if shown.falls else _steepness(lines, shown)
+    return [Part("Here", sentences(told, remarks(tables["graphs"], everything)), [table], drawings, told)]
 
 
-def lacking(aggregate: Rows, shown: Sweep) -> str:
-    """Say what is missing if techniques were timed without the side that represents them on one PE."""
+def lacks_baseline(aggregate: Rows, shown: Sweep) -> str:
+    """Return the technique that represents all on one PE if they were timed without it, else nothing."""
     rows = sound(aggregate)
     if shown.single is None or timings(shown.single, [row for row in rows if row["pes"] == 1]):
         return ""
-    if not any(row["pes"] > 1 for side in shown.sides for row in timings(side, rows)):
-        return ""
-    return f"the baseline “{shown.single.technique}” on 1 PE was not measured: add 1 to partition.pes"
+    several = any(row["pes"] > 1 for side in shown.sides for row in timings(side, rows))
+    return shown.single.technique if several else ""
 
 
 def _lines(shown: Sweep, rows: Rows) -> Rows:
-    """Return the best row of each side that was timed at two or more points, at each point, with its name as ``side``.
+    """Return the best row of each side that was timed at two or more points, at each point, with the side's ``name``.
 
     ``paper``: the paper's milliseconds, if any; ``least``: whether it is the fastest of several different ones.
     """
@@ -57,13 +60,12 @@ def _lines(shown: Sweep, rows: Rows) -> Rows:
     for place, side in enumerate(shown.sides):
         points = group(_own(shown, side, rows), shown.over)
         if len(points) > 1:
-            found += [best(each) | {"side": side.name, "place": place} for each in points.values()]
+            found += [best(each) | {"name": side.name, "place": place} for each in points.values()]
     for at in group(found, shown.over).values():
         times = [row["median_s"] for row in at]
-        printed = shown.printed.get(claimed_as(at[0]["dataset"]), {}).get(at[0][shown.over], ())
+        printed = dict(enumerate(shown.printed.get(claimed_as(at[0]["dataset"]), {}).get(at[0][shown.over], ())))
         for row in at:
-            row["paper"] = printed[row["place"]] if row["place"] < len(printed) else None
-            row["least"] = row["median_s"] == min(times) < max(times)
+            row |= {"paper": printed.get(row["place"]), "least": row["median_s"] == min(times) < max(times)}
     return found
 
 
@@ -78,7 +80,7 @@ def _own(shown: Sweep, side: Side, rows: Rows) -> Rows:
 
 def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
     """Describe the change from the first number of PEs to the second, per side; the paper covers only 1 and 2 PEs."""
-    sentences = []
+    found_ = []
     for side, falls in shown.falls.items():
         lines = [each[side] for each in found if side in each]
         if not lines:
@@ -87,51 +89,18 @@ def _falls(found: Sequence[Lines], shown: Sweep) -> list[str]:
         ratios = [at[second] / at[first] for at in lines if first in at and second in at]
         mean = geometric_mean(ratios)
         verdict = CLOSE if 1 / EVEN < mean < EVEN else judged((mean < 1) == falls)
-        sentences.append(
-            f"“{side}” took {number(mean)} times as long on {count(second, 'PE')} as on {first}, less time in "
-            f"{sum(ratio < 1 for ratio in ratios)} of {count(len(ratios), 'case')}"
-            f"{f': {verdict}' if (first, second) == (1, 2) else ''}."
-        )
-    return sentences
+        found_.append(say("fall", side, mean, first, second, ratios, verdict if (first, second) == (1, 2) else ""))
+    return found_
 
 
-def _steepness(found: Sequence[Lines], shown: Sweep) -> list[str]:
+def _steepness(found: Sequence[Lines], shown: Sweep) -> str:
     """Say how much longer the last point takes than the first, per side."""
     means = {
         side.name: geometric_mean([at[max(at)] / at[min(at)] for lines in found if (at := lines.get(side.name))])
         for side in shown.sides
         if any(side.name in lines for lines in found)
     }
-    ranked = sorted(means, key=lambda side: -means[side])
-    told = listing([f"“{side}” {number(means[side])}" for side in ranked])
+    (first, most), *others = ranked = sorted(means.items(), key=lambda each: -each[1])
+    verdict = CLOSE if others and most / others[0][1] < EVEN else judged(first == shown.steepest)
     ends = sorted({x for lines in found for at in lines.values() for x in at})
-    text = f"Time at D = {ends[-1]} over that at D = {ends[0]}: {told}."
-    if shown.steepest in means:
-        verdict = judged(ranked[0] == shown.steepest)
-        verdict = CLOSE if len(ranked) > 1 and means[ranked[0]] / means[ranked[1]] < EVEN else verdict
-        text += f" The paper's steepest is “{shown.steepest}”: {verdict}."
-    return [text]
-
-
-def _grid(shown: Sweep, found: Sequence[Rows]) -> Grid:
-    """Return a block per graph, a line per side, a column per number of PEs or width."""
-    axis, fixed = _AXES[shown.over]
-    points = sorted({row[shown.over] for rows in found for row in rows})
-    unit = time_unit([row["median_s"] for rows in found for row in rows])
-
-    def cell(row: Row) -> Cell:
-        small = "" if row["paper"] is None else f"paper {number(row['paper'])} ms"
-        return Cell(within(row["median_s"], unit), small, row["least"])
-
-    groups = [
-        (
-            f"{where(rows[0], 'graph', fixed)} ({where(rows[0], 'machine', 'device', 'dtype')})",
-            across(rows, "side", shown.over, points, cell),
-        )
-        for rows in found
-    ]
-    note = f"Medians of the slowest PE, in {unit.name}."
-    note += f" One PE: technique {shown.single.name} for all." if shown.single else ""
-    note += " Small: the paper's, of its graph on its machine." if shown.printed else ""
-    columns = [where({shown.over: x}, shown.over) for x in points]
-    return Grid(f"Time of one aggregation over {axis}", "method", columns, groups, note)
+    return say("steepness", ranked, ends, shown.steepest, verdict if shown.steepest in means else "")

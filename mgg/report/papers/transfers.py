@@ -3,55 +3,39 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, across
+from mgg.report.page.parts import Drawing, Part, grid, say, texts
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
-from mgg.report.tables.compute import Row, Rows, group, shared, where
-from mgg.report.tables.numbers import count, number, time_unit, within
+from mgg.report.tables.compute import Rows, group, shared, where
+from mgg.report.tables.numbers import count
 
 _GRAINS = ("fine", "coarse")
-_WAYS = {
-    "nvlink": "Rows are loaded by a kernel's threads, the copy is the driver's; the paper's are gets by warps.",
-    "shared_memory": "PEs share a host's memory: a compiled loop copies rows one by one, or one copy all of them.",
-    "mpi": "Each row is a one-sided get of MPI that is waited for; Python's share of a request is in its time.",
-    "network": "GPUs of other hosts are put to: a message a row, which nothing waits for, or one.",
-}
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Transfers) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Transfers) -> list[Part]:
     """Return a part per machine, number of PEs and link; empty if nothing was measured."""
     found = group(tables["latencies"], "machine", "device", "pes", "link").values()
-    return [_part(rows, shown, f"{name}{number_}") for number_, rows in enumerate(found, 1)]
+    return [_part(rows, shown) for rows in found]
 
 
-def _part(rows: Rows, shown: Transfers, key: str) -> Part:
-    first = rows[0]
-    link, beyond, unit = first["link"], shared(rows), time_unit([row["median_s"] for row in rows])
+def _part(rows: Rows, shown: Transfers) -> Part:
+    first, link, beyond = rows[0], rows[0]["link"], shared(rows)
     paper = {grain: shown.seconds(shown.beside.get(link, ""), grain) for grain in _GRAINS}
-    rows = sorted(rows, key=lambda row: (_GRAINS.index(row["grain"]), row["bytes"]))
-
-    def cell(row: Row) -> Cell:
-        theirs = paper[row["grain"]].get(row["bytes"])
-        return Cell(within(row["median_s"], unit), f"paper {number(theirs * 1e6)} µs" if theirs else "")
-
-    sizes = sorted({row["bytes"] for row in rows})
+    told = [row | {"paper": paper[row["grain"]].get(row["bytes"]), "kib": row["bytes"] // 2**10} for row in rows]
+    told.sort(key=lambda row: _GRAINS.index(row["grain"]))
     over = f", {shown.beside[link]} in the paper" if link in shown.beside else ""
-    grid = Grid(
-        f"A transfer over {link}{over} ({unit.name})",
-        "grain",
-        [_mib(size) for size in sizes],
-        [("", across(rows, "grain", "bytes", sizes, cell))],
-        f"fine: a request for each row of {first['row_bytes']} bytes; coarse: one transfer. Median of "
-        f"{count(first['transfers'], 'transfer')}, slowest PE, all PEs at once; small: the paper's.",
-    )
-    curves = charts.series([{**row, "kib": row["bytes"] // 2**10} for row in rows], "grain", "kib")
-    if over:
-        curves |= {f"{grain}, paper": [(size // 2**10, s) for size, s in at.items()] for grain, at in paper.items()}
-    svg = charts.lines(curves, "KiB", key, link, "a transfer")
-    text = " ".join([_WAYS.get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
+    count_ = count(first["transfers"], "transfer")
+    table = grid("transfers", told, at=_mib, over_=f"{link}{over}", row_bytes=first["row_bytes"], transfers=count_)
+    printed = [
+        {"grain": f"{grain}, paper", "kib": size // 2**10, "median_s": seconds}
+        for grain, at in paper.items()
+        for size, seconds in at.items()
+    ]
+    svg = charts.curves([*told, *printed], "grain", "kib", "KiB", link, what="a transfer")
+    text = " ".join([texts("links").get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
     heading = f"{where(first, 'link', 'pes')}, {first['device']} of {first['machine']}"
     drawing = Drawing(svg, f"{link}: time of a transfer by its size.")
-    return Part(heading, text, [grid], [drawing], _told(rows, shown, paper))
+    return Part(heading, text, [table], [drawing], _told(rows, shown, paper))
 
 
 def _told(rows: Rows, shown: Transfers, paper: dict[str, dict[int, float]]) -> str:
@@ -61,16 +45,11 @@ def _told(rows: Rows, shown: Transfers, paper: dict[str, dict[int, float]]) -> s
     if size is None:
         return ""
     first, ours = rows[0], at["fine", size] / at["coarse", size]
-    text = (
-        f"Over {first['link']} ({count(first['pes'], 'PE')}, {first['device']} of {first['machine']}) {_mib(size)} row "
-        f"by row take {number(ours)} times as long as at once"
-    )
     fine, coarse = (paper[grain].get(size) for grain in _GRAINS)
-    if fine and coarse:
-        word = judged((ours > 1) == (fine > coarse))
-        word = word if first["device"] == "GPUs" else "no verdict, since the paper's links join GPUs"
-        text += f", {number(fine / coarse)} times over {shown.beside[first['link']]} in the paper: {word}"
-    return f"{text}."
+    theirs, verdict = fine / coarse if fine and coarse else None, "no verdict, since the paper's links join GPUs"
+    if theirs and first["device"] == "GPUs":
+        verdict = judged((ours > 1) == (theirs > 1))
+    return say("transfer", first, _mib(size), ours, theirs, shown.beside.get(first["link"], ""), verdict)
 
 
 def _mib(size: int) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from mgg.report.page.parts import Cell, Grid
+from mgg.report.page.parts import Grid, grid, say
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
-from mgg.report.tables.compute import Row, Rows, group, listed, shared
-from mgg.report.tables.numbers import ABSENT, listing, number
+from mgg.report.tables.compute import Row, Rows, group, shared
+from mgg.report.tables.numbers import number
 from mgg.report.tables.spread import FEW
 
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
@@ -56,12 +56,7 @@ def telling(rows: Rows) -> Rows:
 def left_out(rows: Rows) -> str:
     """Return a sentence on the remaining ``rows``; empty if there are none."""
     others = [row for row in rows if row["untold"] == ONE_WORKGROUP]
-    if not others:
-        return ""
-    return (
-        f"{listed(others, 'pes')} PEs were one workgroup, where the steps change nothing and are not judged: "
-        "partition.pes must be larger than the workgroup."
-    )
+    return say("one_workgroup", others) if others else ""
 
 
 def outcomes(versus: Versus, rows: Rows) -> list[Outcome]:
@@ -99,23 +94,18 @@ def verdict(versus: Versus, rows: Rows) -> str:
 
 def summary(told: Sequence[Versus], rows: Rows) -> Grid:
     """Return the outcomes as a table, one per line."""
-    lines = []
-    mixed, both = len({row["device"] == "GPUs" for row in rows}) > 1, _both(rows)
+    lines, both = list[Row](), _both(rows)
+    mixed = len({row["device"] == "GPUs" for row in rows}) > 1
     for versus in told:
         for each in outcomes(versus, of(versus, rows)):
             name = f"{versus.rival.name} / {versus.subject.name}"
             name += f", {each.rows[0]['device']}" if mixed else ""
             name += f", {_kind(each.rows[0])}" if both else ""
-            found = each.found
-            agree = f"{found[AGREES]} of {len(each.rows)}" if each.verdict else ABSENT
-            close = str(sum(found[why] for why in UNDECIDED)) if each.verdict else ABSENT
-            upto = "up to " if versus.claimed == "most" and each.paper else ""
-            cells = [number(each.mean), f"{upto}{number(each.paper)}", each.verdict or ABSENT, agree, close]
-            lines.append((name, [Cell(text) for text in cells]))
-    note = "Geometric means; the paper's are of the same cases, as far as it prints them."
-    columns = ["here", "in the paper", "verdict", "the paper's way", "undecided"]
-    what = "memory" if told[0].memory else "time"
-    return Grid("What came out", f"{what} over {what}", columns, [("", lines)], note)
+            agree, close = f"{each.found[AGREES]} of {len(each.rows)}", str(sum(each.found[why] for why in UNDECIDED))
+            paper = ("up to " if versus.claimed == "most" and each.paper else "") + number(each.paper)
+            line = {"name": name, "mean": each.mean, "paper": paper, "verdict": each.verdict}
+            lines.append(line | {"agree": agree if each.verdict else "", "close": close if each.verdict else ""})
+    return grid("summary", lines, what="memory" if told[0].memory else "time")
 
 
 def paper_mean(rows: Rows) -> float | None:
@@ -150,47 +140,22 @@ def _outcome(versus: Versus, rows: Rows) -> Outcome:
 
 
 def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> str:
-    rows, found = outcome.rows, outcome.found
-    over = f"the geometric mean of {len(rows)} comparisons" if len(rows) > 1 else "one comparison"
-    over += f" of {_kind(rows[0])}" if both else ""
-    much = "as much memory as" if versus.memory else "as long as"
-    text = f"“{versus.rival.name}” took {number(outcome.mean)} times {much} “{versus.subject.name}” ({over})"
-    if several:
-        by_graph = versus.claimed in ("graph", "table")
-        cases = [row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows]
-        text = f"{listing(sorted(set(cases)))}: {text}"
-    if outcome.untold:
-        return f"{text}: {outcome.untold}."
-    if not outcome.verdict:
-        return f"{text}."
-    text += f": {outcome.verdict}" + (f" ({CLAIMED[versus.claimed]} {outcome.paper:.3g})" if outcome.paper else "")
-    if len(rows) > 1:
-        text += f"; {found[AGREES]} of {len(rows)} go the paper's way"
-        text += f", {found[CLOSE]} {CLOSE}" if found[CLOSE] else ""
-        text += f", {found[FEW]} with {FEW}" if found[FEW] else ""
-    return f"{text}."
+    by_graph, rows = versus.claimed in ("graph", "table"), outcome.rows
+    cases = {row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows}
+    return say(
+        "verdict", versus, outcome, sorted(cases) if several else [], _kind(rows[0]) if both else "",
+        CLAIMED[versus.claimed], AGREES, CLOSE, FEW,
+    )  # fmt: skip
 
 
-def remarks(graphs: Rows, rows: Rows) -> list[str]:
+def remarks(graphs: Rows, rows: Rows) -> str:
     """Return sentences on devices, stand-ins and shared cores of ``rows``, which name machine, graph, device, PEs."""
-    sentences = []
-    on_cpus = [row["device"] != "GPUs" for row in rows]
-    if any(on_cpus):
-        these = "These PEs" if all(on_cpus) else "Some of these PEs"
-        sentences.append(f"{these} were CPU cores, which move and compute in other ways than the paper's GPUs.")
-    sentences += stand_ins(graphs, rows)
-    if beyond := [row for row in rows if row["oversubscribed"]]:
-        sentences.append(f"With {listed(beyond, 'pes')} PEs they shared {shared(rows)}, which blurs all of it.")
-    return sentences
+    cpus, beyond = [row["device"] != "GPUs" for row in rows], [row for row in rows if row["oversubscribed"]]
+    return say("remarks", any(cpus), all(cpus), stand_ins(graphs, rows), beyond, shared(rows))
 
 
-def stand_ins(graphs: Rows, rows: Rows) -> list[str]:
+def stand_ins(graphs: Rows, rows: Rows) -> str:
     """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
-    shown, told = {row["graph"] for row in rows}, []
-    for row in graphs:
-        if row["graph"] in shown and (real := stand_in(row["dataset"])):
-            mine = f"{row['nodes']:,} nodes, {row['arcs']:,} arcs"
-            told.append(f"{row['dataset']} ({mine}) for {real.name} ({real.nodes:,} nodes, {real.counted})")
-    if len(told) > _STAND_INS:
-        return [f"{len(told)} generated graphs stand for the paper's; table “Graphs” says which for which."]
-    return [f"Generated graphs stand for the paper's: {listing(told)}."] if told else []
+    shown = {row["graph"] for row in rows}
+    told = [(row, real) for row in graphs if row["graph"] in shown and (real := stand_in(row["dataset"]))]
+    return say("stand_ins", told, _STAND_INS)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from operator import itemgetter
 
-from mgg.report.figures import bars
-from mgg.report.page.parts import Cell, Columns, Drawing, Grid, Line, Part, table
+from mgg.report.figures.charts import paired
+from mgg.report.page.parts import Drawing, Grid, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.papers.verdicts import judged, stand_ins
 from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, varied, where
-from mgg.report.tables.numbers import ABSENT, bytes_unit, count, listing, number, percent, span, within
+from mgg.report.tables.numbers import count, listing, number, percent, sentences
 
 MIB = 2**20
 
@@ -22,27 +21,25 @@ def _called(column: str) -> str:
     return column.upper().replace("COLA", "CoLa")
 
 
-def parts(tables: dict[str, Rows], name: str, shown: Volumes) -> list[Part]:
+def parts(tables: dict[str, Rows], _: str, shown: Volumes) -> list[Part]:
     """Show our volumes and the paper's for each graph; empty if no partition moves anything."""
     rows = _rows(tables["quality"], shown)
     if not rows:
         return []
-    last, outcome = shown.columns[-1], _least(rows, shown)
-    shares: dict[str, list[tuple[str, float, float | None]]] = {}
+    last, drawn, shares = shown.columns[-1], {}, []
     for column in shown.against:
         place = shown.columns.index(column)
         ours = [100 * row[last] / row[column] for row in rows]
         theirs = [100 * row["paper"][-1] / row["paper"][place] if row["paper"] else None for row in rows]
-        shares[f"{_called(last)} / {_called(column)}"] = [
-            (row["name"], mine, paper) for row, mine, paper in zip(rows, ours, theirs, strict=True)
-        ]
-        printed = [paper for paper in theirs if paper is not None]
-        paper = f" ({span(printed)} % in the paper)" if printed else ""
-        outcome += f" It is {span(ours)} % of {_called(column)}{paper}."
-    told = [outcome, *_elsewhere(rows, shown), *stand_ins(tables["graphs"], rows)]
-    svg = bars.paired(shares, f"{_called(last)} as a share (%)", f"{name}v")
-    drawing = Drawing(svg, "Less is better; hatched: the paper's graphs.")
-    return [Part("Here", " ".join(told), [_grid(rows, shown)], [drawing], outcome)]
+        names = [row["name"] for row in rows]
+        drawn[f"{_called(last)} / {_called(column)}"] = list(zip(names, ours, theirs, strict=True))
+        shares.append((_called(column), ours, [paper for paper in theirs if paper is not None]))
+    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
+    called = [_called(column) for column in shown.columns]
+    outcome = say("least", _called(last), called, least, len(rows), judged(least == len(rows)), shares)
+    told = sentences(outcome, *_elsewhere(rows, shown), stand_ins(tables["graphs"], rows))
+    drawing = Drawing(paired(drawn, f"{_called(last)} as a share (%)"), "Less is better; hatched: the paper's graphs.")
+    return [Part("Here", told, [_grid(rows, shown)], [drawing], outcome)]
 
 
 def _rows(quality: Rows, shown: Volumes) -> Rows:
@@ -61,14 +58,6 @@ def _rows(quality: Rows, shown: Volumes) -> Rows:
     ]
 
 
-def _least(rows: Rows, shown: Volumes) -> str:
-    """Say whether the last volume is the least on every graph, as in the paper."""
-    last = shown.columns[-1]
-    least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
-    text = f"{_called(last)} is the least of {listing([_called(column) for column in shown.columns])} on {least} of "
-    return text + f"{count(len(rows), 'graph')}: {judged(least == len(rows))}."
-
-
 def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
     others = sorted({(row["pes"], row["workgroup"]) for row in rows} - {(shown.pes, shown.workgroup)})
     told = [f"{pes} PEs in workgroups of {workgroup}" for pes, workgroup in others]
@@ -76,37 +65,27 @@ def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
 
 
 def _grid(rows: Rows, shown: Volumes) -> Grid:
-    def lines(row: Row) -> list[Line]:
+    lines: Rows = []
+    for row in rows:
         mine = [row[column] * shown.dim / row["dim"] / MIB for column in shown.columns]
-        found: list[Line] = [("here", _cells(mine, shown, None))]
+        lines.append({**row, "line": "here", "values": mine, "small": _small(mine, shown)})
         if row["paper"]:
-            found.append(("in the paper", _cells(row["paper"], shown, shown.doubtful.get(claimed_as(row["dataset"])))))
-        return found
-
-    groups = [(where(row, "name", "pes"), lines(row)) for row in rows]
-    note = f"For {shown.dim} columns in fp32, all PEs together."
-    note += " Small: the share that is redundant." if shown.redundancy else ""
-    note += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
-    columns = [f"{_called(column)} (MiB)" for column in shown.columns]
-    return Grid("Volumes of one product", "volume", columns, groups, note)
+            doubtful = _small(row["paper"], shown, shown.doubtful.get(claimed_as(row["dataset"])))
+            lines.append({**row, "line": "in the paper", "values": row["paper"], "small": doubtful})
+    small = " Small: the share that is redundant." if shown.redundancy else ""
+    small += " Small: what equation 5 gives where the printed value cannot be." if shown.doubtful else ""
+    columns = {f"{_called(name)} (MiB)": f"{{values[{n}]:n}}\n{{small[{n}]}}" for n, name in enumerate(shown.columns)}
+    return grid("volumes", lines, columns, dim=shown.dim, small=small)
 
 
-def _cells(values: Sequence[float], shown: Volumes, instead: float | None) -> list[Cell]:
-    small = ["" for _ in values]
+def _small(values: Sequence[float], shown: Volumes, instead: float | None = None) -> list[str]:
+    """Return the redundant share of each volume, or what the first one should be."""
     if shown.redundancy:
-        small = [percent(1 - values[-1] / value) if value else ABSENT for value in values[:-1]] + [""]
-    elif instead is not None:
-        small[0] = f"eq. 5: {number(instead)}"
-    return [Cell(number(value), text) for value, text in zip(values, small, strict=True)]
+        return [percent(1 - values[-1] / value if value else None) for value in values[:-1]] + [""]
+    return ["" if instead is None else f"eq. 5: {number(instead)}", *[""] * (len(values) - 1)]
 
 
-#: Columns and their names on the page.
-_SHOWN = {
-    "bytes_wire": "bytes on the wire",
-    "bytes_between": "of these between workgroups",
-    "vi_fc": "VI_FC",
-    "vi_cola": "VI_CoLa",
-}
+_BYTES = ("bytes_wire", "bytes_between", "vi_fc", "vi_cola")
 _ONCE = "a row once a workgroup (VI_CoLa)"
 
 
@@ -117,9 +96,8 @@ def between_told(aggregate: Rows) -> str:
         rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
         if rows:
             equal = sum(row["bytes_between"] == row[column] for row in rows)
-            subject = listing(sorted({row["technique"] for row in rows})) + ("" if fused else " without fusion")
-            told.append(f"{subject} moved {name} in {equal} of {count(len(rows), 'case')}")
-    return f"Between workgroups {', '.join(told)}." if told else ""
+            told.append((sorted({row["technique"] for row in rows}), fused, name, equal, len(rows)))
+    return say("between", told) if told else ""
 
 
 def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
@@ -127,16 +105,15 @@ def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
     rows = [row for row in _counted(tables["aggregate"]) if row["technique"] == technique]
     if not rows:
         return []
-    unit = bytes_unit([row["bytes_wire"] for row in rows])
     shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
-    named = [{**row, "name": _variant(row), **{c: within(row[c], unit) for c in _SHOWN}} for row in rows]
+    named = [
+        {**row, "name": _variant(row), "heading": _heading(row), "bytes": str([row[column] for column in _BYTES])}
+        for row in rows
+    ]
     # Variants of a technique that move the same bytes share a line.
-    lines = [found[0] for found in group(named, *shared, "name", *_SHOWN).values()]
-    columns: Columns = [(f"{name} ({unit.name})", itemgetter(column)) for column, name in _SHOWN.items()]
-    note = "Counted where they crossed, of one product, all PEs; steps that move the same are one line."
-    caption = f"Bytes of {technique}"
-    grid = table(caption, "graph", columns, lines, "name", note, by=shared, heading=_heading)
-    return [Part("Bytes between workgroups", between_told(rows), [grid])]
+    lines = [found[0] for found in group(named, *shared, "name", "bytes").values()]
+    table = grid("between", lines, by=shared, heading="{heading}", technique=technique)
+    return [Part("Bytes between workgroups", between_told(rows), [table])]
 
 
 def _heading(row: Row) -> str:

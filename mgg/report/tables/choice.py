@@ -6,9 +6,9 @@ import math
 import statistics
 
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Cell, Columns, Grid, Part, Section, across, table
-from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound, where
-from mgg.report.tables.numbers import count, number, percent, time_unit, within
+from mgg.report.page.parts import Part, Section, chapter, grid, say
+from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound
+from mgg.report.tables.numbers import count
 from mgg.report.tables.spread import undecided
 
 #: Auto's picks should stay within this factor of the best.
@@ -23,19 +23,15 @@ def compute(aggregate: Rows) -> Rows:
         if not picks or len(found) < 2:
             continue
         pick, least = picks[0], best(found)
-        kept = {column: pick[column] for column in (*COMPARISON, "median_s", "predicted_s", "oversubscribed")}
-        rows.append(
-            kept
-            | {
-                "pick": pick["label"],
-                "best": least["label"],
-                "best_median_s": least["median_s"],
-                "ratio": pick["median_s"] / least["median_s"],
-                "close": pick is not least and bool(undecided(pick, least)),
-                "compared": len(found),
-                **joined(found),
-            }
-        )
+        told = {
+            "pick": pick["label"],
+            "best": least["label"],
+            "best_median_s": least["median_s"],
+            "ratio": pick["median_s"] / least["median_s"],
+            "close": pick is not least and bool(undecided(pick, least)),
+            "compared": len(found),
+        }
+        rows.append(pick | told | joined(found))
     return rows
 
 
@@ -51,70 +47,26 @@ def section(tables: dict[str, Rows]) -> Section | None:
     if not told:
         return None
     if choices:
-        picks = Part("Its pick beside the fastest", _said(choices), [_picks(choices)])
+        cases = [row | {"case": _case(row), "sign": "≈ " * row["close"]} for row in choices]
+        picks = Part("Its pick beside the fastest", _said(choices), [grid("picks", cases)])
     else:
         picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
-    intro = (
-        "Technique auto picks, before anything is measured, the technique for which a model of arithmetic and links "
-        "says the shortest time (docs/concepts/costs.md)."
-    )
-    parts = [picks, Part("Foretold beside measured", _errors(told), [_foretold(told)])]
-    return Section("choice", "The choice of technique auto", intro, parts)
+    foretold = [row | {"case": _case(row)} for row in told]
+    parts = [picks, Part("Foretold beside measured", _errors(told), [grid("foretold", foretold, at=str)])]
+    return chapter("choice", parts)
 
 
 def _said(rows: Rows) -> str:
-    exact = sum(row["ratio"] == 1 for row in rows)
-    near = sum(row["ratio"] <= GOAL or row["close"] for row in rows)
-    mean = statistics.geometric_mean(row["ratio"] for row in rows)
-    worst = max(rows, key=lambda row: row["ratio"])
-    text = (
-        f"Of {count(len(rows), 'comparison')} it picked the fastest technique in {exact}; in {near} its pick is within "
-        f"{percent(GOAL - 1)} of the fastest, or too close to call. Its picks took {number(mean)} times the fastest, "
-        f"geometric mean, at most {number(worst['ratio'])} ({worst['pick']} instead of {worst['best']}, "
-        f"{where(worst, 'dataset', 'pes', 'dim')})."
-    )
-    beyond = shared(rows)
-    return f"{text} Some had more PEs than {beyond}." if beyond else text
+    exact, near = sum(row["ratio"] == 1 for row in rows), sum(row["ratio"] <= GOAL or row["close"] for row in rows)
+    return say("picked", rows, exact, near, GOAL - 1, max(rows, key=lambda row: row["ratio"]), shared(rows))
 
 
 def _errors(rows: Rows) -> str:
     logs = [math.log(row["predicted_s"] / row["median_s"]) for row in rows]
     off = math.exp(statistics.fmean(abs(log) for log in logs)) - 1
-    bias = math.exp(statistics.fmean(logs))
-    return (
-        f"Predictions of {count(len(rows), 'product')} were off by {percent(off)} on average (geometric mean of the "
-        f"larger over the smaller); predicted over measured is {number(bias)}, geometric mean."
-    )
+    return say("foretold", rows, off, math.exp(statistics.fmean(logs)))
 
 
 def _case(row: Row) -> str:
     product = "" if row["direction"] == "forward" else ", transposed"
     return f"{count(row['pes'], 'PE')}, D\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row['dim']}{product}, {row['device']}"
-
-
-def _picks(rows: Rows) -> Grid:
-    unit = time_unit([row["median_s"] for row in rows])
-    columns: Columns = [
-        ("pick", lambda row: Cell(row["pick"], f"{within(row['median_s'], unit)} {unit.name}")),
-        ("fastest", lambda row: Cell(row["best"], f"{within(row['best_median_s'], unit)} {unit.name}")),
-        ("ratio", lambda row: Cell("≈ " * row["close"] + number(row["ratio"]), best=row["ratio"] == 1)),
-        ("compared", lambda row: str(row["compared"])),
-    ]
-    caption = "Auto's pick and the fastest technique"
-    note = "Ratio: median of auto's pick over that of the fastest; ≈: their launches overlap."
-    return table(caption, "case", columns, rows, _case, note, by=["graph"], heading="graph")
-
-
-def _foretold(rows: Rows) -> Grid:
-    labels = sorted({row["label"] for row in rows})
-    unit = time_unit([row["median_s"] for row in rows])
-
-    def cell(row: Row) -> Cell:
-        return Cell(within(row["predicted_s"], unit), f"measured {within(row['median_s'], unit)}", row["chosen"])
-
-    groups = []
-    for (graph,), of_graph in group(rows, "graph").items():
-        lines = [across(found, _case, "label", labels, cell) for found in group(of_graph, *COMPARISON).values()]
-        groups.append((graph, [line for each in lines for line in each]))
-    note = "Large: predicted, small: measured. Marked: what auto picked."
-    return Grid(f"Predicted and measured time of one aggregation ({unit.name})", "case", labels, groups, note)

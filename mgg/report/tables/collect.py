@@ -7,10 +7,10 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from mgg.errors import InputError
 from mgg.graph_record import GraphRecord
@@ -36,70 +36,63 @@ GIB = 2**30
 #: Libraries that train in place of MGG; both sides are to be compared, so their versions do not separate records.
 BESIDE = ("torch", "torch-geometric")
 
-T = TypeVar("T")
-Key = tuple[str, ...]
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Named(Generic[T]):
-    """A record with the report's names of its machine, technique and model, and the epochs of a training run."""
+class Named:
+    """A record with the epochs of a training run, and the report's names of its machine, technique and model."""
 
-    record: T
-    machine: str
+    record: Any
+    epochs: Sequence[EpochRecord] = ()
+    machine: str = ""
     label: str = ""
     model_label: str = ""
-    epochs: Sequence[EpochRecord] = ()
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Every record of a report once, in an order independent of the files' order."""
-
-    timings: Sequence[Named[AggregateRecord]]
-    runs: Sequence[Named[TrainRecord]]
-    partitions: Sequence[PartitionRecord]
-    latencies: Sequence[Named[LatencyRecord]]
-    lookups: Sequence[Named[LookupRecord]]
-    predictions: Sequence[PredictionRecord]
-    described: Sequence[GraphRecord]
-
-
-def collect(paths: Iterable[str | Path]) -> Collection:
+def collect(paths: Iterable[str | Path]) -> dict[type[Origin], list[Named]]:
     """Read records (``.jsonl`` files: aggregate, latencies, lookups, predictions, graphs) and run or partition folders.
 
     A record that is given twice counts once. Of different results of one measurement only the newest counts, since
-    showing both would mislead; a warning says what was left out.
+    showing both would mislead; a warning says what was left out. The order is independent of that of the files.
+
+    Returns:
+        The records by kind; every kind is there.
 
     Raises:
         InputError: names the file, line or field that is wrong, or two files that contradict each other: results of one
             measurement by one run, or of the same second.
     """
-    found: dict[type[Origin], dict[Key, list[tuple[Any, Path]]]] = {kind: defaultdict(list) for kind in _KEYS}
+    found: dict[type[Origin], dict[tuple[str, str], list[tuple[Named, str]]]] = {
+        kind: defaultdict(list) for kind in _KEYS
+    }
     for path in map(Path, paths):
         for result in _read(path):
-            kind = type(_origin(result))
-            found[kind][_key(_origin(result))].append((result, path))
+            found[type(result.record)][_key(result.record)].append((result, str(path)))
     if not any(found.values()):
         raise InputError(
             "report: no records given; name .jsonl files of mgg aggregate, mgg lookup, mgg predict, mgg describe or mgg"
             " links --latency, run folders of mgg train or folders of mgg partition"
         )
-    return _name({kind: [_newest(key, results[key]) for key in sorted(results)] for kind, results in found.items()})
+    return _name({kind: [_newest(key[0], results[key]) for key in sorted(results)] for kind, results in found.items()})
 
 
-def _read(path: Path) -> list[Any]:
-    """Read the results of a file or folder; that of a run is its record and its epochs."""
+def _read(path: Path) -> list[Named]:
     if (path / PARTITION_FILE).is_file():
-        return [read_partition(path)]
+        return [Named(read_partition(path))]
     if path.is_dir():
-        return [_read_run(path)]
+        if not (path / RUN_FILE).is_file():
+            others = "a folder of mgg partition or a .jsonl file"
+            raise InputError(f"{path}: holds no {RUN_FILE}; give a run folder of mgg train, {others}")
+        record, epochs = read_run(path)
+        _check_values(record, ("q1", "median", "q3"), f"{path / RUN_FILE}")
+        return [Named(record, epochs)]
     kinds = (PredictionRecord, GraphRecord, LatencyRecord, LookupRecord)
     records = read_lines(path, next((each for each in kinds if holds(path, each)), AggregateRecord))
-    for number, record in enumerate(records, 1):
-        if isinstance(record, (AggregateRecord, LookupRecord)):
-            _check_values(record, f"{path}: record {number}")
-    return records
+    for number, each in enumerate(records, 1):
+        if isinstance(each, (AggregateRecord, LookupRecord)):
+            _check_values(each, ("low", "median", "high"), f"{path}: record {number}")
+    return [Named(record) for record in records]
 
 
 def canonical(values: Any) -> str:
@@ -122,49 +115,29 @@ def environment(record: Common | LatencyRecord | LookupRecord) -> tuple[Hashable
     return (machine.cpu, memory, gpus, machine.system, versions, machine.place or "", emulated, machine.threads)
 
 
-def _newest(key: Key, results: list[tuple[T, Path]]) -> T:
+def _newest(told: str, results: list[tuple[Named, str]]) -> Named:
     """Return the newest result of one measurement; raises InputError if two have the same run or time."""
     # Compared as text, because a diverged loss is NaN, which differs from itself.
-    distinct = {repr(result): (result, path) for result, path in sorted(results, key=lambda each: str(each[1]))}
-    ordered = sorted(distinct.values(), key=lambda each: (_origin(each[0]).recorded_at, str(each[1])))
-    told = ", ".join(key[:-1])
-    for index, (result, path) in enumerate(ordered):
-        for other, second in ordered[index + 1 :]:
-            one, two = _origin(result), _origin(other)
-            same = one.run_id == two.run_id or one.recorded_at == two.recorded_at
-            if same and _measured(result) != _measured(other):
-                files = f"{path}: holds" if path == second else f"{path} and {second}: hold"
-                raise InputError(f"{files} two different results of one measurement ({told}); give only one")
+    distinct = {repr(result): (result, path) for result, path in sorted(results, key=lambda each: each[1])}
+    ordered = sorted(distinct.values(), key=lambda each: (each[0].record.recorded_at, each[1]))
+    for (result, path), (other, second) in combinations(ordered, 2):
+        one, two = result.record, other.record
+        same = one.run_id == two.run_id or one.recorded_at == two.recorded_at
+        if same and _measured(result) != _measured(other):
+            files = f"{path}: holds" if path == second else f"{path} and {second}: hold"
+            raise InputError(f"{files} two different results of one measurement ({told}); give only one")
     newest = ordered[-1][0]
-    older = {str(path) for result, path in ordered if _measured(result) != _measured(newest)}
-    if older:
+    if older := {path for result, path in ordered if _measured(result) != _measured(newest)}:
         _log.warning("%s: left out, as there is a newer result of the same measurement (%s)", ", ".join(older), told)
     return newest
 
 
-def _origin(result: Any) -> Origin:
-    record: Origin = result[0] if isinstance(result, tuple) else result
-    return record
+def _measured(result: Named) -> str:
+    return repr((result.record.model_dump(exclude=set(Origin.model_fields)), result.epochs))
 
 
-def _measured(result: Any) -> str:
-    record = _origin(result)
-    return repr((record.model_dump(exclude=set(Origin.model_fields)), result[1:] if isinstance(result, tuple) else ()))
-
-
-def _read_run(folder: Path) -> tuple[TrainRecord, list[EpochRecord]]:
-    if not (folder / RUN_FILE).is_file():
-        raise InputError(
-            f"{folder}: holds no {RUN_FILE}; give a run folder of mgg train, a folder of mgg partition or a .jsonl file"
-        )
-    record, epochs = read_run(folder)
-    _check_values(record, str(folder / RUN_FILE))
-    return record, epochs
-
-
-def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: str) -> None:
+def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, fields: tuple[str, ...], where: str) -> None:
     """Reject impossible times, which would become infinite speedups and false winners."""
-    fields = ("q1", "median", "q3") if isinstance(record, TrainRecord) else ("low", "median", "high")
     for field in {*fields, "q1", "q3"}:
         value = getattr(record, field)
         if not (math.isfinite(value) and value > 0):
@@ -176,43 +149,30 @@ def _check_values(record: AggregateRecord | TrainRecord | LookupRecord, where: s
         raise InputError(f"{where}: field pes: {record.pes} is not a number of PEs; measure it again")
 
 
-_GRAPH = ("graph {dataset}", "{graph_hash:.12}")
-_HOW = ("technique {technique}", "options {options}", "P {pes}")
-#: What was measured, by kind of record; last comes what is too long for messages, such as the environment.
-_KEYS: dict[type[Origin], Key] = {
-    AggregateRecord: (*_GRAPH, "{backend}, {dtype}", "{scheme}", "{direction}", "D {dim}", *_HOW, "{place}"),
-    TrainRecord: (
-        *_GRAPH, "{backend}, {dtype}, side {side}", "model {model}", "{given}", "seed {seed}", "{metric}",
-        "partition scheme {noted}", "{picked}", *_HOW, "{place}",
-    ),
-    PartitionRecord: (
-        "graph {name}", "{graph_hash:.12}", "partition scheme {scheme}", "P {pes}", "workgroup {workgroup}",
-        "D {quality.dim}", "",
-    ),
-    LatencyRecord: (
-        "{grain} transfer of {bytes} bytes", "rows of {row_bytes}", "link {link}", "{backend}", "P {pes}", "{place}",
-    ),
-    LookupRecord: (
-        "samples {dataset}", "{samples_hash:.12}", "{backend}", "side {side}", "D {dim}", "batches of {batch}",
-        "P {pes}", "{place}",
-    ),
-    PredictionRecord: (
-        *_GRAPH, "prediction for {machine}, {dtype}", *_HOW, "D {dim}",
-        "scheme {scheme}, workgroup {workgroup}, network {network}", "{links}",
-    ),
-    GraphRecord: ("facts of graph {dataset}", "{graph_hash:.12}", ""),
-}  # fmt: skip
+#: What was measured, by kind of record; the environment is part of it, too.
+_KEYS: dict[type[Origin], str] = {
+    AggregateRecord: "dataset graph_hash backend dtype scheme direction dim technique options pes",
+    TrainRecord: "dataset graph_hash backend dtype side model given seed metric scheme chosen technique options pes",
+    PartitionRecord: "name graph_hash scheme pes workgroup dim",
+    LatencyRecord: "grain bytes row_bytes link backend pes",
+    LookupRecord: "dataset samples_hash backend side dim batch pes",
+    PredictionRecord: "dataset graph_hash machine dtype technique options pes dim scheme workgroup network",
+    GraphRecord: "dataset graph_hash",
+}
 
 
-def _key(record: Origin) -> Key:
+def _key(record: Origin) -> tuple[str, str]:
+    """Return what was measured in words, and where."""
     values = dict(record)
-    values |= {name: canonical(values[name]) for name in ("options", "links") if name in values}
-    if isinstance(record, (Common, LatencyRecord, LookupRecord)):
-        values["place"] = repr(environment(record))
     if isinstance(record, TrainRecord):
-        values["picked"] = "picked by auto" if record.chosen else "named"
-        values |= {"given": canonical(_given(record)), "noted": record.scheme or "not noted"}
-    return tuple(part.format_map(values) for part in _KEYS[type(record)])
+        values["given"] = _given(record)
+    values |= {name: values[name][:12] for name in ("graph_hash", "samples_hash") if name in values}
+    if isinstance(record, PartitionRecord):
+        values["dim"] = record.quality.dim
+    told = [(name, values[name]) for name in _KEYS[type(record)].split()]
+    words = [f"{name} {value if isinstance(value, str) else canonical(value)}" for name, value in told]
+    place = environment(record) if isinstance(record, (Common, LatencyRecord, LookupRecord)) else values.get("links")
+    return ", ".join(words), repr(place)
 
 
 def _given(record: TrainRecord) -> dict[str, Any]:
@@ -222,42 +182,33 @@ def _given(record: TrainRecord) -> dict[str, Any]:
     return record.settings | {"epochs": record.asked_epochs or record.epochs, "weights": started} | file
 
 
-def _name(found: dict[type[Origin], list[Any]]) -> Collection:
-    records, runs = found[AggregateRecord], found[TrainRecord]
-    everything: list[AggregateRecord | TrainRecord] = [*records, *(run for run, _ in runs)]
-    places = {environment(record) for record in (*everything, *found[LatencyRecord], *found[LookupRecord])}
-    machines = {identity: f"M{number}" for number, identity in enumerate(sorted(places, key=repr), 1)}
+def _name(found: dict[type[Origin], list[Named]]) -> dict[type[Origin], list[Named]]:
+    there = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
+    places = sorted({environment(each.record) for kind in there for each in found[kind]}, key=repr)
+    timings, runs = ([each.record for each in found[kind]] for kind in (AggregateRecord, TrainRecord))
+    techniques = _Labels((_cell(record), record.technique, record.options) for record in (*timings, *runs))
+    models = _Labels((run.graph_hash, run.model, _given(run)) for run in runs)
 
-    techniques = _Labels()
-    models = _Labels()
-    for record in everything:
-        # One comparison: records that differ only in technique and options (or the model's settings).
-        where = (record.graph_hash, record.backend, record.dtype, record.pes, environment(record))
-        if isinstance(record, AggregateRecord):
-            techniques.add((*where, record.scheme, record.direction, record.dim), record.technique, record.options)
-        else:
-            # Seeds are excluded, because results are averaged over them; any other difference forbids a mean.
-            settings = _given(record)
-            given = (record.model, canonical(settings), record.scheme)
-            techniques.add((*where, *given), record.technique, record.options)
-            models.add((record.graph_hash,), record.model, settings)
+    def named(each: Named) -> Named:
+        record = each.record
+        if isinstance(record, TrainRecord):
+            label = f"{'auto: ' if record.chosen else ''}{techniques.label(record.technique, record.options)}"
+            label += ", unfused" if record.side == "unfused" else ""
+            each = replace(each, label=label, model_label=models.label(record.model, _given(record)))
+        elif isinstance(record, AggregateRecord):
+            each = replace(each, label=techniques.label(record.technique, record.options))
+        return replace(each, machine=f"M{places.index(environment(record)) + 1}")
 
-    def named(record: Any, *more: Any) -> Named[Any]:
-        return Named(record, machines[environment(record)], *more)
+    return {kind: list(map(named, results)) if kind in there else results for kind, results in found.items()}
 
-    def label(run: TrainRecord) -> str:
-        technique = techniques.label(run.technique, run.options)
-        return f"{'auto: ' if run.chosen else ''}{technique}{', unfused' if run.side == 'unfused' else ''}"
 
-    return Collection(
-        timings=[named(record, techniques.label(record.technique, record.options)) for record in records],
-        runs=[named(run, label(run), models.label(run.model, _given(run)), epochs) for run, epochs in runs],
-        partitions=found[PartitionRecord],
-        latencies=[named(record) for record in found[LatencyRecord]],
-        lookups=[named(record) for record in found[LookupRecord]],
-        predictions=found[PredictionRecord],
-        described=found[GraphRecord],
-    )
+def _cell(record: AggregateRecord | TrainRecord) -> Hashable:
+    """Return the comparison of a record: it shares it with those that differ only in technique and options."""
+    where = (record.graph_hash, record.backend, record.dtype, record.pes, environment(record), record.scheme)
+    if isinstance(record, AggregateRecord):
+        return (*where, record.direction, record.dim)
+    # Seeds are excluded, because results are averaged over them; any other difference forbids a mean.
+    return (*where, record.model, canonical(_given(record)))
 
 
 class _Labels:
@@ -266,26 +217,20 @@ class _Labels:
     So options that a tuner sets per job do not split related records.
     """
 
-    def __init__(self) -> None:
-        self._cells: dict[tuple[Hashable, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
-
-    def add(self, cell: tuple[Hashable, ...], name: str, options: dict[str, Any]) -> None:
-        """Note that the comparison ``cell`` has ``name`` with ``options``."""
-        self._cells[(name, *cell)][canonical(options)] = options
+    def __init__(self, cells: Iterable[tuple[Hashable, str, dict[str, Any]]]) -> None:
+        """Note which options differ in ``cells``: comparisons, with names that they have and their options."""
+        namesakes: dict[tuple[str, Hashable], list[dict[str, Any]]] = defaultdict(list)
+        for cell, name, options in cells:
+            namesakes[name, cell].append(options)
+        self._varying: dict[str, set[str]] = defaultdict(set)
+        for (name, _), found in namesakes.items():
+            for key in {key for options in found for key in options}:
+                if len({canonical([key in options, options.get(key)]) for options in found}) > 1:
+                    self._varying[name].add(key)
 
     def label(self, name: str, options: dict[str, Any]) -> str:
         """Return ``name``, followed by the options that distinguish it from its namesakes."""
         if name not in self._varying:
             return name
-        shown = [f"{key}={options[key]}" for key in self._varying[name] if key in options]
+        shown = [f"{key}={options[key]}" for key in sorted(self._varying[name]) if key in options]
         return f"{name} ({', '.join(shown) or 'no options'})"
-
-    @cached_property
-    def _varying(self) -> dict[str, list[str]]:
-        """For each name that occurs more than once in a comparison, the options that differ there."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for (name, *_), namesakes in self._cells.items():
-            for key in {key for options in namesakes.values() for key in options}:
-                if len({canonical([key in options, options.get(key)]) for options in namesakes.values()}) > 1:
-                    found[str(name)].add(key)
-        return {name: sorted(keys) for name, keys in found.items()}

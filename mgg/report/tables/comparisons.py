@@ -29,12 +29,15 @@ _RUN = (
 
 def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
     """Compute the rows of table figures in the order of ``names``; measurements of only one side give none."""
-    rows = []
-    for name in names:
-        for versus in EXPERIMENTS[name].versus:
-            found = [*_products(versus, aggregate), *_runs(versus, training)]
-            rows += [{"figure": name, **row} for row in found]
-    return rows
+    products = [row | {"transfers_s": _transfers(row)} for row in sound(aggregate)]
+    kinds = (products, (*SETTING, "dim", "pes"), {"model": ""}), (training, _RUN, {"direction": "", "dim": None})
+    return [
+        subject | what | _outcome(versus, subject, rival) | {"figure": name}
+        for name in names
+        for versus in EXPERIMENTS[name].versus
+        for rows, columns, what in kinds
+        for subject, rival in _pairs(versus, rows, columns)
+    ]
 
 
 def mean_ratio(rows: Rows) -> float:
@@ -70,53 +73,27 @@ def cases(rows: Rows) -> list[str]:
     return found
 
 
-def _products(versus: Versus, aggregate: Rows) -> Iterable[Row]:
-    rows = [{**row, "transfers_s": _transfers(row)} for row in sound(aggregate)]
-    columns: tuple[str, ...] = SETTING
-    if _endings(versus):
-        # The same graph in another order is another data set; only its name shows the relation.
-        rows = [{**row, "stem": _stem(row["dataset"], _endings(versus))} for row in rows]
-        columns = ("stem", *(column for column in SETTING if column not in GRAPH))
-    for found in group(rows, *columns, "dim", "pes").values():
-        for subject, rival in _pairs(versus, found):
-            dataset, pes = claimed_as(subject["dataset"]), subject["pes"]
-            claim = versus.claim(at(dataset, pes), dataset, f"D={subject['dim']}")
-            what = {column: subject[column] for column in (*SETTING, "dim", "pes")} | {"model": ""}
-            yield what | _outcome(versus, subject, rival, claim)
-
-
-def _endings(versus: Versus) -> tuple[str, ...]:
-    return tuple(filter(None, (versus.subject.ending, versus.rival.ending)))
-
-
-def _stem(dataset: str, endings: tuple[str, ...]) -> str:
-    return next((dataset.removesuffix(ending) for ending in endings if dataset.endswith(ending)), dataset)
-
-
-def _runs(versus: Versus, training: Rows) -> Iterable[Row]:
-    for found in group(training, *_RUN).values():
-        for subject, rival in _pairs(versus, found):
-            dataset, model = claimed_as(subject["dataset"]), subject["model"]
-            claim = versus.claim(model_on(model, dataset), dataset, model)
-            kept = ("machine", *GRAPH, "device", "scheme", "dtype", "model", "pes")
-            what = {column: subject[column] for column in kept} | {"direction": "", "dim": None}
-            yield what | _outcome(versus, subject, rival, claim)
-
-
 def _transfers(row: Row) -> float | None:
     """Return a product's time beyond that of the same launches without transfers."""
     return None if row["compute_s"] is None else max(row["median_s"] - row["compute_s"], 0.0)
 
 
-def _pairs(versus: Versus, rows: Rows) -> Iterable[tuple[Row, Row]]:
+def _pairs(versus: Versus, rows: Rows, columns: Sequence[str]) -> Iterable[tuple[Row, Row]]:
     """Pair rows: for one technique those that differ only in its options, for two techniques the best of each."""
-    subjects, rivals = (timings(side, rows) for side in (versus.subject, versus.rival))
-    if versus.subject.technique == versus.rival.technique and not _endings(versus):
-        ignored = {*versus.subject.options, *versus.rival.options}
-        alike = {options_but(row, ignored): row for row in rivals}
-        yield from ((row, alike[same]) for row in subjects if (same := options_but(row, ignored)) in alike)
-    elif subjects and rivals:
-        yield best(subjects), best(rivals)
+    endings = tuple(filter(None, (versus.subject.ending, versus.rival.ending)))
+    if endings and "direction" in columns:
+        # The same graph in another order is another data set; only its name shows the relation of two products.
+        stems = (next((end for end in endings if row["dataset"].endswith(end)), "") for row in rows)
+        rows = [row | {"stem": row["dataset"].removesuffix(end)} for row, end in zip(rows, stems, strict=True)]
+        columns = ("stem", *(column for column in columns if column not in GRAPH))
+    ignored = {*versus.subject.options, *versus.rival.options}
+    for found in group(rows, *columns).values():
+        subjects, rivals = (timings(side, found) for side in (versus.subject, versus.rival))
+        if versus.subject.technique == versus.rival.technique and not endings:
+            alike = {options_but(row, ignored): row for row in rivals}
+            yield from ((row, alike[same]) for row in subjects if (same := options_but(row, ignored)) in alike)
+        elif subjects and rivals:
+            yield best(subjects), best(rivals)
 
 
 def timings(side: Side, rows: Rows) -> Rows:
@@ -134,7 +111,12 @@ def timings(side: Side, rows: Rows) -> Rows:
     return [row for row in rows if fits(row) and row.get(side.column) is not None]
 
 
-def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> Row:
+def _outcome(versus: Versus, subject: Row, rival: Row) -> Row:
+    dataset, model = claimed_as(subject["dataset"]), subject.get("model")
+    keys = (model_on(model, dataset), dataset, model) if model else (
+        at(dataset, subject["pes"]), dataset, f"D={subject['dim']}"
+    )  # fmt: skip
+    claim = versus.claim(*keys)
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
     ratio = other / max(mine, 1e-9)  # the remaining transfer time may be too short for the clock
     expected, untold, memory = versus.expects_slower(claim), _untold(versus, subject), versus.memory
@@ -145,7 +127,6 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
     return {
         "subject": versus.subject.name,
         "rival": versus.rival.name,
-        "options": subject["options"],
         "subject_median_s": None if memory else mine,
         "rival_median_s": None if memory else other,
         "subject_memory_bytes": mine if memory else None,
@@ -154,7 +135,6 @@ def _outcome(versus: Versus, subject: Row, rival: Row, claim: float | None) -> R
         "paper": claim,
         "verdict": verdict,
         "untold": untold,
-        "oversubscribed": subject["oversubscribed"],
         **joined((subject, rival)),
     }
 

@@ -7,22 +7,27 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel
 
+from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
-from mgg.record import AggregateRecord, Common, Origin, PartitionRecord, PredictionRecord, TrainRecord
+from mgg.record import AggregateRecord, Origin, PartitionRecord, PredictionRecord, TrainRecord
 from mgg.report.tables import spread
-from mgg.report.tables.collect import GIB, Collection, Named, canonical
+from mgg.report.tables.collect import GIB, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
 from mgg.report.tables.numbers import count, listing
 
 Row = dict[str, Any]
 Rows = list[Row]
-Measured = Common | LatencyRecord | LookupRecord
+#: Records that were measured on a machine, and those that tell what a graph is.
+_ON_MACHINES = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
+_OF_GRAPHS = (AggregateRecord, TrainRecord, PredictionRecord, GraphRecord, PartitionRecord)
 
 #: Columns of a graph; ``graph``, its name on the page, is no column of the tables (``graph_names``).
 GRAPH = ("dataset", "graph_hash", "graph")
@@ -33,6 +38,8 @@ COMPARISON = (*SETTING, "dim", "pes")
 ALIKE = ("machine", *GRAPH, "device", "dtype", "model_label", "label", "scheme", "pes", "metric")
 #: Text for a scheme that a record does not name.
 NOT_NOTED = "scheme not noted"
+#: Ending of a time by the check of its result.
+WRONG = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}
 #: Columns for the origin of a row's record or records, and what divides those of several.
 _ORIGIN, _BETWEEN = tuple(Origin.model_fields), ", "
 #: Endings of columns that the fields of records lack, by unit.
@@ -41,35 +48,37 @@ _ENDINGS = {"seconds": "_s", "bytes": "_bytes"}
 PHASES = ("aggregate", "dense", "communication", "other")
 
 
-def compute(collection: Collection) -> dict[str, Rows]:
-    """Compute sorted rows of the tables made from records alone; those without records are empty."""
-    graphs = _graphs(collection)
-    found = {
-        "machines": _machines(collection),
-        "graphs": graphs,
-        "partitions": _partitions(collection.timings),
-        "quality": _sorted(map(_quality, collection.partitions), "quality"),
-        "halos": _halos(collection.partitions),
-        "aggregate": [_timing(timing) for timing in collection.timings],
-        "training": [_training(number, run) for number, run in enumerate(collection.runs, 1)],
-        "predictions": _sorted(map(_prediction, collection.predictions), "predictions"),
-        "latencies": _sorted(map(_latency, collection.latencies), "latencies"),
-        "lookups": _sorted(map(_lookup, collection.lookups), "lookups"),
-        "described": _sorted(
-            (noted(each, "described") | {"rabbit_s": each.rabbit_seconds} for each in collection.described), "described"
-        ),
+def compute(found: dict[type[Origin], list[Named]]) -> dict[str, Rows]:
+    """Compute sorted rows of the tables made from records alone; those without records are empty.
+
+    Rows have all columns of their table, and may have more.
+    """
+    runs, splits = list(enumerate(found[TrainRecord], 1)), [each.record for each in found[PartitionRecord]]
+    tables = {
+        "machines": _machines([each for kind in _ON_MACHINES for each in found[kind]]),
+        "graphs": _once(_graph(each.record) for kind in _OF_GRAPHS for each in found[kind]),
+        "partitions": _once(_partition(each.record) for each in found[AggregateRecord]),
+        "quality": list(map(_quality, splits)),
+        "halos": _once(row for record in splits for row in _halos(record)),
+        "aggregate": [{"timing": number, **_timing(each)} for number, each in enumerate(found[AggregateRecord])],
+        "training": [{"run": number, **_training(run)} for number, run in runs],
+        "predictions": [_prediction(each.record) for each in found[PredictionRecord]],
+        "latencies": list(map(_latency, found[LatencyRecord])),
+        "lookups": list(map(_lookup, found[LookupRecord])),
+        "described": [noted(each.record, "described") for each in found[GraphRecord]],
         "epochs": [
             {"run": number, **noted(epoch, "epochs"), "epoch_s": epoch.seconds, **origin_of(run.record)}
-            for number, run in enumerate(collection.runs, 1)
+            for number, run in runs
             for epoch in run.epochs
         ],
     }
-    names = graph_names(graphs)
-    for row in (row for rows in found.values() for row in rows if "graph_hash" in row):
+    names = graph_names(tables["graphs"])
+    for row in (row for rows in tables.values() for row in rows if "graph_hash" in row):
         row["graph"] = names[row["dataset"], row["graph_hash"]]
-    aggregate = found["aggregate"] = _judged(found["aggregate"])
-    accuracy = _accuracy(found["training"])
-    return found | {"fastest": _fastest(aggregate), "checks": _checks(aggregate), "accuracy": accuracy}
+    _judge(tables["aggregate"])
+    tables |= {"fastest": _fastest(tables["aggregate"]), "checks": _checks(tables["aggregate"])}
+    tables |= {"accuracy": _accuracy(tables["training"])}
+    return {name: rows if name == "machines" else _sorted(rows, name) for name, rows in tables.items()}
 
 
 def origin_of(record: Origin) -> Row:
@@ -136,14 +145,29 @@ def options_but(row: Row, ignored: Iterable[str]) -> str:
     return canonical({key: value for key, value in json.loads(row["options"]).items() if key not in ignored})
 
 
+def alike(rows: Iterable[Row], ignored: Iterable[str], *columns: str) -> list[Rows]:
+    """Group rows by ``columns`` and their options without those ``ignored``, which rows then have as ``others``."""
+    ignored = tuple(ignored)
+    return list(group([row | {"others": options_but(row, ignored)} for row in rows], *columns, "others").values())
+
+
 def noted(record: BaseModel, table: str) -> Row:
-    """Return the columns of a table that are fields of its record, whose names may lack the unit."""
-    fields = type(record).model_fields
-    found = {
-        column.name: column.name if column.name in fields else column.name.removesuffix(_ENDINGS.get(column.unit, ""))
-        for column in TABLES[table]
-    }
-    return {name: getattr(record, field) for name, field in found.items() if field in fields}
+    """Return the columns of a table that are fields of its record, whose names may lack the unit or spell it out.
+
+    What a field maps becomes JSON; a text that is not known is empty, origins apart.
+    """
+    found: Row = {}
+    for column in TABLES[table]:
+        stem = column.name.removesuffix(_ENDINGS.get(column.unit, ""))
+        for field in (column.name, stem, f"{stem}_seconds"):
+            if field in type(record).model_fields:
+                value = getattr(record, field)
+                unknown = "" if column.kind == "text" and column.name not in _ORIGIN else None
+                found[column.name] = (
+                    canonical(value) if isinstance(value, dict) else unknown if value is None else value
+                )
+                break
+    return found
 
 
 def _sorted(rows: Iterable[Row], table: str) -> Rows:
@@ -152,28 +176,30 @@ def _sorted(rows: Iterable[Row], table: str) -> Rows:
     return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in names])
 
 
-def _once(rows: Iterable[Row], table: str) -> Rows:
+def _once(rows: Iterable[Row]) -> Rows:
     found: dict[str, Rows] = defaultdict(list)
     for row in rows:
         found[canonical({column: value for column, value in row.items() if column not in _ORIGIN})].append(row)
-    return _sorted((each[0] | joined(each) for each in found.values()), table)
+    return [each[0] | joined(each) for each in found.values()]
 
 
-def _machines(collection: Collection) -> Rows:
-    rows = []
-    everything: list[Named[Any]] = [*collection.timings, *collection.runs, *collection.latencies, *collection.lookups]
-    for name in {entry.machine for entry in everything}:
-        records: list[Measured] = [entry.record for entry in everything if entry.machine == name]
-        first, versions = records[0], {name: each for record in records for name, each in record.versions.items()}
+def _machines(found: list[Named]) -> Rows:
+    rows, machines = [], sorted({each.machine for each in found}, key=lambda name: int(name[1:]))
+    for machine in machines:
+        records = [each.record for each in found if each.machine == machine]
+        first, cores = records[0], [record.machine.cores for record in records]
+        versions = {name: each for record in records for name, each in record.versions.items()}
+        # Of each GPU model the largest number in one job.
+        gpus = reduce(or_, (Counter(record.machine.gpus) for record in records))
         rows.append(
             {
-                "machine": name,
+                "machine": machine,
                 "cpu": first.machine.cpu,
-                "cores_min": min(record.machine.cores for record in records),
-                "cores_max": max(record.machine.cores for record in records),
+                "cores_min": min(cores),
+                "cores_max": max(cores),
                 "threads": first.machine.threads,
                 "memory_gib": round(first.machine.memory_bytes / GIB),
-                "gpus": _gpus(records),
+                "gpus": ", ".join(f"{number} x {model}" for model, number in sorted(gpus.items())),
                 "system": first.machine.system,
                 "place": first.machine.place or "",
                 "emulated": getattr(first, "emulated", None) or "",
@@ -184,40 +210,22 @@ def _machines(collection: Collection) -> Rows:
                 **joined(map(origin_of, records)),
             }
         )
-    return sorted(rows, key=lambda row: int(row["machine"][1:]))
+    return rows
 
 
-def _gpus(records: Iterable[Measured]) -> str:
-    """List each GPU model with the largest number in one job."""
-    most: Counter[str] = Counter()
-    for record in records:
-        most |= Counter(record.machine.gpus)
-    return ", ".join(f"{number} x {model}" for model, number in sorted(most.items()))
-
-
-def _graphs(collection: Collection) -> Rows:
-    timed: list[Named[Any]] = [*collection.timings, *collection.runs]
-    records = [*(each.record for each in timed), *collection.predictions, *collection.described]
-    found = [(each, each.dataset, each.arcs) for each in records]
-    found += [(each, each.name, _arcs(each)) for each in collection.partitions]
-    rows = [
-        noted(record, "graphs")
-        | {"dataset": name, "arcs": arcs, "arcs_per_node": arcs / record.nodes if record.nodes else 0.0}
-        for record, name, arcs in found
-    ]
-    return _once(rows, "graphs")
+def _graph(record: Any) -> Row:
+    split = isinstance(record, PartitionRecord)
+    name, arcs = (record.name, _arcs(record)) if split else (record.dataset, record.arcs)
+    each = arcs / record.nodes if record.nodes else 0.0
+    return noted(record, "graphs") | {"dataset": name, "arcs": arcs, "arcs_per_node": each}
 
 
 def _arcs(record: PartitionRecord) -> int:
     return sum(record.quality.arcs_per_pe)
 
 
-def _partitions(timings: Iterable[Named[AggregateRecord]]) -> Rows:
-    rows = (
-        noted(record, "partitions") | {"edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0}
-        for record in (timing.record for timing in timings)
-    )
-    return _once(rows, "partitions")
+def _partition(record: AggregateRecord) -> Row:
+    return noted(record, "partitions") | {"edge_cut_share": record.edge_cut / record.arcs if record.arcs else 0.0}
 
 
 def _quality(record: PartitionRecord) -> Row:
@@ -225,8 +233,8 @@ def _quality(record: PartitionRecord) -> Row:
     return {
         **noted(quality, "quality"),
         **noted(record, "quality"),
-        "dataset": record.name,
         "edge_cut_share": quality.edge_cut / arcs if arcs else 0.0,
+        "dataset": record.name,
         "halo_rows": sum(quality.halo_rows_per_pe),
         "halo_rows_max": max(quality.halo_rows_per_pe),
         "redundant_cg": 1 - quality.v_fc / quality.v_cg if quality.v_cg else None,
@@ -234,52 +242,39 @@ def _quality(record: PartitionRecord) -> Row:
     }
 
 
-def _halos(partitions: Iterable[PartitionRecord]) -> Rows:
+def _halos(record: PartitionRecord) -> Rows:
     """Return pairs of different PEs; partitions that differ only in workgroup and D have the same halos."""
-    rows = [
+    return [
         noted(record, "halos") | {"dataset": record.name, "pe": pe, "owner": owner, "rows": many}
-        for record in partitions
         for pe, counts in enumerate(record.quality.halo_rows_per_pair or [])
         for owner, many in enumerate(counts)
         if owner != pe
     ]
-    return _once(rows, "halos")
 
 
 def _prediction(record: PredictionRecord) -> Row:
-    told = {"options": canonical(record.options), "links": canonical(record.links), "model_machine": record.machine}
-    return noted(record, "predictions") | told | {"predicted_s": record.seconds, "overlapped_s": record.hidden}
+    told = {"model_machine": record.machine, "predicted_s": record.seconds, "overlapped_s": record.hidden}
+    return noted(record, "predictions") | told
 
 
-def _latency(latency: Named[LatencyRecord]) -> Row:
-    record = latency.record
-    return {
-        **_measured(latency, "latencies"),
-        "transfers": len(record.seconds),
-        "low_s": min(record.seconds),
-        "high_s": max(record.seconds),
-    }
+def _latency(latency: Named) -> Row:
+    seconds = latency.record.seconds
+    ends = {"low_s": min(seconds), "high_s": max(seconds)}
+    return _measured(latency, "latencies") | ends | {"transfers": len(seconds)}
 
 
-def _measured(named: Named[Any], table: str) -> Row:
+def _measured(named: Named, table: str) -> Row:
     """Return the columns of a table that every measurement has, and those that are fields of its record."""
     record = named.record
-    options = {name: canonical(getattr(record, name)) for name in ("options", "defaults") if hasattr(record, name)}
+    gpus = record.machine.gpus or record.backend == "nvshmem"
     return {
         **noted(record, table),
-        **options,
         "machine": named.machine,
-        "device": _device(record),
+        # PEs as threads with a GPU each (unified memory) compare with ranks with a GPU each.
+        "device": "GPUs" if gpus else "CPU ranks" if record.backend == "mpi" else "CPU threads",
         "label": named.label,
         "oversubscribed": record.machine.oversubscribed(record.pes),
     }
-
-
-def _device(record: Measured) -> str:
-    """Return the kind of device. PEs as threads with a GPU each (unified memory) compare with ranks with a GPU each."""
-    if record.machine.gpus or record.backend == "nvshmem":
-        return "GPUs"
-    return "CPU ranks" if record.backend == "mpi" else "CPU threads"
 
 
 def shared(rows: Iterable[Row]) -> str:
@@ -290,20 +285,17 @@ def shared(rows: Iterable[Row]) -> str:
     return "GPUs" if all(row["device"] == "GPUs" for row in beyond) else "cores"
 
 
-def _judged(rows: Rows) -> Rows:
-    """Return the rows of table aggregate, sorted, with what needs the others: speedup and stars."""
-    baseline = {
-        key: min(row["median_s"] for row in found)
-        for key, found in group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim").items()
-    }
-    for row in rows:
-        one = baseline.get(tuple(row[column] for column in (*SETTING, "dim")))
-        row["speedup"] = one / row["median_s"] if one else None
-        row["efficiency"] = row["speedup"] / row["pes"] if one else None
+def _judge(rows: Rows) -> None:
+    """Give rows of table aggregate what needs the others: speedup and stars."""
+    ones = group(sound(row for row in rows if row["pes"] == 1), *SETTING, "dim")
+    for setting, found in group(rows, *SETTING, "dim").items():
+        one = min((row["median_s"] for row in ones.get(setting, ())), default=None)
+        for row in found:
+            row["speedup"] = one / row["median_s"] if one else None
+            row["efficiency"] = row["speedup"] / row["pes"] if one else None
     for found in group(sound(rows), *COMPARISON).values():
         if len(found) > 1:
             spread.judge(found)
-    return _sorted(rows, "aggregate")
 
 
 def sound(rows: Iterable[Row]) -> Rows:
@@ -311,48 +303,36 @@ def sound(rows: Iterable[Row]) -> Rows:
     return [row for row in rows if row["check"] != "failed"]
 
 
-def _timing(timing: Named[AggregateRecord]) -> Row:
-    record = timing.record
+def _timing(timing: Named) -> Row:
+    record: AggregateRecord = timing.record
+    volumes = {"V_CG": record.v_cg, "V_FR": record.v_fr, "V_FC": record.v_fc} if record.pes > 1 else {}
+    longer = max(record.compute, record.transfer) if record.compute and record.transfer else None
     return {
         **_measured(timing, "aggregate"),
-        "decided": canonical(record.decided) if record.decided else "",
-        "faults_untold": record.faults_untold or "",
-        "profile_untold": record.profile_untold or "",
         "launches": len(record.launches),
         "iterations": len(record.seconds),
         "fastest": False,
         "close": False,
         "starred": False,
         "bytes_pe_max": max(record.bytes_per_pe, default=0),
-        "fault_s": record.fault_seconds,
-        "overlap_ratio": record.median / max(record.compute, record.transfer)
-        if record.compute and record.transfer
-        else None,
-        "equal_volumes": _equal_volumes(record),
+        "overlap_ratio": record.median / longer if longer else None,
+        "equal_volumes": ", ".join(name for name, volume in volumes.items() if volume == record.bytes_wire),
         "check": _check(record),
     }
 
 
-def _lookup(lookup: Named[LookupRecord]) -> Row:
-    record = lookup.record
+def _lookup(lookup: Named) -> Row:
+    record: LookupRecord = lookup.record
+    means = {f"{name}_mean": getattr(record, name) / record.timed for name in ("bytes_wire", "bytes_ids", "v_fr")}
     return {
         **_measured(lookup, "lookups"),
+        **means,
         "launches": len(record.launches),
         "iterations": record.timed,
         "rows_per_s": record.rate,
         "remote_share": record.remote_share,
-        "bytes_wire_mean": record.bytes_wire / record.timed,
-        "bytes_ids_mean": record.bytes_ids / record.timed,
-        "v_fr_mean": record.v_fr / record.timed,
         "check": _check(record),
     }
-
-
-def _equal_volumes(record: AggregateRecord) -> str:
-    if record.pes == 1:
-        return ""
-    volumes = {"V_CG": record.v_cg, "V_FR": record.v_fr, "V_FC": record.v_fc}
-    return ", ".join(name for name, volume in volumes.items() if volume == record.bytes_wire)
 
 
 def _check(record: AggregateRecord | LookupRecord) -> str:
@@ -365,50 +345,34 @@ def _check(record: AggregateRecord | LookupRecord) -> str:
 def _fastest(aggregate: Rows) -> Rows:
     rows = []
     for found in group(sound(aggregate), *COMPARISON).values():
-        if len(found) < 2:
-            continue
-        first, second, *others = sorted(found, key=lambda row: (row["median_s"], row["label"]))
-        kept = {column: first[column] for column in (*COMPARISON, "label", "median_s", "oversubscribed")}
-        ratio = second["median_s"] / first["median_s"]
-        why = spread.unstarred(first, [second, *others])
-        told = {"runner_up": second["label"], "ratio": ratio, "close": first["close"], "unstarred": why}
-        rows.append(kept | {"compared": len(found)} | told | joined(found))
-    return _sorted(rows, "fastest")
-
-
-def _checks(aggregate: Rows) -> Rows:
-    columns = ("machine", *GRAPH, "device", "dtype", "label")
-    rows = []
-    for found in group(aggregate, *columns).values():
-        often = Counter(row["check"] for row in found)
-        checked = [row for row in found if row["check"] != "not checked"]
-        # NaN counts as the largest error.
-        worst = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
-        rows.append(
-            {
-                **{column: found[0][column] for column in columns},
-                "passed": often["passed"],
-                "failed": often["failed"],
-                "unchecked": often["not checked"],
-                "error": worst,
-                "tolerance": min((row["tolerance"] for row in checked), default=None),
-                **joined(found),
-            }
-        )
+        if len(found) > 1:
+            first, second, *others = sorted(found, key=lambda row: (row["median_s"], row["label"]))
+            told = {"runner_up": second["label"], "ratio": second["median_s"] / first["median_s"]}
+            why = spread.unstarred(first, [second, *others])
+            rows.append(first | told | {"compared": len(found), "unstarred": why} | joined(found))
     return rows
 
 
-def _training(number: int, run: Named[TrainRecord]) -> Row:
-    record = run.record
+def _checks(aggregate: Rows) -> Rows:
+    rows = []
+    for found in group(aggregate, "machine", *GRAPH, "device", "dtype", "label").values():
+        often = Counter(row["check"] for row in found)
+        counts = {"passed": often["passed"], "failed": often["failed"], "unchecked": often["not checked"]}
+        checked = [row for row in found if row["check"] != "not checked"]
+        # NaN counts as the largest error.
+        error = max((row["error"] for row in checked), key=lambda e: (math.isnan(e), e), default=None)
+        tolerance = min((row["tolerance"] for row in checked), default=None)
+        rows.append(found[0] | counts | {"error": error, "tolerance": tolerance} | joined(found))
+    return rows
+
+
+def _training(run: Named) -> Row:
+    record: TrainRecord = run.record
     return {
-        "run": number,
         **_measured(run, "training"),
-        "model_label": run.model_label,
-        "settings": canonical(record.settings),
-        "weights": record.weights or "",
-        "epochs_asked": record.asked_epochs or record.epochs,
-        "scheme": record.scheme or "",
         **{f"{p}_s": _known(statistics.median, (getattr(epoch, p) for epoch in run.epochs)) for p in PHASES},
+        "model_label": run.model_label,
+        "epochs_asked": record.asked_epochs or record.epochs,
         "activations": canonical(record.activations) if record.activations else "",
     }
 
@@ -422,22 +386,20 @@ def _known(statistic: Callable[[list[float]], float], values: Iterable[float | N
 def _accuracy(training: Rows) -> Rows:
     rows = []
     for found in group(training, *ALIKE).values():
-        test = [row["test_accuracy"] for row in found]
-        rows.append(
-            {
-                **{column: found[0][column] for column in ALIKE},
-                "seeds": len(found),
-                "test_mean": statistics.fmean(test),
-                "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
-                "test_min": min(test),
-                "test_max": max(test),
-                "validation_mean": _known(statistics.fmean, (row["validation_accuracy"] for row in found)),
-                "train_mean": statistics.fmean(row["train_accuracy"] for row in found),
-                "epoch_s": statistics.median(row["median_s"] for row in found),
-                "bytes_wire": max(row["bytes_wire"] for row in found),
-                "gpu_memory_bytes": _known(max, (row["gpu_memory_bytes"] for row in found)),
-                "oversubscribed": any(row["oversubscribed"] for row in found),
-                **joined(found),
-            }
-        )
+        of = {column: [row[column] for row in found] for column in found[0]}
+        test = of["test_accuracy"]
+        told = {
+            "seeds": len(found),
+            "test_mean": statistics.fmean(test),
+            "test_deviation": statistics.stdev(test) if len(test) > 1 else None,
+            "test_min": min(test),
+            "test_max": max(test),
+            "validation_mean": _known(statistics.fmean, of["validation_accuracy"]),
+            "train_mean": statistics.fmean(of["train_accuracy"]),
+            "epoch_s": statistics.median(of["median_s"]),
+            "bytes_wire": max(of["bytes_wire"]),
+            "gpu_memory_bytes": _known(max, of["gpu_memory_bytes"]),
+            "oversubscribed": any(of["oversubscribed"]),
+        }
+        rows.append(found[0] | told | joined(found))
     return rows

@@ -1,25 +1,38 @@
-"""Workflow runs: jobs over time, and their requested and used resources."""
+"""Jobs of the workflow: when they ran, and their requested and used resources."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mgg.job_record import JobRecord
 from mgg.record import read_lines
-from mgg.report.figures import timeline
-from mgg.report.page.parts import Part, Section
-from mgg.report.tables import requests
-from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import Row, Rows, noted
-from mgg.report.tables.numbers import utc
-from mgg.report.tables.requests import stage_place
+from mgg.report.page.parts import Grid, Part, grid, say
+from mgg.report.tables.compute import Row, Rows, group, joined, noted
+from mgg.report.tables.numbers import ABSENT, duration, percent, quantity, utc
 
-HEADING = "How the workflow ran"
 #: Seconds without any job that separate two runs. With a scheduler, Snakemake may take minutes to see that a job has
 #: ended.
 _LULL = {False: 60.0, True: 600.0}
+#: Stages of the workflow in order.
+STAGES = (
+    "retrieve", "graph", "describe", "partition", "layout", "tune", "predict", "links", "aggregate", "train", "lookup",
+    "report",
+)  # fmt: skip
+#: A request is far too large if no job of its rule used ``LARGE`` of it, too small if one used more than ``SMALL``.
+LARGE, SMALL = 0.25, 0.9
+#: Headroom of the advice: the request should be this many times the observed use.
+ROOM = 2.0
+FITS, TOO_LARGE, TOO_SMALL, UNKNOWN = "fits", "far too large", "too small", "unknown"
+#: A job passed on a later attempt; records do not say what the first one lacked.
+AGAIN = "tried again"
+
+
+def stage_place(stage: str) -> tuple[int, str]:
+    """Return a stage's sort key; unknown stages come last."""
+    return (STAGES.index(stage) if stage in STAGES else len(STAGES), stage)
 
 
 def read_jobs(path: Path | None) -> list[JobRecord]:
@@ -45,12 +58,6 @@ def compute(records: Sequence[JobRecord]) -> Rows:
     return sorted(rows, key=place)
 
 
-def section(tables: dict[str, Rows]) -> list[Section]:
-    """Return the section, or nothing without records of jobs."""
-    parts: list[Part] = [*timeline.parts(tables["jobs"]), *requests.parts(tables["jobs"], tables["requests"])]
-    return [Section("jobs", HEADING, "", parts)] if parts else []
-
-
 def _row(record: JobRecord) -> Row:
     start = None
     if record.ended is not None and record.seconds is not None:
@@ -60,7 +67,7 @@ def _row(record: JobRecord) -> Row:
         **noted(record, "jobs"),
         "workflow_run": None,
         "ran_s": record.seconds,
-        "wildcards": canonical(record.wildcards),
+        "slurm_job": record.slurm_job,
         "started_unix_s": start,
         "started": None if start is None else utc(start),
         "waited_s": None if start is None or record.submitted is None else start - record.submitted,
@@ -86,3 +93,135 @@ def _runs(rows: Rows) -> list[Rows]:
         found[-1].append(row)
         until = max(until, row["started_unix_s"] + row["ran_s"])
     return found
+
+
+class Resource(NamedTuple):
+    """A kind of request: columns of table jobs, its name and unit in a profile, and the smallest useful request."""
+
+    name: str
+    asked: str
+    used: str
+    field: str
+    unit: float
+    least: float
+    show: Callable[[float], str]
+
+
+RESOURCES = (
+    Resource("time", "runtime_asked_s", "ran_s", "runtime", 60.0, 600.0, duration),
+    Resource(
+        "memory", "memory_asked_bytes", "memory_bytes", "mem_mb", 1e6, 1e9, lambda value: quantity(value, "memory")
+    ),
+    Resource("cores", "cores_asked", "cores", "cpus_per_task", 1.0, 1.0, "{:.3g}".format),
+)
+
+
+def compute_requests(jobs: Rows) -> Rows:
+    """Compute the rows of table requests from those of table jobs: one per rule and requested resource."""
+    rows = []
+    for (rule,), found in group(jobs, "rule").items():
+        rows += [row for resource in RESOURCES if (row := _request(rule, found, resource))]
+    return sorted(rows, key=lambda row: stage_place(row["stage"]))
+
+
+def _request(rule: str, jobs: Rows, resource: Resource) -> Row | None:
+    asked = [_each(job, resource.asked, resource) for job in jobs if job[resource.asked]]
+    if not asked:
+        return None
+    known = [job for job in jobs if job[resource.asked] and job[resource.used] is not None]
+    share = max((job[resource.used] / job[resource.asked] for job in known), default=None)
+    verdict = _verdict(jobs, known, share, resource)
+    most = max(asked)
+    factor = None
+    if verdict in (TOO_LARGE, TOO_SMALL) and share is not None:
+        factor = max(ROOM * share, min(1.0, resource.least / most))
+        # A factor near 1, due to the smallest useful request, is no advice.
+        verdict, factor = (FITS, None) if verdict == TOO_LARGE and factor > ROOM * LARGE else (verdict, factor)
+    return {
+        "stage": jobs[0]["stage"],
+        "rule": rule,
+        "resource": resource.name,
+        "jobs": len(jobs),
+        "known": len(known),
+        "asked": most,
+        "used": max((_each(job, resource.used, resource) for job in known), default=None),
+        "share": share,
+        "verdict": verdict,
+        "factor": factor,
+        "enough": None if factor is None else float(math.ceil(most * factor / resource.unit)),
+        **joined(jobs),
+    }
+
+
+def _each(job: Row, column: str, resource: Resource) -> float:
+    """Return a column's value for the whole job; for cores the value per rank, as in profiles."""
+    return float(job[column]) / (job["ranks"] if resource.name == "cores" else 1)
+
+
+def _verdict(jobs: Rows, known: Rows, share: float | None, resource: Resource) -> str:
+    """Return the verdict on a rule's requests; on cores only if a scheduler reserved them, else jobs share them."""
+    if resource.name == "cores" and not all(job["granted"] for job in known):
+        return FITS if known else UNKNOWN
+    if share is None:
+        return UNKNOWN
+    # The memory of several ranks counts shared pages once per rank, so it may exceed the real total.
+    exact = [job for job in known if resource.name == "time" or job["ranks"] == 1]
+    if resource.name != "cores" and any(job[resource.used] > SMALL * job[resource.asked] for job in exact):
+        return TOO_SMALL
+    if any(job["attempts"] > 1 for job in jobs):
+        return AGAIN
+    # If half of a job's time was unobserved, it may have used more.
+    unseen = resource.name != "time" and any(
+        not job["ran_s"] or 2 * (job["seen_s"] or 0) < job["ran_s"] for job in known
+    )
+    if len(known) < len(jobs) or unseen:
+        return UNKNOWN
+    return TOO_LARGE if share < LARGE else FITS
+
+
+def parts(jobs: Rows, requests: Rows) -> list[Part]:
+    """Show what jobs used and requested, by rule; empty without jobs."""
+    if not jobs:
+        return []
+    granted = any(job["granted"] for job in jobs)
+    change = _changes(requests) if granted else None
+    text = say("requested", granted, requests, change)
+    heading = "Requested and used" if granted and requests else "Used"
+    return [Part(heading, text, [_grid(jobs, requests, granted), *([change] if change else [])])]
+
+
+def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
+    """Return a line per rule: times of its jobs, and the largest use and request of each resource."""
+    at, lines = {(row["rule"], row["resource"]): row for row in requests}, []
+    for (_, rule), found in sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0])):
+        seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("ran_s", "waited_s"))
+        line: Row = {each.name: _shown(at.get((rule, each.name)), found, each, granted) for each in RESOURCES}
+        line |= {"rule": rule, "jobs": len(found), "whole": duration(sum(seconds)) if seconds else ABSENT}
+        lines.append(line | {"waited": duration(max(waits)) if waits else ABSENT})
+    waiting = any(job["waited_s"] is not None for job in jobs)
+    return grid(
+        "jobs", lines, {} if waiting else {"longest wait": None}, note="Small: what was asked for." if granted else ""
+    )
+
+
+def _shown(row: Row | None, jobs: Rows, resource: Resource, granted: bool) -> Row:
+    """Return the most that jobs of a rule used, with what they asked for (of table requests, if they did)."""
+    used = max((_each(job, resource.used, resource) for job in jobs if job[resource.used] is not None), default=None)
+    shown = ABSENT if used is None else resource.show(used)
+    if row is None:
+        return {"shown": shown, "small": "", "hint": ""}
+    asked = resource.show(row["asked"])
+    loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
+    hint = f"at most {percent(row['share'])} of {asked}"
+    return {"shown": shown, "small": f"{asked}{loud}" if granted else loud.removeprefix(", "), "hint": hint}
+
+
+def _changes(requests: Rows) -> Grid | None:
+    """Return the requests to change, with the factor and the new value that suffices for the largest job."""
+    fields = {resource.name: resource for resource in RESOURCES}
+    rows = [
+        row | {"field": of.field, "asked": of.show(row["asked"]), "used": of.show(row["used"])}
+        for row in requests
+        if (of := fields[row["resource"]]) and row["factor"] is not None
+    ]
+    return grid("changes", rows, large=percent(LARGE), small=percent(SMALL), room=ROOM) if rows else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from string import Formatter
+from typing import Any, NamedTuple
 
 #: Placeholder for missing values in the page's tables.
 ABSENT = "-"
@@ -104,3 +105,63 @@ def listing(words: Sequence[str], limit: int = 6) -> str:
     if len(words) > limit:
         words = [*words[: limit - 1], f"{len(words) - limit + 1} more"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def sentences(*texts: str) -> str:
+    """Join texts that are not empty."""
+    return " ".join(filter(None, texts))
+
+
+class Filled(Formatter):
+    """Fills texts with a row's values, as ``str.format`` does; a text is empty if one of its values is None.
+
+    ``{x:n}`` is a number, ``{x:%}`` a share in percent (``{x:bare}``: without the sign), ``{x:q}`` a time with its own
+    unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` (or ``{x:b2}``) are times and bytes in the one unit that
+    suits all rows.
+    """
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), *texts: object, **words: object) -> None:
+        """Choose each unit by the first of its values in ``texts`` that ``rows`` have; other things are no texts."""
+        rows, self._units, self._words = list(rows), dict[str, Unit](), {"t": ABSENT, "b": ABSENT, "b2": ABSENT} | words
+        for _, name, spec, _ in (each for text in texts if isinstance(text, str) for each in self.parse(text)):
+            if name and spec in ("t", "b", "b2") and spec not in self._units:
+                found = [value for row in rows if (value := self.get_field(name, (), row)[0]) is not None]
+                if found:
+                    self._units[spec] = time_unit(found) if spec == "t" else bytes_unit(found)
+                    self._words[spec] = self._units[spec].name
+
+    def __call__(self, text: str, row: dict[str, Any]) -> str:
+        """Return ``text`` with the values of ``row``."""
+        try:
+            return self.vformat(text, (), row)
+        except _UnknownError:
+            return ""
+
+    def said(self, text: str) -> str:
+        """Return ``text`` with the words, and the names of the units as ``{t}``, ``{b}`` and ``{b2}``."""
+        return text.format(**self._words)
+
+    def get_field(self, name: str, arguments: Any, row: Any) -> Any:
+        """Return a value by its name, as in ``pair[0][median_s]``; None if it is part of None."""
+        try:
+            return super().get_field(name, arguments, row)
+        except (AttributeError, TypeError):
+            return None, name
+
+    def format_field(self, value: Any, spec: str) -> str:
+        """Format one value."""
+        if value is None:
+            raise _UnknownError
+        if spec in self._units:
+            return within(value, self._units[spec])
+        return _SPECS[spec](value) if spec in _SPECS else str(format(value, spec))
+
+
+class _UnknownError(Exception):
+    """A value is None."""
+
+
+_SPECS: dict[str, Callable[[Any], str]] = {
+    "n": number, "%": percent, "q": quantity, "MiB": lambda amount: number(amount / 2**20),
+    "bare": lambda share: percent(share).removesuffix(" %"),
+}  # fmt: skip

@@ -16,7 +16,7 @@ from support.workflow import ROOT, made
 from mgg.graph.retrieve import retrieve
 from mgg.job_record import JobRecord
 from mgg.record import AggregateRecord, read_lines, read_run
-from mgg.report.tables.requests import UNKNOWN
+from mgg.report.tables.jobs import UNKNOWN
 
 #: A graph that jobs share and renumber goes all the way; 8 PEs, which profiles/slurm-cpu puts on two nodes.
 CONFIG = {
