@@ -18,24 +18,32 @@ class JobRecord(Origin):
 
     schema_version: Literal[2] = 2
     kind: Literal["job"] = "job"
-    stage: str = Field(description="stage of the rule")
+    stage: str = Field(description="stage of the workflow")
     rule: str = Field(description="rule of the workflow")
     wildcards: dict[str, str] = Field(description="what the job was for")
-    attempts: int = Field(1, ge=1, description="how often it was started until it passed")
-    slurm_job: str | None = Field(None, description="Slurm's number of the job")
+    attempts: int = Field(1, ge=1, description="how often the job was started until it passed")
+    slurm_job: str | None = Field(None, description="Slurm's number of the job; None: none, or unknown")
     submitted: Seconds | None = Field(None, description="when Slurm got it, seconds since 1970-01-01 UTC")
     ended: Seconds | None = Field(None, description="when its output was there, the same")
     seconds: Seconds | None = Field(None, description="that its command ran")
     memory: int | None = Field(
-        None, ge=0, description="most bytes in use by its processes, seen on its own host; of Slurm's ranks as they say"
+        None,
+        ge=0,
+        description="most memory in use by its processes, observed or reported by Slurm's ranks; None: neither",
     )
     cpu_seconds: Seconds | None = Field(None, description="CPU seconds of the same processes when last looked at")
-    seen: Seconds | None = Field(None, description="how long its command had run when last looked at")
-    runtime_asked: Seconds | None = Field(None, description="seconds it might have run")
-    memory_asked: int | None = Field(None, ge=0, description="bytes it might have used on each host")
-    ranks: int = Field(1, ge=1, description="tasks of Slurm that shared its cores evenly")
-    cores_asked: int | None = Field(None, ge=1, description="cores it was given, all hosts together")
-    granted: bool = Field(False, description="a scheduler had reserved what it asked for")
+    seen: Seconds | None = Field(None, description="how long it had run when its memory and cores were last observed")
+    runtime_asked: Seconds | None = Field(None, description="how long it was allowed to run; None: unknown")
+    memory_asked: int | None = Field(
+        None, ge=0, description="memory that it was allowed to use on each host; None: unknown"
+    )
+    ranks: int = Field(
+        1, ge=1, description="number of processes that its cores were for: Slurm's tasks; 1 on one machine"
+    )
+    cores_asked: int | None = Field(
+        None, ge=1, description="cores that it was given, on all hosts together; None: unknown"
+    )
+    granted: bool = Field(False, description="whether a scheduler had reserved what it requested")
 
 
 class _Using(BaseModel):

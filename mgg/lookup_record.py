@@ -23,19 +23,22 @@ class LookupRecord(Origin):
 
     schema_version: Literal[1] = 1
     kind: Literal["lookup"] = "lookup"
-    dataset: str = Field(description="name of the data set")
-    samples_hash: Sha256 = Field(description="hash of its manifest")
+    dataset: str = Field(description="name of the samples")
+    samples_hash: Sha256 = Field(description="hash of the samples' manifest; samples with equal hashes are equal")
     samples: int = Field(ge=1, description="samples that it has")
     tables: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="rows of each table")
     source: str = Field(description="where the samples come from: a generator, or a file and how its ids were made")
-    side: str = Field(description="mgg, direct, alltoall, alltoall_tables or halo")
-    split: Literal["rows", "tables"] = Field(description="whether each table is split by rows, or whole tables are")
-    transport: Transport = Field(
-        "one-sided", description="how bytes crossed PEs: loads, gets and puts, or NCCL's grouped sends and receives"
+    side: str = Field(description="how rows were looked up: mgg, direct, alltoall, alltoall_tables or halo")
+    split: Literal["rows", "tables"] = Field(
+        description="rows: each table is split by rows; tables: whole tables are dealt out to PEs"
     )
-    dim: int = Field(ge=1, description="embedding columns D, fp32")
-    batch: int = Field(ge=1, description="samples of a batch, all PEs together")
-    backend: str = Field(description="simulated, mpi or nvshmem")
+    transport: Transport = Field(
+        "one-sided",
+        description="how bytes crossed PEs: one-sided (loads, gets and puts) or nccl (grouped sends and receives)",
+    )
+    dim: int = Field(ge=1, description="D, the number of embedding columns")
+    batch: int = Field(ge=1, description="number of samples of a batch, all PEs together")
+    backend: str = Field(description="what the PEs were: simulated (threads), mpi (processes) or nvshmem (GPUs)")
     pes: int = Field(ge=1, description="number of PEs")
     machine: Machine
     versions: dict[str, str] = Field(description="versions of MGG and of the libraries that do the work")
@@ -48,19 +51,21 @@ class LookupRecord(Origin):
         min_length=1, description="seconds of each timed batch, slowest PE; launch after launch, as many of each"
     )
     launches: list[Seconds] = Field(min_length=1, description="median seconds of each launch")
-    low: float = Field(description="smallest of launches")
-    median: float = Field(description="median of launches")
-    high: float = Field(description="largest of launches")
-    q1: float = Field(description="first quartile of seconds, all launches together")
-    q3: float = Field(description="third quartile of the same")
-    distinct: int = Field(ge=1, description="batches of this size that differ; when all are through they begin anew")
+    low: float = Field(description="smallest median of a launch")
+    median: float = Field(description="time of a batch on the slowest PE: median of the medians of the launches")
+    high: float = Field(description="largest median of a launch")
+    q1: float = Field(description="first quartile of the time of a batch, over all launches")
+    q3: float = Field(description="third quartile of the time of a batch, over all launches")
+    distinct: int = Field(ge=1, description="number of batches that differ; after the last of them they start again")
     indices: int = Field(ge=1, description="rows that a batch asks for, all PEs together")
     remote: Count = Field(description="of those of all timed batches, how many another PE owned")
     bytes_wire: Count = Field(description="bytes of embeddings that crossed PEs in all timed batches, counted")
     bytes_ids: Count = Field(description="bytes of row numbers that crossed PEs in them, counted")
     v_fr: Count = Field(description="4 D remote: bytes where each remote index fetches its row")
-    error: float | None = Field(description="max |C - C*| / sum |rows| against float64, None if unchecked")
-    tolerance: float | None = Field(description="the largest error allowed")
+    error: float | None = Field(
+        description="max |C - C*| / sum |rows|, where C* is the float64 result; None: not checked"
+    )
+    tolerance: float | None = Field(description="largest error allowed")
 
     @property
     def timed(self) -> int:

@@ -1,7 +1,8 @@
 """Records of stages partition, aggregate and train and of the workflow's jobs: the only input of the report.
 
 A partition's folder holds a ``PartitionRecord``, a training run's folder a ``TrainRecord`` and a line per epoch; other
-commands write JSON lines, a record per line. Hashes reveal any change (docs/reference/format.md).
+commands write JSON lines, a record per line. Hashes reveal any change (docs/reference/format.md). Times are in
+seconds. Tables of the report and docs/ take over what fields are described as.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Sha256 = Annotated[str, Field(pattern=HASH_PATTERN)]
 class Origin(Frozen):
     """Origin of a record (``mgg.origin``), which tells results of different runs, machines and versions apart."""
 
-    run_id: str = Field(pattern=RUN_PATTERN, description="the run that made it: a command, or all those of a workflow")
+    run_id: str = Field(pattern=RUN_PATTERN, description="run that made it: a command, or a workflow ($MGG_RUN_ID)")
     recorded_at: str = Field(
         pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", description="when it was made, UTC, as in 2026-01-31T23:59:59Z"
     )
@@ -55,7 +56,8 @@ class Origin(Frozen):
     )
     machine_id: str = Field(
         pattern=r"^[0-9a-f]{16}(\+[0-9a-f]{16})*$",
-        description="hash of processor, cores, memory and GPU models of a host, joined by + where a job's hosts differ",
+        description="16 hex digits of the sha256 of a host's processor model, cores, memory in GiB and GPU models,"
+        " however few the job was given; joined by + where a job's hosts differ",
     )
 
 
@@ -75,45 +77,50 @@ class Quality(Frozen):
     crosses between workgroups (CoLa's tables 2 and 3). A halo row is a row of another PE that a PE needs, counted once.
     """
 
-    dim: int = Field(ge=1, description="embedding columns D that the volumes are for")
+    dim: int = Field(ge=1, description="D, the number of embedding columns that the volumes are for")
     nodes_per_pe: list[Count] = Field(min_length=1, description="rows that each PE owns")
     arcs_per_pe: list[Count] = Field(description="arcs of the rows that each PE owns")
-    imbalance: float = Field(description="arcs of the fullest PE over the mean (1 = perfect)")
+    imbalance: float = Field(description="arcs of the PE with the most, divided by the mean over PEs; 1 is even")
     edge_cut: int = Field(ge=0, description="arcs whose column another PE owns (E_R)")
     edge_cut_per_pe: list[Count] = Field(description="those of the rows of each PE")
     halo_rows_per_pe: list[Count] = Field(description="halo rows of each PE (their sum is N_R)")
     halo_rows_per_pair: list[list[Count]] | None = Field(
         description="entry [p][q]: rows of PE q in the halo of PE p; none for more than 128 PEs"
     )
-    v_cg: int = Field(ge=0, description="eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
-    v_fr: int = Field(ge=0, description="eq. 6, 4 E_R D: one remote row per arc")
-    v_fc: int = Field(ge=0, description="eq. 7, 4 N_R D: each needed remote row once per PE")
+    v_cg: int = Field(ge=0, description="CoLa eq. 5, 4 n D (P - 1): every PE broadcasts all of its rows")
+    v_fr: int = Field(ge=0, description="CoLa eq. 6, 4 E_R D: one remote row per arc")
+    v_fc: int = Field(ge=0, description="CoLa eq. 7, 4 N_R D: each remote row once per PE that needs it")
     v_cover: int | None = Field(
-        None, ge=0,
-        description="the least of rows and sums over arcs for each pair of PEs (SHIRO); None: not counted",
-    )  # fmt: skip
+        None,
+        ge=0,
+        description="the least rows and sums that cover the arcs of each pair of PEs (SHIRO); None: not counted",
+    )
     arcs_per_workgroup: list[Count] = Field(min_length=1, description="arcs of the rows that each workgroup owns")
-    workgroup_imbalance: float = Field(description="arcs a PE of the fullest workgroup over the mean (1 = perfect)")
+    workgroup_imbalance: float = Field(
+        description="arcs per PE of the fullest workgroup, divided by the mean over PEs; 1 is even"
+    )
     workgroup_edge_cut: int = Field(ge=0, description="arcs whose column another workgroup owns")
     workgroup_halo_rows: list[Count] = Field(
         description="rows of other workgroups that a PE of each workgroup needs, counted once a workgroup"
     )
-    vi_cg: int = Field(ge=0, description="V_CG between workgroups: 4 n D (P - G) where G divides P")
-    vi_fr: int = Field(ge=0, description="V_FR between workgroups")
-    vi_fc: int = Field(ge=0, description="V_FC between workgroups: once for each PE that needs the row")
-    vi_cola: int = Field(ge=0, description="communication fusion (4.2): once for each workgroup that needs the row")
-    span: float | None = Field(None, ge=0, description="averaged edge span (GNNAdvisor, eq. 4); None: not noted")
+    vi_cg: int = Field(ge=0, description="part of v_cg between workgroups: 4 n D (P - G) if G divides P")
+    vi_fr: int = Field(ge=0, description="part of v_fr between workgroups (CoLa table 3)")
+    vi_fc: int = Field(ge=0, description="part of v_fc between workgroups (CoLa table 3)")
+    vi_cola: int = Field(ge=0, description="each row once per workgroup that needs it (CoLa 4.2 and table 3)")
+    span: float | None = Field(
+        None, ge=0, description="averaged edge span (GNNAdvisor, eq. 4): the mean of |row - column|; None: not recorded"
+    )
 
 
 class Partition(Frozen):
     """Assignment of a graph's rows to PEs: a node permutation (none: unchanged order) and P - 1 split points."""
 
     name: str = Field(description="name of the graph")
-    graph_hash: str = Field(description="hash of the graph that was partitioned")
+    graph_hash: str = Field(description="hash of the graph's shards; graphs with equal hashes are equal")
     nodes: int = Field(ge=0, description="number of nodes")
     pes: int = Field(ge=1, description="number of PEs")
     scheme: str = Field(description="partition scheme")
-    workgroup: int = Field(ge=1, description="PEs joined by fast links; the last workgroup may have fewer")
+    workgroup: int = Field(ge=1, description="G, PEs joined by fast links; the last workgroup may have fewer")
     order: Sha256 | None = Field(description="sha256 of order.npy, the new position of each node; none: as they are")
     bounds: list[Count] = Field(description="pes + 1 positions: PE p owns those from bounds[p] to bounds[p + 1] - 1")
     quality: Quality
@@ -180,12 +187,12 @@ class Common(Origin):
     """Fields that timings and training runs share."""
 
     dataset: str = Field(description="name of the graph")
-    graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
+    graph_hash: str = Field(description="hash of the graph's shards; graphs with equal hashes are equal")
     nodes: int = Field(description="number of nodes")
-    arcs: int = Field(description="number of stored arcs (directed; a symmetric edge counts twice)")
+    arcs: int = Field(description="number of stored arcs; a symmetric edge counts twice")
     technique: str = Field(description="aggregation technique")
     options: dict[str, Any] = Field(description="options of the technique, defaults included")
-    backend: str = Field(description="simulated, mpi or nvshmem")
+    backend: str = Field(description="what the PEs were: simulated (threads), mpi (processes) or nvshmem (GPUs)")
     pes: int = Field(description="number of PEs")
     dtype: str = Field(description="type of the embeddings")
     machine: Machine
@@ -202,7 +209,7 @@ class Common(Origin):
         None,
         description="most bytes that arrays, and allocators for the next ones, held of a GPU's memory at a time, on the"
         " PE with the most, contexts, kernels and unified memory apart; of a timing since its plan was made, for the"
-        " widest D of the job; of a run since it was started or resumed. None: CPUs, or not noted",
+        " widest D of the job; of a run since it was started or resumed; None: CPUs, or not noted",
     )
 
 
@@ -214,93 +221,110 @@ class AggregateRecord(Common):
     """
 
     again: ClassVar[str] = "run mgg aggregate again"
+    called: ClassVar[str] = "timing records"
     schema_version: Literal[3] = 3
     kind: Literal["aggregate"] = "aggregate"
-    defaults: dict[str, Any] = Field(
-        default_factory=dict, description="the technique's options where nothing else was asked for"
-    )
+    defaults: dict[str, Any] = Field(default_factory=dict, description="default options of the technique")
     layout: Sha256 = Field(description="digest of the layout's manifest")
-    direction: Literal["forward", "transpose"] = Field(description="A B or A^T B")
-    dim: int = Field(description="embedding columns D")
+    direction: Literal["forward", "transpose"] = Field(description="forward: A B; transpose: A^T B")
+    dim: int = Field(description="D, the number of embedding columns")
     scheme: str = Field(description="partition scheme")
-    imbalance: float = Field(description="arcs of the fullest PE over the mean")
+    imbalance: float = Field(description="arcs of the PE with the most, divided by the mean over PEs; 1 is even")
     edge_cut: int = Field(description="arcs whose column another PE owns")
-    halo_rows: int = Field(description="unique remote rows, summed over PEs")
-    warmup: int = Field(description="products of a launch before the timed ones")
+    halo_rows: int = Field(description="remote rows that a PE needs, each counted once, summed over PEs")
+    warmup: int = Field(description="untimed products of each launch, before the timed ones")
     seconds: list[float] = Field(
         min_length=1, description="seconds of each timed product, slowest PE; launch after launch, as many of each"
     )
     launches: list[float] = Field(min_length=1, description="median seconds of each launch")
-    low: float = Field(description="smallest of launches")
-    median: float = Field(description="median of launches")
-    high: float = Field(description="largest of launches; low to high is the spread that comparisons rest on")
-    q1: float = Field(description="first quartile of seconds, all launches together")
-    q3: float = Field(description="third quartile of the same")
+    low: float = Field(description="time of the fastest launch; a launch's is the median of its products, slowest PE")
+    median: float = Field(description="median of the times of the launches")
+    high: float = Field(description="time of the slowest launch; low to high is the spread that comparisons rest on")
+    q1: float = Field(description="first quartile of the time of a product, over all launches")
+    q3: float = Field(description="third quartile of the time of a product, over all launches")
     prepare: Seconds | None = Field(
         None,
-        description="seconds from the layout to a plan for the widest D of the job, slowest PE, median over launches;"
-        " kernels are compiled before; None: not noted",
+        description="time from the layout to a plan for the widest D of the job, slowest PE, median over launches; "
+        "kernels are compiled before; None: not recorded",
     )
     compute: float | None = Field(
         None,
-        description="seconds of the same product with its transfers left out, median over launches; None if it"
-        " was not asked for, or transfers and arithmetic cannot be told apart",
+        description="time of a product without its transfers, median over launches; None: not measured, or transfers "
+        "and arithmetic cannot be told apart",
     )
     transfer: float | None = Field(
         None,
-        description="median seconds of the transfers alone, where the technique's own launch does both; None as above",
+        description="time of the transfers alone, where the technique's own launch does both, median over launches; "
+        "None: not measured",
     )
-    bytes_wire: int = Field(description="bytes that crossed PEs in one product, counted, summed over PEs")
+    bytes_wire: int = Field(
+        description="bytes that crossed between PEs in one product, counted where they crossed, summed over PEs"
+    )
     bytes_per_pe: list[int] = Field(description="the same for each PE, counted where they arrive or are fetched")
-    v_cg: int = Field(description="CoLa eq. 5, bytes: every PE broadcasts all of its rows")
-    v_fr: int = Field(description="CoLa eq. 6, bytes: one remote row per arc")
-    v_fc: int = Field(description="CoLa eq. 7, bytes: each needed remote row once per PE")
-    error: float | None = Field(description="max |C - C*| / (|A| |B|) against float64, None if unchecked")
-    tolerance: float | None = Field(description="the largest error allowed")
+    v_cg: int = Field(description="CoLa eq. 5: every PE broadcasts all of its rows")
+    v_fr: int = Field(description="CoLa eq. 6: one remote row per arc")
+    v_fc: int = Field(description="CoLa eq. 7: each remote row once per PE that needs it")
+    error: float | None = Field(
+        description="max |C - C*| / (|A| |B|), where C* is the float64 product; None: not checked"
+    )
+    tolerance: float | None = Field(description="largest error allowed")
     workgroup: int | None = Field(
-        None, description="PEs of a workgroup; None: the technique has no workgroups, or it was not noted"
+        None, description="number of PEs of a workgroup; None: the technique has none, or not recorded"
     )
     bytes_between: int | None = Field(
         None,
-        description="of bytes_wire what crossed between workgroups, counted; None: there is one, or it was not noted",
+        description="part of bytes_wire that crossed between workgroups, counted; None: one workgroup, or not recorded",
     )
     vi_fc: int | None = Field(
-        None, description="bytes: each row of another workgroup once per PE that needs it; None: one, or not noted"
+        None,
+        description="CoLa 4.1: each row once per PE of another workgroup that needs it; None: one, or not recorded",
     )
     vi_cola: int | None = Field(
-        None, description="CoLa 4.2, bytes: each row once a workgroup that needs it; None: one, or it was not noted"
+        None, description="CoLa 4.2: each row once per workgroup that needs it; None: one, or not recorded"
     )
-    repeats: bool | None = Field(None, description="the same inputs give the same bits every time; None: not noted")
-    atomics: Count | None = Field(None, description="float atomics of gnnadvisor's kernel; None: another technique")
+    repeats: bool | None = Field(
+        None, description="whether the same inputs give the same bits in every run; None: not recorded"
+    )
+    atomics: Count | None = Field(None, description="atomic additions of gnnadvisor's kernel; None: another technique")
     decided: dict[str, int] | None = Field(None, description="gnnadvisor's ngs, dw and tpb; None: another technique")
     page_faults: float | None = Field(
         None,
         ge=0,
-        description="page faults of GPUs in a product over unified memory, all PEs, mean of as many products as a"
-        " launch times; None: faults_untold says why, or they were not asked for",
+        description="page faults of GPUs in a product over unified memory, all PEs, mean of as many products as a "
+        "launch times; None: see faults_untold",
     )
     fault_seconds: Seconds | None = Field(
-        None, description="sum of the driver's times for these page faults, which may overlap; None as above"
+        None,
+        description="sum of the times that the driver reports for these page faults, which may overlap; None: see "
+        "faults_untold",
     )
     migrated_bytes: float | None = Field(
-        None, ge=0, description="bytes of pages that moved in a product, to, from and between GPUs; None as above"
+        None,
+        ge=0,
+        description="bytes of the pages that moved in a product, to, from and between GPUs; None: see faults_untold",
     )
-    faults_untold: str | None = Field(None, description="why page faults that were asked for are not known")
+    faults_untold: str | None = Field(
+        None, description="why page faults are unknown; None: they are known, or were not requested"
+    )
     occupancy: Share | None = Field(
         None,
-        description="achieved occupancy of a product's kernels by Nsight Compute: active warps of an active cycle over"
-        " the most that a multiprocessor takes; mean of kernels and PEs by their time. None: --profile was not given,"
-        " or profile_untold says why",
+        description="achieved occupancy of a product's kernels by Nsight Compute: active warps of an active cycle over "
+        "the most that a multiprocessor takes; mean of kernels and PEs by their time; None: see "
+        "profile_untold",
     )
-    occupancy_limit: Share | None = Field(None, description="the same as the launch allows; None as above")
+    occupancy_limit: Share | None = Field(
+        None, description="largest occupancy that the launch allows, same mean; None: see profile_untold"
+    )
     sm_utilization: Share | None = Field(
-        None, description="cycles in which a multiprocessor had a warp over all, same mean; None as above"
+        None, description="share of cycles in which a multiprocessor had a warp, same mean; None: see profile_untold"
     )
-    profile_untold: str | None = Field(None, description="why --profile found none of these three")
+    profile_untold: str | None = Field(
+        None, description="why occupancy and sm_utilization are unknown; None: they are known, or were not requested"
+    )
     profiler: str | None = Field(None, description="version of Nsight Compute that found them; None: it did not run")
-    chosen: bool = Field(False, description="technique auto picked it")
+    chosen: bool = Field(False, description="whether technique auto picked it")
     predicted: float | None = Field(
-        None, gt=0, description="seconds that the cost model said before it was measured; None if it was not asked"
+        None, gt=0, description="time that the cost model predicted before the measurement; None: it was not asked"
     )
 
 
@@ -310,7 +334,7 @@ class TrainRecord(Common):
     again: ClassVar[str] = "run mgg train again"
     schema_version: Literal[2] = 2
     kind: Literal["train"] = "train"
-    model: str = Field(description="model")
+    model: str = Field(description="name of the model")
     side: Side = Field(
         "mgg",
         description="what trained it: mgg; unfused: MGG, whose vertex programs took a pass over arcs for each"
@@ -318,35 +342,36 @@ class TrainRecord(Common):
         " which is its technique",
     )
     seed: int = Field(ge=0, le=MAX_INT64, description="seed of weights and dropout")
-    epochs: int = Field(description="epochs trained")
+    epochs: int = Field(description="epochs trained; fewer than requested if patience ended the run")
     asked_epochs: int | None = Field(
         None, le=MAX_INT64, description="epochs asked for, of which patience may leave out the last; None: not noted"
     )
-    scheme: str | None = Field(None, description="partition scheme; None: not noted")
+    scheme: str | None = Field(None, description="partition scheme; None: not recorded")
     layout: str | None = Field(None, description="digest of the layout's manifest; None: not noted")
     settings: dict[str, Any] = Field(description="hyperparameters, defaults included")
-    features: int = Field(description="input feature columns")
+    features: int = Field(description="number of input features of a node")
     classes: int = Field(description="number of classes")
-    parameters: int = Field(description="trainable numbers")
-    loss: float = Field(description="training loss of the last epoch")
+    parameters: int = Field(description="number of trainable parameters")
+    loss: float = Field(description="training loss (cross-entropy, with dropout) of the last epoch")
     best_epoch: int = Field(
         description="epoch whose weights are kept: with the best validation score, or what the setting selection says"
     )
-    train_accuracy: float = Field(description="accuracy on the training nodes at best_epoch, 0..1")
+    train_accuracy: float = Field(description="metric of the training nodes at best_epoch, 0 to 1")
     validation_accuracy: float | None = Field(
-        description="accuracy on the validation nodes at best_epoch, 0..1; None: there are none"
+        description="metric of the validation nodes at best_epoch, 0 to 1; None: there are none"
     )
-    test_accuracy: float = Field(description="accuracy on the test nodes at best_epoch, 0..1")
-    median: float = Field(description="median seconds of an epoch, slowest PE")
-    q1: float = Field(description="first quartile of the seconds of an epoch")
-    q3: float = Field(description="third quartile of the seconds of an epoch")
+    test_accuracy: float = Field(description="metric of the test nodes at best_epoch, 0 to 1")
+    median: float = Field(description="median time of an epoch on the slowest PE")
+    q1: float = Field(description="first quartile of the time of an epoch on the slowest PE")
+    q3: float = Field(description="third quartile of the time of an epoch on the slowest PE")
     inference: float | None = Field(
         None,
         gt=0,
-        description="median seconds of a pass over the graph without dropout or gradients, slowest PE; None: not asked",
+        description="median time of a pass without dropout or gradients on the slowest PE; None: not requested",
     )
     bytes_wire: int = Field(
-        description="bytes that crossed PEs in one epoch's aggregations, evaluation included, all PEs"
+        description="bytes that crossed between PEs in the aggregations of one epoch, evaluation included, summed over "
+        "PEs"
     )
     activations: dict[str, Literal["recompute", "host"]] = Field(
         default_factory=dict,
@@ -354,15 +379,19 @@ class TrainRecord(Common):
         " page-locked host memory, of CPU PEs in mapped files, until then; the same of features and arcs",
     )
     memory_predicted: Count | None = Field(
-        None, description="bytes that the training was predicted to take on the fullest PE; None: not noted"
+        None, description="predicted memory of the PE with the most; None: not recorded"
     )
-    memory_per_pe: Count | None = Field(None, description="bytes that a PE was allowed to take; None: what is free")
-    chosen: bool = Field(False, description="technique auto picked it")
+    memory_per_pe: Count | None = Field(
+        None, description="memory that a PE was allowed to use; None: all that was free"
+    )
+    chosen: bool = Field(False, description="whether technique auto picked it")
     metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(
-        "accuracy", description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0..1"
+        "accuracy",
+        description="what the fields called accuracy hold: accuracy, micro_f1 or roc_auc, each 0 to 1",
     )
     weights: str | None = Field(
-        None, description="sha256 of names and values of the weights that it started from; None: random ones"
+        None,
+        description="sha256 of names and values of the weights that the training started from; None: random weights",
     )
     model_file: Sha256 | None = Field(None, description="sha256 of the user's own model file; None: it is MGG's")
     tuning: Tuning | None = Field(None, description="settings of MGG's kernel, where they were tuned; None: options")
@@ -387,65 +416,29 @@ class InferenceRecord(Common):
     metric: Literal["accuracy", "micro_f1", "roc_auc"] = Field(description="what mgg evaluate scores it by")
 
 
-class PredictionRecord(Origin):
-    """Prediction of the cost model for one technique, width and number of PEs; nothing ran (docs/concepts/costs.md)."""
-
-    again: ClassVar[str] = "run mgg predict again"
-    schema_version: Literal[2] = 2
-    kind: Literal["prediction"] = "prediction"
-    dataset: str = Field(description="name of the graph")
-    graph_hash: str = Field(description="hash of the graph's shards (its manifest's hash)")
-    nodes: int = Field(ge=0, description="number of nodes")
-    arcs: int = Field(ge=0, description="number of stored arcs")
-    scheme: str = Field(description="partition scheme")
-    technique: str = Field(description="aggregation technique")
-    options: dict[str, Any] = Field(default_factory=dict, description="its options that are not at their defaults")
-    pes: int = Field(ge=1, description="number of PEs")
-    workgroup: int = Field(ge=1, description="PEs joined by fast links")
-    dim: int = Field(ge=1, description="embedding columns D")
-    dtype: str = Field(description="type of the embeddings")
-    machine: str = Field(description="machine of the model")
-    basis: str = Field(description="where its constants are from: measured, fitted, or not measured")
-    links: dict[str, dict[str, float]] = Field(
-        description="its links by class: latency and message in seconds, bandwidth in bytes a second and PE"
-    )
-    network: str = Field(description="class of the link between workgroups")
-    seconds: Seconds = Field(description="predicted seconds of one forward product, slowest PE")
-    arithmetic: Seconds = Field(description="of that PE's arithmetic")
-    transfer: Seconds = Field(description="of its transfers")
-    fixed: Seconds = Field(description="of barriers and launches")
-    hidden: Seconds = Field(description="of the shorter of arithmetic and transfer, beside the longer one")
-    chosen: bool = Field(
-        description="what auto would pick of the techniques that the model knows there (docs/concepts/costs.md)"
-    )
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> PredictionRecord:
-        total = self.arithmetic + self.transfer + self.fixed - self.hidden
-        if abs(total - self.seconds) > 1e-6 * max(total, 1e-9):
-            raise ValueError(f"seconds: {self.seconds} is not arithmetic + transfer + fixed - hidden")
-        return self
-
-
 class EpochRecord(Frozen):
     """One line of ``metrics.jsonl``."""
 
-    epoch: int = Field(description="1-based")
-    loss: float = Field(description="training loss (with dropout)")
-    train_accuracy: float
-    validation_loss: float | None = Field(None, description="without dropout; None: no validation nodes")
-    validation_accuracy: float | None = Field(None, description="None: no validation nodes")
-    test_accuracy: float
-    seconds: float = Field(description="seconds of the epoch, slowest PE, evaluation included")
-    aggregate: float | None = Field(
-        None, description="of them seconds in aggregations, mean of the PEs; None: not asked"
+    epoch: int = Field(description="number of the epoch, counted from 1")
+    loss: float = Field(description="training loss (cross-entropy, with dropout)")
+    train_accuracy: float = Field(description="metric of the training nodes, 0 to 1")
+    validation_loss: float | None = Field(
+        None, description="loss of the validation nodes, without dropout; None: there are none"
     )
-    dense: float | None = Field(None, description="the same in products with weights")
+    validation_accuracy: float | None = Field(
+        None, description="metric of the validation nodes, 0 to 1; None: there are none"
+    )
+    test_accuracy: float = Field(description="metric of the test nodes, 0 to 1")
+    seconds: float = Field(description="time of the epoch on the slowest PE, evaluation included")
+    aggregate: float | None = Field(
+        None, description="time of the epoch spent in aggregations, mean over PEs; None: without --phases"
+    )
+    dense: float | None = Field(None, description="time spent in products with weights, likewise")
     communication: float | None = Field(
         None,
-        description="the same in transfers and waits for other PEs; on GPUs those of aggregations are in aggregate",
+        description="time spent in transfers and waits, likewise; on GPUs without those of aggregations",
     )
-    other: float | None = Field(None, description="the same in everything else")
+    other: float | None = Field(None, description="time spent in everything else, likewise")
 
 
 R = TypeVar("R", bound=BaseModel)
@@ -500,8 +493,8 @@ def check_lines_output(path: Path, model: type[R], *, replace: bool) -> list[R]:
     except InputError as error:
         if holds(path, model):
             raise InputError(f"{error} (--replace replaces the file)") from None
-        kind = {AggregateRecord: "timing records", PredictionRecord: "predictions"}.get(model, "records of this kind")
-        raise InputError(f"{path}: exists and holds no {kind}; choose another name") from None
+        called = getattr(model, "called", "records of this kind")
+        raise InputError(f"{path}: exists and holds no {called}; choose another name") from None
 
 
 def holds(path: str | Path, model: type[BaseModel]) -> bool:

@@ -1,17 +1,20 @@
-"""A hook of mkdocs: the pages that are made from the command line and from the schema of the config."""
+"""A hook of mkdocs: pages that are made from the command line, the schema of the config, the records and the tables."""
 
 import json
 import re
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import click
 import yaml
 
 from mgg.cli.group import cli
+from mgg.record import Origin
+from mgg.report.tables.columns import ABOUT, ORIGIN, TABLES, Column
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS, FIELDS = "<!-- commands -->", "<!-- fields of the config -->"
+COMMANDS, FIELDS, COLUMNS = "<!-- commands -->", "<!-- fields of the config -->", "<!-- tables of the report -->"
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 
 
@@ -19,6 +22,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """What mkdocs shows in place of a page's text."""
     if FIELDS in markdown:
         markdown = markdown.replace(FIELDS, fields(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
+    markdown = re.sub(r"<!-- fields of (mgg\.[\w.]+) -->", lambda found: record(locate(found[1])), markdown)
+    markdown = markdown.replace(COLUMNS, columns()) if COLUMNS in markdown else markdown
     return markdown.replace(COMMANDS, commands(cli, "mgg")) if COMMANDS in markdown else markdown
 
 
@@ -45,6 +50,30 @@ def fields(schema: dict[str, Any]) -> str:
         else:
             plain[name] = value
     return "\n\n".join([_table(schema, plain), *found])
+
+
+def record(model: Any) -> str:
+    """A table with the fields of a record, without those of its origin."""
+    schema, of_all = model.model_json_schema(), () if model is Origin else Origin.model_fields
+    shown = {name: value for name, value in schema["properties"].items() if name not in of_all}
+    return re.sub(r"\bNone\b", "none", _table(schema, shown))
+
+
+def columns() -> str:
+    """A section for each table of the report, and first for the columns of all."""
+    told = {
+        name: (f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.", found[: -len(ORIGIN)]) for name, found in TABLES.items()
+    }
+    every = {"every table": ("The last columns of every table.", ORIGIN)}
+    return "\n\n".join(f"### {name}\n\n{about}\n\n{_columns(found)}" for name, (about, found) in (every | told).items())
+
+
+def _columns(found: list[Column]) -> str:
+    rows = ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
+    for column in found:
+        meaning = column.meaning.replace("|", "\\|")
+        rows.append(f"| `{column.name}` | {column.kind} | {column.unit or '-'} | {meaning} |")
+    return "\n".join(rows)
 
 
 def _table(schema: dict[str, Any], properties: dict[str, Any]) -> str:

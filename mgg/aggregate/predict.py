@@ -26,7 +26,8 @@ from mgg.network import Network
 from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
-from mgg.record import PARTITION_FILE, Partition, PredictionRecord, read_partition
+from mgg.prediction_record import PredictionRecord
+from mgg.record import PARTITION_FILE, Partition, read_partition
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from support.records import altered, file_of
-from support.workflow import ROOT
+from support.site import made_page
 
 from mgg import job_record, record
 from mgg.backend.machine.facts import these_versions, this_machine
@@ -14,6 +14,7 @@ from mgg.errors import InputError, MachineError
 from mgg.job_record import JobRecord
 from mgg.lookup_record import LookupRecord
 from mgg.origin import origin
+from mgg.prediction_record import PredictionRecord
 
 AGGREGATE = {
     "dataset": "digits", "graph_hash": "0" * 64, "layout": "1" * 64, "nodes": 3, "arcs": 4, "technique": "halo",
@@ -29,14 +30,15 @@ AGGREGATE = {
     ("section", "models"),
     [
         ("Origin", [record.Origin]),
-        ("Predictions", [record.PredictionRecord]),
+        ("Timings and trainings", [record.AggregateRecord, record.TrainRecord, record.EpochRecord]),
+        ("Predictions", [PredictionRecord]),
         ("Lookups", [LookupRecord]),
         ("Machines", [MachineModel, Links]),
         ("Jobs", [JobRecord]),
     ],
 )
 def test_the_page_of_formats_has_every_field(section, models):
-    text = (ROOT / "docs/reference/format.md").read_text(encoding="utf-8")
+    text = made_page("docs/reference/format.md")
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
     fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]

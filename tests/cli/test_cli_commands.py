@@ -16,6 +16,7 @@ from mgg.aggregate import job
 from mgg.cli import group
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
 from mgg.latency_record import LatencyRecord
+from mgg.prediction_record import PredictionRecord
 
 INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 #: The largest there is.
@@ -263,7 +264,7 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
         ("halo", 4), ("mgg_uvm", 4), ("halo", 16), ("mgg_uvm", 16),
     ]  # fmt: skip
     assert found[0]["links"]["shared_memory"]["bandwidth"] == 1e9 and found[0]["machine"] == "simulated"
-    assert record.read_lines(tmp_path / "p.jsonl", record.PredictionRecord)[0].seconds == found[0]["seconds"]
+    assert record.read_lines(tmp_path / "p.jsonl", PredictionRecord)[0].seconds == found[0]["seconds"]
     mgg("report", "p.jsonl", made / "part2", "--out", "report", cwd=tmp_path)
     assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
@@ -325,7 +326,7 @@ def test_variants_are_predicted(made, tmp_path):
     assert [line.split(": ")[0] for line in lines] == [
         "planted halo", "planted cola", "planted cola (fusion=False)", "planted cola (fusion=False, pipelined=False)",
     ]  # fmt: skip
-    assert [each.options for each in record.read_lines(tmp_path / "p.jsonl", record.PredictionRecord)] == [
+    assert [each.options for each in record.read_lines(tmp_path / "p.jsonl", PredictionRecord)] == [
         {}, {}, {"fusion": False}, {"fusion": False, "pipelined": False},
     ]  # fmt: skip
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from synthetic_records import ORIGIN, aggregate, train, words
 
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, PredictionRecord, holds, read_lines, write_lines
+from mgg.prediction_record import PredictionRecord
+from mgg.record import AggregateRecord, holds, read_lines, write_lines
 from mgg.report.papers.catalogue import FORESEEN, check_figure
 from mgg.report.tables import choice
 

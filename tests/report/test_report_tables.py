@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
@@ -11,15 +9,15 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.site import made_page
 from synthetic_records import GRAPHS, MACHINE, ORIGIN, OTHER, aggregate, split, sweep, train
 
-from mgg.record import Origin
+from mgg.record import AggregateRecord, Origin
 from mgg.report.tables import columns
 from mgg.report.tables.columns import ABOUT, TABLES, TYPES
 from mgg.report.tables.compute import to_arrow
 from mgg.report.tables.spread import judge
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 #: pandas' types of the columns, as docs/reference/tables.md has them.
 PANDAS = {"text": "string", "integer": "Int64", "number": "Float64", "yes/no": "boolean"}
 
@@ -251,7 +249,7 @@ def test_csv_and_parquet_hold_the_same_table(report, tmp_path):
 def test_names_have_units_and_one_type():
     types = {}
     for table, found in TABLES.items():
-        for name, kind, unit, _ in found:
+        for name, kind, unit, *_ in found:
             assert unit != "seconds" or name.endswith("_s"), (table, name)
             assert unit != "bytes" or "bytes" in name or name.startswith(("v_", "vi_")), (table, name)
             assert not hasattr(pd.DataFrame, name), (table, name)
@@ -259,11 +257,14 @@ def test_names_have_units_and_one_type():
 
 
 def test_the_description_of_the_tables_is_whole():
-    """docs/reference/tables.md is what the schema is read from: every line of a table there is a column, told once."""
-    lines = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    assert len(lines) == len(columns.ORIGIN) + sum(len(each) - len(columns.ORIGIN) for each in TABLES.values())
+    """Every column has a meaning, that of a record's field if it is one, and a line of the page made of them."""
     assert [column.name for column in columns.ORIGIN] == list(Origin.model_fields)
     for name, found in TABLES.items():
         assert len({column.name for column in found}) == len(found), name
         assert all(column.kind in TYPES and column.meaning for column in found), name
-    assert "".join(ABOUT.values()).count("[") == 0 and all(about.startswith("one row per ") for about in ABOUT.values())
+    assert all(about.startswith("one row per ") for about in ABOUT.values())
+    meanings = {column.name: column.meaning for column in TABLES["aggregate"]}
+    assert meanings["high_s"] == AggregateRecord.model_fields["high"].description
+    assert meanings["options"].startswith("JSON: ") and "None" not in meanings["error"]
+    lines = [line for line in made_page("docs/reference/tables.md").splitlines() if line.startswith("| `")]
+    assert len(lines) == len(columns.ORIGIN) + sum(len(each) - len(columns.ORIGIN) for each in TABLES.values())

@@ -16,6 +16,7 @@ from mgg.errors import InputError
 from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
+from mgg.prediction_record import PredictionRecord
 from mgg.record import (
     PARTITION_FILE,
     RUN_FILE,
@@ -24,7 +25,6 @@ from mgg.record import (
     EpochRecord,
     Origin,
     PartitionRecord,
-    PredictionRecord,
     TrainRecord,
     holds,
     read_lines,

@@ -1,28 +1,38 @@
-"""Columns of every table of the report: name, type, unit and meaning, all defined in docs/reference/tables.md."""
+"""Columns of every table of the report: columns.yaml has them, and the records describe those that are their fields."""
 
 from __future__ import annotations
 
 import re
-from importlib import resources
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import pyarrow as pa
+import yaml
+from pydantic import BaseModel
+
+from mgg import graph_record, job_record, latency_record, lookup_record, prediction_record, record
 
 TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "yes/no": pa.bool_()}
 #: Version of the tables; increase it when a column is removed or changes its meaning.
 SCHEMA_VERSION = 4
-#: Heading of the columns at the end of every table: the origin of a row's record or records.
-_EVERY = "every table"
+#: Endings of columns that fields of records lack, by unit.
+_ENDINGS = {"seconds": "_s", "bytes": "_bytes"}
+_READ: Any = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_KINDS = {name: kind for kind, columns in _READ["columns"].items() for name in columns}
+_UNITS = {name: unit for unit, names in _READ["units"].items() for name in names}
 
 
 class Column(NamedTuple):
-    """One column; ``kind`` is a key of TYPES, ``unit`` is "" for text, counts and ratios."""
+    """One column; ``kind`` is a key of TYPES, ``unit`` is "" for text, counts and ratios, ``field`` is a record's."""
 
     name: str
     kind: str
     unit: str
     meaning: str
+    field: str = ""
 
 
 def schema(table: str) -> pa.Schema:
@@ -33,27 +43,46 @@ def schema(table: str) -> pa.Schema:
     )
 
 
-def _description() -> str:
-    """Read the description: from this module's folder in a wheel, from docs/reference/tables.md in a checkout."""
-    packaged = Path(str(resources.files("mgg.report.tables"))) / "tables.md"
-    path = packaged if packaged.is_file() else Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
-    return path.read_text(encoding="utf-8")
+def _column(name: str, meaning: str, models: list[type[BaseModel]]) -> Column:
+    """Return a column: that of a field, or one of columns.yaml; ``meaning``: in place of theirs."""
+    unit = "seconds" if name.endswith("_s") else "bytes" if "bytes" in name or re.match("vi?_", name) else ""
+    unit = _UNITS.get(name, unit)
+    stem, kind = name.removesuffix(_ENDINGS.get(unit, "")), _KINDS.get(name)
+    for model, field in product(models, (name, stem, f"{stem}_seconds")):
+        info = model.model_fields.get(field)
+        found = _kind(info.annotation) if info else None
+        if info and found and kind in (None, found):
+            told = "JSON: " * ("dict" in str(info.annotation)) + re.sub(r"\bNone\b", "empty", info.description or "")
+            return Column(name, found, unit, meaning or told, field)
+    return Column(name, _KINDS[name], unit, meaning or _READ["columns"][_KINDS[name]][name])
 
 
-def _columns(section: str) -> list[Column]:
-    lines = (line for line in section.splitlines() if line.startswith("| `"))
-    rows = ([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
-    return [Column(name.strip("`"), kind, unit.removeprefix("-"), meaning) for name, kind, unit, meaning in rows]
+def _kind(annotation: Any) -> str | None:
+    """Return the type of a field's column; None: it cannot be one."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Annotated, Union, UnionType):
+        return _kind(arguments[0])
+    kinds: dict[Any, str] = {
+        str: "text",
+        Literal: "text",
+        dict: "text",
+        int: "integer",
+        float: "number",
+        bool: "yes/no",
+    }
+    return kinds.get(origin or annotation)
 
 
-def _about(section: str) -> str:
-    """Return the first line of a section, without links and full stop: ``one row per ...``."""
-    line = re.sub(r" \(\[.*?\)\)", "", section.strip().splitlines()[0]).rstrip(".")
-    return line[:1].lower() + line[1:]
+def _columns(table: dict[str, Any]) -> Iterator[Column]:
+    models = [getattr(module, name) for name in table["records"] for module in _MODULES if hasattr(module, name)]
+    for entry in table["columns"]:
+        named = entry.items() if isinstance(entry, dict) else ((name, "") for name in entry)
+        yield from (_column(name, meaning, models) for name, meaning in named)
 
 
-_SECTIONS = dict(part.split("\n", 1) for part in re.split(r"^### ", _description(), flags=re.M)[1:])
-ORIGIN = _columns(_SECTIONS.pop(_EVERY))
-TABLES = {name: [*_columns(text), *ORIGIN] for name, text in _SECTIONS.items()}
+_MODULES = (record, graph_record, job_record, latency_record, lookup_record, prediction_record)
+#: Columns at the end of every table: the origin of a row's record or records.
+ORIGIN = [_column(name, "", [record.Origin]) for name in record.Origin.model_fields]
+TABLES = {name: [*_columns(table), *ORIGIN] for name, table in _READ["tables"].items()}
 #: One line on each table's contents; completes "a row is ...".
-ABOUT = {name: _about(text) for name, text in _SECTIONS.items()}
+ABOUT = {name: str(table["about"]) for name, table in _READ["tables"].items()}

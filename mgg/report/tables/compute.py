@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from mgg.graph_record import GraphRecord
 from mgg.latency_record import LatencyRecord
 from mgg.lookup_record import LookupRecord
-from mgg.record import AggregateRecord, Origin, PartitionRecord, PredictionRecord, TrainRecord
+from mgg.prediction_record import PredictionRecord
+from mgg.record import AggregateRecord, Origin, PartitionRecord, TrainRecord
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
@@ -42,8 +43,6 @@ NOT_NOTED = "scheme not noted"
 WRONG = {"failed": "; wrong result", "not checked": "; not checked", "passed": ""}
 #: Columns for the origin of a row's record or records, and what divides those of several.
 _ORIGIN, _BETWEEN = tuple(Origin.model_fields), ", "
-#: Endings of columns that the fields of records lack, by unit.
-_ENDINGS = {"seconds": "_s", "bytes": "_bytes"}
 #: Parts of an epoch's time.
 PHASES = ("aggregate", "dense", "communication", "other")
 
@@ -152,21 +151,17 @@ def alike(rows: Iterable[Row], ignored: Iterable[str], *columns: str) -> list[Ro
 
 
 def noted(record: BaseModel, table: str) -> Row:
-    """Return the columns of a table that are fields of its record, whose names may lack the unit or spell it out.
+    """Return the columns of a table that are fields of its record.
 
-    What a field maps becomes JSON; a text that is not known is empty, origins apart.
+    What a field maps becomes JSON with sorted keys; a text that is not known is empty, origins apart.
     """
     found: Row = {}
     for column in TABLES[table]:
-        stem = column.name.removesuffix(_ENDINGS.get(column.unit, ""))
-        for field in (column.name, stem, f"{stem}_seconds"):
-            if field in type(record).model_fields:
-                value = getattr(record, field)
-                unknown = "" if column.kind == "text" and column.name not in _ORIGIN else None
-                found[column.name] = (
-                    canonical(value) if isinstance(value, dict) else unknown if value is None else value
-                )
-                break
+        if column.field in type(record).model_fields:
+            value = getattr(record, column.field)
+            if value is None and column.kind == "text" and column.name not in _ORIGIN:
+                value = ""
+            found[column.name] = canonical(value) if isinstance(value, dict) else value
     return found
 
 

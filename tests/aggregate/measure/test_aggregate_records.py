@@ -12,7 +12,8 @@ from mgg.cli.group import cli
 from mgg.cost import machines
 from mgg.errors import InputError
 from mgg.layout import read_manifest
-from mgg.record import AggregateRecord, PredictionRecord, add_lines, read_lines
+from mgg.prediction_record import PredictionRecord
+from mgg.record import AggregateRecord, add_lines, read_lines
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,14 @@
+"""Pages of the documentation as the site has them."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def made_page(path: str) -> str:
+    """The text of a page with what tools/site_pages.py puts in."""
+    spec = spec_from_file_location("site_pages", ROOT / "tools" / "site_pages.py")
+    hook = module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    return hook.on_page_markdown((ROOT / path).read_text(encoding="utf-8"), None)
