@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 from typing import NamedTuple
 
-from mgg.report.page.parts import Grid, grid, say
+from mgg.report.page.parts import Grid, grid, say, texts
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
@@ -18,14 +18,6 @@ from mgg.report.tables.spread import FEW
 EVEN = 1.03  # a mean ratio within 3 % of 1 says nothing
 _STAND_INS = 4  # with more of them, only the table of graphs names them
 MIXED = "mixed"  # the mean goes one way, most of the comparisons do not
-#: Names of the paper's number on the page.
-CLAIMED = {
-    "average": "paper's average",
-    "graph": "in the paper",
-    "table": "in the paper",
-    "bound": "paper: more than",
-    "most": "paper: up to",
-}
 
 
 class Outcome(NamedTuple):
@@ -125,7 +117,7 @@ def _kind(row: Row) -> str:
 def _outcome(versus: Versus, rows: Rows) -> Outcome:
     mean, paper = mean_ratio(rows), paper_mean(rows)
     expected = versus.expects_slower(paper)
-    untold = versus.untold_on_cpus if all(row["device"] != "GPUs" for row in rows) else ""
+    untold = texts("untold")[versus.untold_on_cpus if all(row["device"] != "GPUs" for row in rows) else ""]
     if untold or expected is None:
         return Outcome(rows, mean, paper, "", untold)
     found = Counter(row["verdict"] for row in rows)
@@ -144,7 +136,7 @@ def _sentence(versus: Versus, outcome: Outcome, several: bool, both: bool) -> st
     cases = {row["dataset"] if by_graph else row["model"] or f"D = {row['dim']}" for row in rows}
     return say(
         "verdict", versus, outcome, sorted(cases) if several else [], _kind(rows[0]) if both else "",
-        CLAIMED[versus.claimed], AGREES, CLOSE, FEW,
+        texts("claimed")[versus.claimed], AGREES, CLOSE, FEW,
     )  # fmt: skip
 
 
