@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgg.report.page.parts import Cell, Grid, Part, Section, chapter, entry, grid
+from mgg.report.page.parts import Cell, Grid, Part, Section, chapter, grid, read
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.tables.compute import Row, Rows, group
 from mgg.report.tables.numbers import ABSENT, count
@@ -49,10 +49,10 @@ def _machines(rows: Rows) -> Grid:
         # The top of the page already says what ran on the only one.
         return row | others | {"cores": cores, "records": records * (len(rows) > 1)}
 
-    made, machines = entry("machines"), [told(row) for row in rows]
-    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in made.columns.items()]
+    made, machines = read("tables")["machines"], [told(row) for row in rows]
+    lines = [(name, [Cell(text.format_map(row)) for row in machines]) for name, text in made["columns"].items()]
     lines = [(name, cells) for name, cells in lines if any(cell.text for cell in cells)]
-    return Grid(made.caption, made.corner, [row["machine"] for row in rows], [("", lines)], prose=True)
+    return Grid(made["caption"], made["corner"], [row["machine"] for row in rows], [("", lines)], prose=True)
 
 
 def partitions(found: dict[str, Rows]) -> Section | None:

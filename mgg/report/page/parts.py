@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from mgg.report.tables.compute import SETTING, Row, Rows, group, where
 from mgg.report.tables.numbers import ABSENT, Filled, count, listing, number, percent, quantity, span
-from mgg.schema import Fixed
 
 
 @dataclass(frozen=True)
@@ -62,24 +61,6 @@ class Grid:
     words: Sequence[str] = ()
 
 
-class _Table(Fixed):
-    """An entry of tables.yaml, which says what its fields are."""
-
-    caption: str
-    corner: str
-    line: str = ""
-    columns: Mapping[str, str] = {}
-    over: str = ""
-    show: str = ""
-    at: str | None = None
-    by: Sequence[str] = ()
-    heading: str = ""
-    best: str = ""
-    note: str = ""
-    words: Sequence[str] = ()
-    dense: bool = False
-
-
 @cache
 def read(name: str) -> dict[str, Any]:
     """Return the contents of a YAML file of this package."""
@@ -110,12 +91,6 @@ def say(name: str, *arguments: Any, **words: Any) -> str:
     return re.sub("[ \n]+", " ", str(getattr(_sentences(), name)(*arguments, **words))).strip()
 
 
-@cache
-def entry(name: str) -> _Table:
-    """Return an entry of tables.yaml."""
-    return _Table(**read("tables")[name])
-
-
 def grid(
     name: str, rows: Rows, columns: Columns = MappingProxyType({}), *, show: Show = "", over: str = "",
     at: Callable[[Any], str] | None = None, places: Sequence[Any] = (), by: Sequence[str] = (), heading: str = "",
@@ -128,7 +103,7 @@ def grid(
         rows: what is shown, a line each, or a cell each where there is a column per value of ``over``; of several
             rows of a cell the last one counts. Lines are in the order of rows.
         columns: more columns; one of a heading of the entry replaces it, and None leaves it out.
-        show: in place of the entry's, as are ``over``, ``at`` (from a value), ``by`` and ``heading``.
+        show: in place of the entry's, as are ``over``, ``by``, ``heading``, and ``at``, from a value.
         over: see ``show``.
         at: see ``show``.
         places: the values of ``over``; empty: those of ``rows``.
@@ -137,25 +112,27 @@ def grid(
         prose: as for ``Grid``.
         words: what the entry's caption, corner, note and headings name in braces.
     """
-    made = entry(name)
-    over, shown = over or made.over, {each: cell for each, cell in {**made.columns, **columns}.items() if cell}
-    filled = Filled(rows, show or made.show, *shown.values(), **words)
-    line, head = _described(filled, made.line), _described(filled, heading or made.heading)
+    made = {"line": "", "over": "", "show": "", "heading": "", "best": "", "note": ""} | read("tables")[name]
+    over, show = over or made["over"], show or made["show"]
+    shown = {each: cell for each, cell in {**made.get("columns", {}), **columns}.items() if cell}
+    filled = Filled(rows, show, *shown.values(), **words)
+    line, head = _described(filled, made["line"]), _described(filled, heading or made["heading"])
     places, groups = places or (sorted({row[over] for row in rows}) if over else []), []
-    columns_by = (each for column in by or made.by for each in (SETTING if column == "setting" else [column]))
-    for found in group(rows, *columns_by).values():
+    names = by or made.get("by", ())
+    for found in group(rows, *(each for one in names for each in (SETTING if one == "setting" else [one]))).values():
         lines: list[Line] = [(line(row), [_cell(filled, each, row) for each in shown.values()]) for row in found]
         if over:
             cells = dict[str, dict[Any, Cell]]()
             for row in found:
-                cell = _cell(filled, show or made.show, row)
-                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=cell.best or bool(row.get(made.best)))
+                cell = _cell(filled, show, row)
+                best = cell.best or bool(row.get(made["best"]))
+                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=best)
             lines = [(each, [of.get(place, Cell(ABSENT)) for place in places]) for each, of in cells.items()]
         groups.append((head(found[0]), lines))
-    at = at or (made.at.format if made.at is not None else lambda place: where({over: place}, over))
+    at = at or (made["at"].format if "at" in made else lambda place: where({over: place}, over))
     headings = [at(place) for place in places] if over else list(map(filled.said, shown))
-    caption, corner, note = map(filled.said, (made.caption, made.corner, made.note))
-    return Grid(caption, corner, headings, groups, note, prose, made.dense, made.words)
+    caption, corner, note = (filled.said(made[each]) for each in ("caption", "corner", "note"))
+    return Grid(caption, corner, headings, groups, note, prose, made.get("dense", False), made.get("words", ()))
 
 
 def _described(filled: Filled, words: str) -> Callable[[Row], str]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgg.report.figures.charts import paired, shorten
-from mgg.report.page.parts import Drawing, Grid, Part, grid
+from mgg.report.page.parts import Drawing, Grid, Part, grid, texts
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
-from mgg.report.papers.verdicts import CLAIMED, left_out, paper_mean, remarks, summary, telling, verdict
+from mgg.report.papers.verdicts import left_out, paper_mean, remarks, summary, telling, verdict
 from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
 from mgg.report.tables.compute import Row, Rows, group, where
 from mgg.report.tables.numbers import number, sentences, within
@@ -36,7 +36,7 @@ def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
             for (graph,), of_graph in group(found, "graph").items()
         }
         axis, about = f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", f"time of {rival} over that of {subject}"
-        svg = paired(ratios, axis, about, printed=CLAIMED[versus.claimed])
+        svg = paired(ratios, axis, about, printed=texts("claimed")[versus.claimed])
         caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(svg, caption))
@@ -61,7 +61,7 @@ def _grid(versus: Versus, rows: Rows) -> Grid:
         case = re.sub("(?<!,) ", "\N{NO-BREAK SPACE}", row["case"])
         told.append(row | {"case": case, "mine": mine, "other": other})
     return grid(
-        "pair", told, subject=versus.subject.name, rival=versus.rival.name, claimed=CLAIMED[versus.claimed],
+        "pair", told, subject=versus.subject.name, rival=versus.rival.name, claimed=texts("claimed")[versus.claimed],
         a_pass=a_pass, unit=unit.name, options=_options_note(versus, rows),
     )  # fmt: skip
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from mgg.schema import Fixed
 
 #: Key of a claim about everything that a paper compares.
 ALL = "all"
-#: Why CPU cores say nothing about a comparison, by the files' key.
-UNTOLD = {
-    "same_code": "noise, since CPU cores run the same code for both",
-    "same_memory": "no verdict, since on CPU cores both read host memory and no bus lies between",
-    "sent_at_once": "noise, since CPU ranks send at once what they would send beside other work",
-}
 
 
 class StandIn(Fixed):
@@ -56,10 +50,8 @@ def model_on(model: str, dataset: str) -> str:
     return f"{model} on {dataset}"
 
 
-#: Column of a side for comparisons of memory.
-MEMORY = "gpu_memory_bytes"
-#: Column of a side for comparisons of passes without gradients.
-INFERENCE = "inference_s"
+#: Columns of a side for comparisons of memory, and of passes without gradients.
+MEMORY, INFERENCE = "gpu_memory_bytes", "inference_s"
 
 
 class Versus(Fixed):
@@ -78,9 +70,8 @@ class Versus(Fixed):
     #: lower ``bound``, the ``most`` over its graphs.
     claimed: Literal["average", "graph", "table", "bound", "most"] = "average"
     alike_in_one_workgroup: bool = False  # whether both sides do the same if all PEs are one workgroup
-    #: Why CPU cores say nothing, in the page's words (files name a key of ``UNTOLD``); empty: they may agree with the
-    #: paper.
-    untold_on_cpus: str = ""
+    #: Why CPU cores say nothing (``untold`` of page/texts.yaml has the words); empty: they may agree with the paper.
+    untold_on_cpus: Literal["", "same_code", "same_memory", "sent_at_once"] = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -93,13 +84,6 @@ class Versus(Fixed):
         for key, row in values.pop("printed").items():
             rows |= {at(key, pes): each for pes, each in row.items()} if isinstance(row, dict) else {key: row}
         return {**values, "claims": {key: row[rival] / row[subject] for key, row in rows.items()}}
-
-    @field_validator("untold_on_cpus")
-    @classmethod
-    def _in_words(cls, reason: str) -> str:
-        if reason and reason not in UNTOLD:
-            raise ValueError(f"must be one of {', '.join(UNTOLD)}")
-        return UNTOLD.get(reason, "")
 
     @property
     def memory(self) -> bool:

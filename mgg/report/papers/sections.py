@@ -8,16 +8,7 @@ from typing import Any
 from mgg.report.page import lookups
 from mgg.report.page.findings import Finding
 from mgg.report.page.parts import Part, Section, texts
-from mgg.report.papers import (
-    advisor,
-    compared,
-    counters,
-    overlap,
-    preparation,
-    sweeps,
-    transfers,
-    volumes,
-)
+from mgg.report.papers import advisor, compared, counters, overlap, preparation, sweeps, transfers, volumes
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.kinds import Experiment
 from mgg.report.tables import mgg_sweep

@@ -20,26 +20,28 @@ class Unit(NamedTuple):
     size: float
 
 
-_TIME = [Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6)]
-_WAIT = [Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0)]
-_BYTES = [Unit("GiB", 2.0**30), Unit("MiB", 2.0**20), Unit("KiB", 2.0**10), Unit("bytes", 1.0)]
-#: Decimal units, as in Snakemake and Slurm.
-_MEMORY = [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)]
+#: Units by quantity, largest first; memory in decimal ones, as in Snakemake and Slurm.
+_UNITS = {
+    "time": [Unit("s", 1.0), Unit("ms", 1e-3), Unit("µs", 1e-6)],
+    "bytes": [Unit("GiB", 2.0**30), Unit("MiB", 2.0**20), Unit("KiB", 2.0**10), Unit("bytes", 1.0)],
+    "memory": [Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3), Unit("bytes", 1.0)],
+}
+
+
+def unit_of(values: Sequence[float], what: str) -> Unit:
+    """Return the unit of time, bytes or memory in which the middle of ``values`` is at least 1."""
+    middle = statistics.median(values) if values else 0
+    return next((unit for unit in _UNITS[what] if middle >= unit.size), _UNITS[what][-1])
 
 
 def time_unit(seconds: Sequence[float]) -> Unit:
     """Return the unit in which the middle of ``seconds`` is at least 1."""
-    return _unit(seconds, _TIME)
+    return unit_of(seconds, "time")
 
 
 def bytes_unit(counts: Sequence[float]) -> Unit:
     """Return the unit in which the middle of ``counts`` is at least 1; as in the CoLa paper, MB are MiB."""
-    return _unit(counts, _BYTES)
-
-
-def _unit(values: Sequence[float], units: Sequence[Unit]) -> Unit:
-    middle = statistics.median(values) if values else 0
-    return next((unit for unit in units if middle >= unit.size), units[-1])
+    return unit_of(counts, "bytes")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -59,15 +61,15 @@ def within(value: float | None, unit: Unit) -> str:
     return number(None if value is None else value / unit.size)
 
 
-def quantity(value: float, units: str = "time") -> str:
-    """Format one value with its own unit: ``units`` is time (seconds) or memory (bytes, decimal: 1 MB = 10^6 bytes)."""
-    unit = _unit([value], _TIME if units == "time" else _MEMORY)
+def quantity(value: float, what: str = "time") -> str:
+    """Format one value with its own unit: ``what`` is time (seconds) or memory (bytes, decimal: 1 MB = 10^6 bytes)."""
+    unit = unit_of([value], what)
     return f"{within(value, unit)} {unit.name}"
 
 
 def clock_unit(seconds: float) -> Unit:
     """Return seconds, minutes or hours, for waiting times."""
-    return next(unit for unit in _WAIT if seconds < 120 * unit.size or unit is _WAIT[-1])
+    return Unit("s", 1.0) if seconds < 120 else Unit("min", 60.0) if seconds < 7200 else Unit("h", 3600.0)
 
 
 def duration(seconds: float) -> str:
