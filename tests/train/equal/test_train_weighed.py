@@ -7,7 +7,7 @@ from support.programs.train_program import able, assert_close, gradients, result
 
 from mgg import layout
 from mgg.errors import InputError
-from mgg.train import technique as choice
+from mgg.train import resolve_auto as choice
 
 GAT = {"hidden": 4, "heads": 3, "output_heads": 2}
 ROWS, PRODUCT = ({**GAT, "attention": way} for way in ("rows", "product"))
