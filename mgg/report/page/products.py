@@ -9,16 +9,12 @@ from mgg.report.figures import charts
 from mgg.report.page import glossary
 from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, Show, grid, say
 from mgg.report.tables.compute import SETTING, WRONG, Rows, best, group, shared, varied, where
-from mgg.report.tables.numbers import ABSENT, count, listing
+from mgg.report.tables.numbers import ABSENT, count, sentences
 
 
 def told(aggregate: Rows) -> Rows:
-    """Return rows of table aggregate with what their cells show: ``sign``, ``star`` and ``wrong``."""
-    signs = [(row, charts.mark(row)) for row in aggregate]
-    return [
-        row | {"sign": f"{sign} ".lstrip(), "star": sign == charts.STAR, "wrong": WRONG[row["check"]]}
-        for row, sign in signs
-    ]
+    """Return rows of table aggregate with what their cells show: ``sign`` and ``wrong``."""
+    return [row | {"sign": f"{charts.mark(row)} ".lstrip(), "wrong": WRONG[row["check"]]} for row in aggregate]
 
 
 def overview(tables: dict[str, Rows], looks: charts.Looks) -> list[Drawing]:
@@ -85,25 +81,15 @@ def sections(tables: dict[str, Rows], looks: charts.Looks) -> list[Section]:
 
 def _time(fastest: Rows, rows: Rows, looks: charts.Looks, *, legend: bool) -> Part:
     # The first section explains the techniques; elsewhere tooltips do.
-    note = " ".join([*_no_star(fastest), *[glossary.legend(row["technique"] for row in rows)] * legend])
+    note = sentences(*_no_star(fastest), glossary.legend(row["technique"] for row in rows) if legend else "")
     ordered = sorted(rows, key=lambda row: row["label"])
     table = grid("times", ordered, at=_beyond(rows), graph=rows[0]["graph"], note=note)
     alike = [(where(found[0], "graph", "dim"), found) for found in group(rows, "dim").values()]
     drawings = [Drawing(charts.times(found, looks, at), f"{at}: time.") for at, found in alike]
+    launches = {(row["launches"], row["iterations"] // row["launches"], row["warmup"]) for row in rows}
     setting = say("setting", rows[0])
-    return Part(
-        "Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [table], drawings
-    )
-
-
-def _launches(rows: Rows) -> str:
-    found = {(row["launches"], row["iterations"] // row["launches"], row["warmup"]) for row in rows}
-    return listing(
-        sorted(
-            f"{count(launches, 'launch', 'launches')} of {count(products, 'timed product')} after {warmup} untimed"
-            for launches, products, warmup in found
-        )
-    )
+    intro = f"{setting[:1].upper()}{setting[1:]}; {say('launches', sorted(launches))}, slowest PE of each."
+    return Part("Time", intro, [table], drawings)
 
 
 def _no_star(fastest: Rows) -> list[str]:

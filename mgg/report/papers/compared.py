@@ -11,7 +11,8 @@ from mgg.report.figures.charts import paired, shorten
 from mgg.report.page.parts import Drawing, Grid, Part, grid, texts
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
 from mgg.report.papers.verdicts import left_out, paper_mean, remarks, summary, telling, verdict
-from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
+from mgg.report.tables.collect import canonical
+from mgg.report.tables.comparisons import LEAST, mean_ratio, of, unit_of, values
 from mgg.report.tables.compute import Row, Rows, group, where
 from mgg.report.tables.numbers import number, sentences, within
 
@@ -47,9 +48,14 @@ def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
 
 
 def _with_cases(rows: Rows) -> Rows:
-    """Return the rows in page order, each with the name of its case."""
-    ordered = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"]))
-    return [{**row, "case": case} for row, case in zip(ordered, cases(ordered), strict=True)]
+    """Return the rows in page order, each with its case: PEs, width or model, and distinguishing options."""
+    ordered, found = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"])), []
+    options = [json.loads(row["options"]) for row in ordered]
+    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
+    for row, each in zip(ordered, options, strict=True):
+        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
+        found.append(row | {"case": ", ".join([where(row, "pes", "model" if row["model"] else "dim"), *told])})
+    return found
 
 
 def _grid(versus: Versus, rows: Rows) -> Grid:

@@ -109,6 +109,6 @@ def remarks(graphs: Rows, rows: Rows) -> str:
 
 def stand_ins(graphs: Rows, rows: Rows) -> str:
     """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
-    shown = {row["graph"] for row in rows}
+    shown = {row.get("graph") for row in rows}
     told = [(row, real) for row in graphs if row["graph"] in shown and (real := stand_in(row["dataset"]))]
     return say("stand_ins", told, _STAND_INS)

@@ -8,8 +8,7 @@ from statistics import geometric_mean
 
 from mgg.report.papers.catalogue import EXPERIMENTS, claimed_as
 from mgg.report.papers.kinds import Side, Versus, at, model_on
-from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, best, group, joined, options_but, sound, where
+from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, best, group, joined, options_but, sound
 from mgg.report.tables.numbers import Unit, bytes_unit, time_unit
 from mgg.report.tables.spread import FEW, undecided
 
@@ -60,17 +59,6 @@ def unit_of(rows: Rows) -> Unit:
     """Return the display unit for ``rows`` of table figures, all of times or all of memory."""
     mine = [values(row)[0] for row in rows]
     return time_unit(mine) if rows[0]["subject_memory_bytes"] is None else bytes_unit(mine)
-
-
-def cases(rows: Rows) -> list[str]:
-    """Name each comparison of one figure and graph: PEs, width or model, and distinguishing options."""
-    options = [json.loads(row["options"]) for row in rows]
-    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
-    found = []
-    for row, each in zip(rows, options, strict=True):
-        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
-        found.append(", ".join([where(row, "pes", "model" if row["model"] else "dim"), *told]))
-    return found
 
 
 def _transfers(row: Row) -> float | None:

@@ -183,11 +183,15 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     """Show what jobs used and requested, by rule; empty without jobs."""
     if not jobs:
         return []
-    granted = any(job["granted"] for job in jobs)
-    change = _changes(requests) if granted else None
-    text = say("requested", granted, requests, change)
+    granted, grids = any(job["granted"] for job in jobs), []
+    advice = [row for row in requests if granted and row["factor"] is not None]
+    if advice:
+        of = {each.name: each for each in RESOURCES}
+        lines = [row | {"field": of[row["resource"]].field} for row in advice]
+        lines = [row | {name: of[row["resource"]].show(row[name]) for name in ("asked", "used")} for row in lines]
+        grids.append(grid("changes", lines, large=percent(LARGE), small=percent(SMALL), room=ROOM))
     heading = "Requested and used" if granted and requests else "Used"
-    return [Part(heading, text, [_grid(jobs, requests, granted), *([change] if change else [])])]
+    return [Part(heading, say("requested", granted, requests, advice), [_grid(jobs, requests, granted), *grids])]
 
 
 def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
@@ -214,14 +218,3 @@ def _shown(row: Row | None, jobs: Rows, resource: Resource, granted: bool) -> Ro
     loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
     hint = f"at most {percent(row['share'])} of {asked}"
     return {"shown": shown, "small": f"{asked}{loud}" if granted else loud.removeprefix(", "), "hint": hint}
-
-
-def _changes(requests: Rows) -> Grid | None:
-    """Return the requests to change, with the factor and the new value that suffices for the largest job."""
-    fields = {resource.name: resource for resource in RESOURCES}
-    rows = [
-        row | {"field": of.field, "asked": of.show(row["asked"]), "used": of.show(row["used"])}
-        for row in requests
-        if (of := fields[row["resource"]]) and row["factor"] is not None
-    ]
-    return grid("changes", rows, large=percent(LARGE), small=percent(SMALL), room=ROOM) if rows else None
