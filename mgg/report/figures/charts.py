@@ -145,16 +145,14 @@ def bars(
 
 
 def _bar(axes: Axes, bar: Bar, place: float, step: float, begin: float) -> None:
-    start = begin if bar.start is None else bar.start
-    at: Any = {"y": place, "left": start, "width": bar.value - begin, "edgecolor": INK}
-    if bar.start is not None:
+    look: Any = {"edgecolor": INK, "facecolor": "none", "hatch": "////", "linewidth": 0.8}
+    if bar.color:
+        look = {"edgecolor": INK, "facecolor": bar.color, "linewidth": 1.6 if bar.strong else 0}
+    if bar.tip:
         # The edge keeps a short bar visible on a long axis.
-        (drawn,) = axes.barh(**at | {"edgecolor": bar.color}, height=0.72 * step, color=bar.color, linewidth=0.7)
-        drawn.set_gid(f"{TITLE}{bar.tip}")
-    elif bar.color:
-        axes.barh(**at, height=0.7, color=bar.color, linewidth=1.6 if bar.strong else 0)
-    else:
-        axes.barh(**at, height=0.55, facecolor="none", linewidth=0.8, hatch="////")
+        look |= {"edgecolor": bar.color, "linewidth": 0.7, "gid": f"{TITLE}{bar.tip}"}
+    start = begin if bar.start is None else bar.start
+    axes.barh(place, bar.value - begin, (0.7 if bar.color else 0.55) * step, start, **look)
     if bar.ends:
         axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
 
@@ -196,15 +194,11 @@ def paired(
 
     ``quotients``: of times; their bars start at 1, on a logarithmic axis if they differ widely.
     """
-    found = {
-        heading: [
-            bar
-            for name, ours, paper in values
-            for bar in (Bar(name, ours, number(ours)), Bar(printed, paper or 0.0, number(paper), None))
-            if bar.color or paper is not None
-        ]
-        for heading, values in groups.items()
-    }
+    found: dict[str, list[Bar]] = {}
+    for heading, values in groups.items():
+        for name, ours, paper in values:
+            theirs = [] if paper is None else [Bar(printed, paper, number(paper), None)]
+            found.setdefault(heading, []).extend([Bar(name, ours, number(ours)), *theirs])
     heights = [bar.value for each in found.values() for bar in each]
     return bars(found, axis, about, log=quotients and max(heights) > _WIDE * min(heights) > 0)
 

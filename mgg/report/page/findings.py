@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mgg.record import METRIC_NAMES
 from mgg.report.page.parts import say, texts
 from mgg.report.papers import volumes
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound
+from mgg.report.tables.compute import GRAPH, SETTING, Rows, group, listed, shared, sound
 from mgg.report.tables.numbers import count, listing, span
 from mgg.report.tables.spread import undecided
 
@@ -95,7 +95,7 @@ def cautions(tables: Tables) -> list[str]:
     words = {
         "machines": len(machines) if len(machines) > 1 else "",
         "beyond": listed(beyond, "pes") if beyond else "",
-        "cores": listing([f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in on]),
+        "cores": say("capacities", [row for row in machines if row["machine"] in on]),
         "mixed": listed(mixed, "pes") if mixed else "",
         "threads": any(row["device"] == "CPU threads" for row in rows),
         "cpus": any(row["device"] != "GPUs" for row in rows),
@@ -103,13 +103,6 @@ def cautions(tables: Tables) -> list[str]:
         "failed": count(failed, "result") if failed else "",
     }
     return [text.format_map(words) for name, text in texts("cautions").items() if words[name]]
-
-
-def _capacity(machine: Row) -> str:
-    if machine["gpus"]:
-        return "GPUs"
-    low, high = machine["cores_min"], machine["cores_max"]
-    return count(low, "core") if low == high else f"{low} to {high} cores"
 
 
 def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:

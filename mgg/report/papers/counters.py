@@ -52,14 +52,12 @@ def _over(row: Row, least: Row | None) -> dict[str, float | None]:
 
 def _bars(rows: Rows, column: str) -> dict[str, list[Bar]]:
     """Return the bars of each case with several numbers of PEs, of which the fewest have page faults."""
-    cases = [[row for row in found if row["over"][column] is not None] for found in group(rows, *_CASE).values()]
-    return {
-        where(found[0], "graph", "dim"): [
-            Bar(count(row["pes"], "PE"), row["over"][column], number(row["over"][column])) for row in found
-        ]
-        for found in cases
-        if len(found) > 1
-    }
+    found: dict[str, list[Bar]] = {}
+    for cases in group((row for row in rows if row["over"][column] is not None), *_CASE).values():
+        ratios = [(count(row["pes"], "PE"), row["over"][column]) for row in cases]
+        if len(cases) > 1:
+            found[where(cases[0], "graph", "dim")] = [Bar(name, ratio, number(ratio)) for name, ratio in ratios]
+    return found
 
 
 def _faults_told(rows: Rows) -> str:

@@ -177,13 +177,16 @@ class Repaid(Fixed):
     of: Literal["epoch", "training"]  # the share's base: one ``epoch``, or the whole ``training``
 
 
-class Experiment(Fixed):
-    """A figure or table of a paper or of ours."""
-
+class _Figure(Fixed):
     title: str  # heading of its section
     source: str  # paper, section and figure
     machine: str = ""  # the paper's machine; empty: the figure is ours, or was not measured
     says: str  # the paper's statement in a sentence or two, numbers included
+
+
+class Experiment(_Figure):
+    """A figure or table of a paper or of ours."""
+
     versus: tuple[Versus, ...] = ()  # the comparisons
     together: bool = False  # show the comparisons as one table, one column per side
     sweep: Sweep | None = None  # times over PEs or widths
@@ -204,14 +207,9 @@ class Experiment(Fixed):
     departs: str = ""  # why GPUs can deviate from the paper, based on our measurements; shown if they do
 
 
-class Foreseen(Fixed):
+class Foreseen(_Figure):
     """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions."""
 
-    #: title, source, machine, says: as in ``Experiment``.
-    title: str
-    source: str
-    machine: str = ""
-    says: str
     methods: Sequence[Side]  # the paper's methods and the techniques that represent them; the last is the paper's own
     #: The paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
     printed: Mapping[str, Mapping[int, Sequence[float]]]

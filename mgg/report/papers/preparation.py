@@ -22,7 +22,9 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     if not rows:
         return []
     table = grid("preparing", rows, subject=shown.subject.name, rival=shown.rival.name)
-    told = _prepared(rows, shown)
+    ours = [row["over"]["prepare_s"] for row in rows]
+    theirs = [row["papers"]["prepare_s"] for row in rows if row["papers"]]
+    told = say("prepared", shown, ours, theirs, max(row["pair"][1]["prepare_s"] for row in rows))
     return [Part("Preparing beside products", told, [table], outcome=told)]
 
 
@@ -44,13 +46,6 @@ def _pairs(aggregate: Rows, shown: Preparation) -> Rows:
     return pairs
 
 
-def _prepared(rows: Rows, shown: Preparation) -> str:
-    """Say how much longer the rival took to prepare."""
-    ours = [row["over"]["prepare_s"] for row in rows]
-    theirs = [row["papers"]["prepare_s"] for row in rows if row["papers"]]
-    return say("prepared", shown, ours, theirs, max(row["pair"][1]["prepare_s"] for row in rows))
-
-
 _TIMES = ("prepare_s", "median_s")
 ENDINGS = ("-shuffled", "-reordered")
 #: Columns that two runs must share to be compared; their graphs differ in order.
@@ -64,7 +59,10 @@ def renumbering(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
     rows = _renumbered(tables, shown)
     if not rows:
         return []
-    told = _renumbering_told(rows, shown)
+    known = [row for row in rows if row["renumber_s"] is not None]
+    share = mean(row["times"][shown.of] for row in known) if known else 0.0
+    repaid = [row["repaid"] for row in known if row["repaid"]]
+    told = say("renumbered", known, share, shown.of, shown.claim, repaid)
     return [Part("The cost of renumbering", told, [grid("renumbering", rows)], outcome=told)]
 
 
@@ -103,13 +101,6 @@ def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:
 
 def _share(share: float) -> str:
     return percent(share) if share < 1 else f"{number(share)} x"
-
-
-def _renumbering_told(rows: Rows, shown: Repaid) -> str:
-    """Say what share renumbering takes and when it is repaid."""
-    known = [row for row in rows if row["renumber_s"] is not None]
-    share = mean(row["times"][shown.of] for row in known) if known else 0.0
-    return say("renumbered", known, share, shown.of, shown.claim, [row["repaid"] for row in known if row["repaid"]])
 
 
 #: Columns that the runs of a line share but for the seed, and those that the lines of a table share.

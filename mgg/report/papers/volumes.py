@@ -11,7 +11,7 @@ from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.papers.verdicts import judged, stand_ins
 from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, varied, where
-from mgg.report.tables.numbers import count, listing, number, percent, sentences
+from mgg.report.tables.numbers import listing, number, percent, sentences
 
 MIB = 2**20
 
@@ -107,18 +107,18 @@ def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         return []
     shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
     named = [
-        {**row, "name": _variant(row), "heading": _heading(row), "bytes": str([row[column] for column in _BYTES])}
+        {
+            **row,
+            "name": _variant(row),
+            "groups": f"workgroups of {row['workgroup']}",
+            "bytes": str([row[column] for column in _BYTES]),
+        }
         for row in rows
     ]
     # Variants of a technique that move the same bytes share a line.
     lines = [found[0] for found in group(named, *shared, "name", "bytes").values()]
-    table = grid("between", lines, by=shared, heading="{heading}", technique=technique)
+    table = grid("between", lines, by=shared, technique=technique)
     return [Part("Bytes between workgroups", between_told(rows), [table])]
-
-
-def _heading(row: Row) -> str:
-    text = f"{count(row['pes'], 'PE')} in workgroups of {row['workgroup']}, {where(row, 'dim', 'direction', 'dtype')}"
-    return f"{text}, partition scheme {row['scheme']} ({where(row, 'machine', 'device')})"
 
 
 def _variant(row: Row) -> str:

@@ -36,6 +36,8 @@ GIB = 2**30
 #: Libraries that train in place of MGG; both sides are to be compared, so their versions do not separate records.
 BESIDE = ("torch", "torch-geometric")
 
+#: Records that were measured on a machine.
+MEASURED = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
 _log = logging.getLogger(__name__)
 
 
@@ -183,8 +185,7 @@ def _given(record: TrainRecord) -> dict[str, Any]:
 
 
 def _name(found: dict[type[Origin], list[Named]]) -> dict[type[Origin], list[Named]]:
-    there = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
-    places = sorted({environment(each.record) for kind in there for each in found[kind]}, key=repr)
+    places = sorted({environment(each.record) for kind in MEASURED for each in found[kind]}, key=repr)
     timings, runs = ([each.record for each in found[kind]] for kind in (AggregateRecord, TrainRecord))
     techniques = _Labels((_cell(record), record.technique, record.options) for record in (*timings, *runs))
     models = _Labels((run.graph_hash, run.model, _given(run)) for run in runs)
@@ -199,7 +200,7 @@ def _name(found: dict[type[Origin], list[Named]]) -> dict[type[Origin], list[Nam
             each = replace(each, label=techniques.label(record.technique, record.options))
         return replace(each, machine=f"M{places.index(environment(record)) + 1}")
 
-    return {kind: list(map(named, results)) if kind in there else results for kind, results in found.items()}
+    return {kind: list(map(named, results)) if kind in MEASURED else results for kind, results in found.items()}
 
 
 def _cell(record: AggregateRecord | TrainRecord) -> Hashable:

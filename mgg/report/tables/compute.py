@@ -20,14 +20,13 @@ from mgg.lookup_record import LookupRecord
 from mgg.prediction_record import PredictionRecord
 from mgg.record import AggregateRecord, Origin, PartitionRecord, TrainRecord
 from mgg.report.tables import spread
-from mgg.report.tables.collect import GIB, Named, canonical
+from mgg.report.tables.collect import GIB, MEASURED, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
 from mgg.report.tables.numbers import count, listing
 
 Row = dict[str, Any]
 Rows = list[Row]
-#: Records that were measured on a machine, and those that tell what a graph is.
-_ON_MACHINES = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
+#: Records that tell what a graph is.
 _OF_GRAPHS = (AggregateRecord, TrainRecord, PredictionRecord, GraphRecord, PartitionRecord)
 
 #: Columns of a graph; ``graph``, its name on the page, is no column of the tables (``graph_names``).
@@ -54,7 +53,7 @@ def compute(found: dict[type[Origin], list[Named]]) -> dict[str, Rows]:
     """
     runs, splits = list(enumerate(found[TrainRecord], 1)), [each.record for each in found[PartitionRecord]]
     tables = {
-        "machines": _machines([each for kind in _ON_MACHINES for each in found[kind]]),
+        "machines": _machines([each for kind in MEASURED for each in found[kind]]),
         "graphs": _once(_graph(each.record) for kind in _OF_GRAPHS for each in found[kind]),
         "partitions": _once(_partition(each.record) for each in found[AggregateRecord]),
         "quality": list(map(_quality, splits)),
@@ -188,15 +187,12 @@ def _machines(found: list[Named]) -> Rows:
         gpus = reduce(or_, (Counter(record.machine.gpus) for record in records))
         rows.append(
             {
+                **noted(first.machine, "machines"),
                 "machine": machine,
-                "cpu": first.machine.cpu,
                 "cores_min": min(cores),
                 "cores_max": max(cores),
-                "threads": first.machine.threads,
                 "memory_gib": round(first.machine.memory_bytes / GIB),
                 "gpus": ", ".join(f"{number} x {model}" for model, number in sorted(gpus.items())),
-                "system": first.machine.system,
-                "place": first.machine.place or "",
                 "emulated": getattr(first, "emulated", None) or "",
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),
