@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mgg.lookup_record import crossover, crossovers, told
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Part, Section, Show, chapter, grid
+from mgg.report.page.parts import Cell, Drawing, Part, Section, chapter, grid, say
 from mgg.report.papers.kinds import LookedUp
 from mgg.report.papers.verdicts import remarks
 from mgg.report.tables import spread
@@ -52,7 +52,7 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     found = [each for each in against if each.ratios]
     if not found:
         return None
-    columns: dict[str, Show] = {subject: f"{{{subject}:t}}"}
+    columns: dict[str, str] = {subject: f"{{{subject}:t}}"}
     for each in found:
         columns[each.against] = f"{{{each.against}:t}}"
         columns[f"{each.against} / {subject}"] = f"{{over {each.against}:n}}"
@@ -68,13 +68,8 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     told_ = [f"Side {told(each)}." for each in found]
     case = f"{rows[0]['dataset']} on {where(rows[0], 'pes', 'dim')}"
     outcome = " ".join(f"{case}: {told(each)}." for each in found)
-    intro = sentences(*told_, _over(rows), remarks([], rows))
+    intro = sentences(*told_, say("transports", rows), remarks([], rows))
     return Part(f"Here: {_where(rows[0])}", intro, [table], outcome=outcome)
-
-
-def _over(rows: Rows) -> str:
-    over = sorted({row["side"] for row in rows if row["transport"] == "nccl"})
-    return f"Over NCCL's grouped sends and receives: {', '.join(over)}; the others are one-sided." if over else ""
 
 
 def _part(rows: Rows) -> Part:
@@ -96,5 +91,5 @@ def _part(rows: Rows) -> Part:
     medians = charts.series(sound(rows), "side", "batch")
     ordered = {side: medians[side] for side in sorted(medians, key=lambda side: side != "mgg")}
     told_ = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]
-    text = sentences(f"Samples: {rows[0]['source']}.", *told_, _over(rows), remarks([], rows))
+    text = sentences(f"Samples: {rows[0]['source']}.", *told_, say("transports", rows), remarks([], rows))
     return Part(at, text, [grid("lookups", lines, case=at)], drawings)

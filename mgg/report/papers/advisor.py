@@ -129,10 +129,7 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
 def _spans(tables: dict[str, Rows]) -> Part | None:
     """Show the averaged edge span of each graph that has one."""
     rows = {row["graph"]: row for row in tables["quality"] if row["span"] is not None}
-    if not rows:
-        return None
-    ordered = [row for _, row in sorted(rows.items())]
-    return Part("Averaged edge span", "", [grid("span", ordered)])
+    return Part("Averaged edge span", "", [grid("span", [rows[each] for each in sorted(rows)])]) if rows else None
 
 
 _PARTS: dict[str, Callable[[dict[str, Rows]], Part | None]] = {

@@ -26,8 +26,10 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         asked = [row for row in found if row["page_faults"] is not None or row["faults_untold"]]
         known = [row for row in asked if row["page_faults"] is not None]
         least = min(known, key=lambda row: row["pes"], default=None)
-        asked.sort(key=lambda row: row["pes"])
-        rows += [{**row, "least": least, "over": _over(row, least)} for row in asked]
+        for row in sorted(asked, key=lambda row: row["pes"]):
+            pairs = {column: (row[column], least and least[column]) for column in _FAULTS}
+            over = {column: mine / of if of and mine is not None else None for column, (mine, of) in pairs.items()}
+            rows.append(row | {"least": least, "over": over})
     if not rows:
         return []
     told = _faults_told(rows)
@@ -40,14 +42,6 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         if (groups := _bars(rows, column))
     ]
     return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("faults", rows)], drawings, told)]
-
-
-def _over(row: Row, least: Row | None) -> dict[str, float | None]:
-    """Return values over those of the fewest PEs."""
-    return {
-        column: row[column] / least[column] if least and least[column] and row[column] is not None else None
-        for column in _FAULTS
-    }
 
 
 def _bars(rows: Rows, column: str) -> dict[str, list[Bar]]:

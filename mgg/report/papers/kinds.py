@@ -40,14 +40,9 @@ class Side(Fixed):
     trained_by: str = "mgg"  # for trainings, the records' field ``side``; a library is also its technique
 
 
-def at(dataset: str, pes: int) -> str:
-    """Return the key of a claim about one graph on ``pes`` PEs."""
-    return f"{dataset} on {pes}"
-
-
-def model_on(model: str, dataset: str) -> str:
-    """Return the key of a claim about one model on one graph."""
-    return f"{model} on {dataset}"
+def claim_on(what: str, where: object) -> str:
+    """Return the key of a claim about a graph on a number of PEs, or about a model on a graph."""
+    return f"{what} on {where}"
 
 
 #: Columns of a side for comparisons of memory, and of passes without gradients.
@@ -60,10 +55,10 @@ class Versus(Fixed):
     #: subject, rival: the sides.
     subject: Side
     rival: Side
-    #: The rival's time (or memory) over the subject's in the paper: by data set and PEs (``at``), by data set (its
-    #: stand-in's name), by width (``D=16``), by model and data set (``model_on``), by model, or for everything
-    #: (``ALL``). A file may give ``printed`` and ``columns`` in their place: the paper's rows by such a key (by data
-    #: set, then PEs, too), and which two of a row are the rival's and the subject's.
+    #: The rival's time (or memory) over the subject's in the paper: by data set (its stand-in's name) and PEs or by
+    #: model and data set (``claim_on``), by data set, by width (``D=16``), by model, or for everything (``ALL``). A
+    #: file may give ``printed`` and ``columns`` in their place: the paper's rows by such a key (by data set, then PEs,
+    #: too), and which two of a row are the rival's and the subject's.
     claims: Mapping[str, float] = Field(default_factory=dict)
     slower: bool | None = None  # if the paper gives no number, whether it calls the rival slower; None: it does not say
     #: Kind of the numbers: an ``average`` over the paper's graphs, one ``graph`` each, one of a ``table`` of such, a
@@ -82,7 +77,7 @@ class Versus(Fixed):
         values = dict(values)
         (rival, subject), rows = values.pop("columns"), dict[str, Sequence[float]]()
         for key, row in values.pop("printed").items():
-            rows |= {at(key, pes): each for pes, each in row.items()} if isinstance(row, dict) else {key: row}
+            rows |= {claim_on(key, pes): each for pes, each in row.items()} if isinstance(row, dict) else {key: row}
         return {**values, "claims": {key: row[rival] / row[subject] for key, row in rows.items()}}
 
     @property

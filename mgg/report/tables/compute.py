@@ -22,7 +22,7 @@ from mgg.record import AggregateRecord, Origin, PartitionRecord, TrainRecord
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, MEASURED, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
-from mgg.report.tables.numbers import count, listing
+from mgg.report.tables.numbers import count
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -124,18 +124,11 @@ def where(row: Row, *columns: str) -> str:
     return ", ".join(shown.get(column, str)(row[column]) for column in columns if row[column] not in ("", None))
 
 
-def listed(rows: Iterable[Row], column: str, limit: int = 6) -> str:
-    """List the distinct values of a column in ascending order; beyond ``limit`` the rest is counted."""
-    return listing([str(value) for value in sorted({row[column] for row in rows})], limit)
-
-
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
     """Return the page's name of each graph by (dataset, graph_hash); the hash separates graphs of equal name."""
     often = Counter(row["dataset"] for row in graphs)
-    return {
-        (name, code): name if often[name] == 1 else f"{name} ({code[:8]})"
-        for name, code in ((row["dataset"], row["graph_hash"]) for row in graphs)
-    }
+    keys = [(row["dataset"], row["graph_hash"]) for row in graphs]
+    return {(name, code): name if often[name] == 1 else f"{name} ({code[:8]})" for name, code in keys}
 
 
 def options_but(row: Row, ignored: Iterable[str]) -> str:
