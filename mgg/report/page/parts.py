@@ -70,7 +70,8 @@ def read(name: str) -> dict[str, Any]:
 @cache
 def _sentences() -> Any:
     # Text, which is escaped where it goes into the page.
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, undefined=StrictUndefined)  # nosec B701
     environment.filters |= {
         "count": count, "listing": listing, "number": number, "percent": percent, "quantity": quantity,
         "mean": geometric_mean, "span": lambda values, scale=1: span([scale * value for value in values]),
