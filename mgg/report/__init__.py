@@ -60,22 +60,19 @@ def build(
     shown = list(dict.fromkeys(figures))
     rows = compute(collect(paths))
     rows["figures"] = compare([name for name in shown if name not in FORESEEN], rows["aggregate"], rows["training"])
-    rows["choices"] = choice.compute(rows["aggregate"])
-    rows["mgg_sweep"] = mgg_sweep.compute(rows["aggregate"])
+    rows |= {"choices": choice.compute(rows["aggregate"]), "mgg_sweep": mgg_sweep.compute(rows["aggregate"])}
     rows["jobs"] = jobs.compute(jobs.read_jobs(job_file))
     rows["requests"] = jobs.compute_requests(rows["jobs"])
-    tables = {name: to_arrow(name, rows[name]) for name in TABLES}
     page = render(rows, title, [(name, notes.get(name, "")) for name in shown])
-    of_tables = (f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet"))
+    of_tables = [f"{name}.{suffix}" for name in (*TABLES, "knobs") for suffix in ("csv", "parquet")]
     # Marker: a file that only reports have. With index.html as marker, a web site could be replaced. Reports of schema
     # version 3 have a table knobs.
-    kind = Kind("machines.parquet", ("index.html", *files.FOLDERS.values(), *of_tables, "knobs.csv", "knobs.parquet"))
-    with replace_folder(out, kind) as folder:
-        (folder / "index.html").write_text(page.html, encoding="utf-8")
+    with replace_folder(out, Kind("machines.parquet", ("index.html", *files.FOLDERS.values(), *of_tables))) as folder:
         for name in files.FOLDERS.values():
             (folder / name).mkdir()
-        for path, text in files.files(page.illustrated).items():
+        for path, text in {"index.html": page.html, **files.files(page.illustrated)}.items():
             (folder / path).write_text(text, encoding="utf-8")
-        for name, table in tables.items():
+        for name in TABLES:
+            table = to_arrow(name, rows[name])
             pa.csv.write_csv(table, folder / f"{name}.csv")
             pa.parquet.write_table(table, folder / f"{name}.parquet")

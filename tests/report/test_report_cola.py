@@ -175,7 +175,7 @@ def test_bytes_between_workgroups_stand_beside_vi_cola(report):
     said = f"Between workgroups cola moved {once} in 3 of 3 cases, cola without fusion moved {each} in 1 of 1 case."
     assert said in plain(page)
     text = section(page, "cola_table8")
-    assert "4 PEs in workgroups of 2, D = 16, forward, fp32" in text
+    assert "4 PEs, workgroups of 2, D = 16, forward, fp32" in text
     # 5, 2 and 3 MB in MiB.
     assert text.count("pokec-like|4.77|1.91|2.86|1.91") == 1
     assert text.count("pokec-like, without fusion|4.77|2.86|2.86|1.91") == 1

@@ -21,7 +21,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from mgg.report.figures.svg import INK, SERIES, SHADE, TITLE, draw
 from mgg.report.tables.compute import Row, Rows, group, shared
-from mgg.report.tables.numbers import bytes_unit, count, listing, number, time_unit, within
+from mgg.report.tables.numbers import count, listing, number, unit_of, within
 
 STAR, NEAR = "★", "≈"
 LONGEST = 26  # characters of a label in a figure; tables show it in full
@@ -145,16 +145,14 @@ def bars(
 
 
 def _bar(axes: Axes, bar: Bar, place: float, step: float, begin: float) -> None:
-    start = begin if bar.start is None else bar.start
-    at: Any = {"y": place, "left": start, "width": bar.value - begin, "edgecolor": INK}
-    if bar.start is not None:
+    look: Any = {"edgecolor": INK, "facecolor": "none", "hatch": "////", "linewidth": 0.8}
+    if bar.color:
+        look = {"edgecolor": INK, "facecolor": bar.color, "linewidth": 1.6 if bar.strong else 0}
+    if bar.tip:
         # The edge keeps a short bar visible on a long axis.
-        (drawn,) = axes.barh(**at | {"edgecolor": bar.color}, height=0.72 * step, color=bar.color, linewidth=0.7)
-        drawn.set_gid(f"{TITLE}{bar.tip}")
-    elif bar.color:
-        axes.barh(**at, height=0.7, color=bar.color, linewidth=1.6 if bar.strong else 0)
-    else:
-        axes.barh(**at, height=0.55, facecolor="none", linewidth=0.8, hatch="////")
+        look |= {"edgecolor": bar.color, "linewidth": 0.7, "gid": f"{TITLE}{bar.tip}"}
+    start = begin if bar.start is None else bar.start
+    axes.barh(place, bar.value - begin, (0.7 if bar.color else 0.55) * step, start, **look)
     if bar.ends:
         axes.plot(bar.ends, [place, place], color=INK, linewidth=1.2, marker="|", markersize=5)
 
@@ -196,22 +194,18 @@ def paired(
 
     ``quotients``: of times; their bars start at 1, on a logarithmic axis if they differ widely.
     """
-    found = {
-        heading: [
-            bar
-            for name, ours, paper in values
-            for bar in (Bar(name, ours, number(ours)), Bar(printed, paper or 0.0, number(paper), None))
-            if bar.color or paper is not None
-        ]
-        for heading, values in groups.items()
-    }
+    found: dict[str, list[Bar]] = {}
+    for heading, values in groups.items():
+        for name, ours, paper in values:
+            theirs = [] if paper is None else [Bar(printed, paper, number(paper), None)]
+            found.setdefault(heading, []).extend([Bar(name, ours, number(ours)), *theirs])
     heights = [bar.value for each in found.values() for bar in each]
     return bars(found, axis, about, log=quotients and max(heights) > _WIDE * min(heights) > 0)
 
 
 def times(rows: Rows, looks: Looks, where: str) -> Markup:
     """Draw the time of one product, one bar per technique and number of PEs; ``rows`` of one setting and D."""
-    unit, groups = time_unit([row["median_s"] for row in rows]), {}
+    unit, groups = unit_of([row["median_s"] for row in rows]), {}
     for (pes,), found in group(rows, "pes").items():
         heading = count(pes, "PE") + (f", more than {shared(found)}" if shared(found) else "")
         groups[heading] = drawn = list[Bar]()
@@ -227,7 +221,7 @@ def times(rows: Rows, looks: Looks, where: str) -> Markup:
 
 def volumes(rows: Rows, looks: Looks, where: str) -> Markup:
     """Draw bytes on the wire next to CoLa's volumes; ``rows`` of table aggregate, over 1 PE, one setting and D."""
-    unit, groups = bytes_unit([row["bytes_wire"] for row in rows]), {}
+    unit, groups = unit_of([row["bytes_wire"] for row in rows], "bytes"), {}
     for (pes,), found in group(rows, "pes").items():
         moved = [(looks[row["label"]]["label"], row["bytes_wire"], looks[row["label"]]["color"]) for row in found]
         moved += [(name.upper(), found[0][name], None) for name in ("v_fc", "v_fr", "v_cg")]
@@ -248,7 +242,7 @@ def curves(
     rows: Rows, name: str, over: str, axis: str, where: str, *, value: str = "median_s", what: str = "one aggregation"
 ) -> Markup:
     """Draw times (column ``value``, seconds) of ``what`` over a column whose values double, one line per ``name``."""
-    unit, least = time_unit([row[value] for row in rows]), min(rows, key=lambda row: (row[value], row[name]))
+    unit, least = unit_of([row[value] for row in rows]), min(rows, key=lambda row: (row[value], row[name]))
     wide = max(row[value] for row in rows) > 10 * least[value]
     points = sorted({row[over] for row in rows})
 
@@ -282,11 +276,9 @@ def scaling(rows: Rows, looks: Looks, where: str) -> Markup:
         axes.set_yscale("log", base=2)
         shown = pes[:: -math.ceil(len(pes) / 10)]  # at most ten, the last among them
         axes.set_xticks(shown, [str(p) for p in shown])
-        low, high = axes.get_ylim()
-        first, last = math.floor(math.log2(low)), math.ceil(math.log2(high))
-        folds = [2.0**n for n in range(first, last + 1) if n % math.ceil((last - first) / 8) == 0]
-        axes.set_yticks(folds, [f"{fold:.1f}x" if fold >= 1 else f"{fold:.3g}x" for fold in folds])
-        axes.set(xlim=ends, ylim=(low, high))
+        axes.yaxis.set_major_locator(LogLocator(2, numticks=9))
+        axes.yaxis.set_major_formatter("{x:.3g}x")
+        axes.set_xlim(ends)
 
     lines = {label: list(at.items()) for label, at in series(rows, "label", "pes", "speedup").items()}
     best = max(rows, key=lambda row: row["speedup"])

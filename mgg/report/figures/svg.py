@@ -23,6 +23,8 @@ ID = "ID-"
 
 # Any: the type stubs of Matplotlib spell out its parameters in some versions only.
 _STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "svg.fonttype": "none",
     "svg.hashsalt": "mgg",
     "text.parse_math": False,  # a '$' in a data set's name is a dollar sign
@@ -30,17 +32,9 @@ _STYLE: Any = {
     "font.size": 9,
     "axes.labelsize": 9,
     "legend.fontsize": 8.5,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
     "grid.color": GRID,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
     "hatch.linewidth": 0.6,
 }
 #: What Matplotlib writes and the page does not need: all before the element, a style sheet for the whole page.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from mgg.record import METRIC_NAMES
-from mgg.report.page.parts import say, texts
+from mgg.report.page.parts import read, say
 from mgg.report.papers import volumes
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, group, listed, shared, sound
+from mgg.report.tables.compute import GRAPH, SETTING, Rows, group, shared, sound
 from mgg.report.tables.numbers import count, listing, span
 from mgg.report.tables.spread import undecided
 
@@ -51,10 +50,12 @@ def answers(tables: Tables, everything: Tables) -> list[Answer]:
     found = [Answer("What ran", listing(ran), what)]
     if aggregate or training:
         care, checks = cautions(tables), tables["checks"]
+        judged = any(row["passed"] + row["failed"] for row in checks)
+        right = [Finding("Correct results", say("right", checks))] if judged else []
         every = sum(row[name] for row in checks for name in ("passed", "failed", "unchecked"))
         trusted = [f"{sum(row['passed'] for row in checks)} of {every} results right"] if checks else []
         trusted.append(count(len(care), "caution") if care else "no cautions")
-        found += [_won(tables), Answer("Can I trust it", ", ".join(trusted), _checks(checks), care)]
+        found += [_won(tables), Answer("Can I trust it", ", ".join(trusted), right, care)]
     return found
 
 
@@ -91,25 +92,18 @@ def cautions(tables: Tables) -> list[str]:
     on = {row["machine"] for row in beyond}
     on_gpus = {row["graph_hash"] for row in rows if row["device"] == "GPUs"}
     mixed = [row for row in rows if row["device"] != "GPUs" and row["graph_hash"] in on_gpus]
+    numbers = {"beyond": {row["pes"] for row in beyond}, "mixed": {row["pes"] for row in mixed}}
     unchecked, failed = (sum(row[name] for row in tables["checks"]) for name in ("unchecked", "failed"))
     words = {
+        **{name: listing([str(pes) for pes in sorted(many)]) if many else "" for name, many in numbers.items()},
         "machines": len(machines) if len(machines) > 1 else "",
-        "beyond": listed(beyond, "pes") if beyond else "",
-        "cores": listing([f"{_capacity(row)} of machine {row['machine']}" for row in machines if row["machine"] in on]),
-        "mixed": listed(mixed, "pes") if mixed else "",
+        "cores": say("capacities", [row for row in machines if row["machine"] in on]),
         "threads": any(row["device"] == "CPU threads" for row in rows),
         "cpus": any(row["device"] != "GPUs" for row in rows),
         "unchecked": count(unchecked, "timing") if unchecked else "",
         "failed": count(failed, "result") if failed else "",
     }
-    return [text.format_map(words) for name, text in texts("cautions").items() if words[name]]
-
-
-def _capacity(machine: Row) -> str:
-    if machine["gpus"]:
-        return "GPUs"
-    low, high = machine["cores_min"], machine["cores_max"]
-    return count(low, "core") if low == high else f"{low} to {high} cores"
+    return [text.format_map(words) for name, text in read("texts")["cautions"].items() if words[name]]
 
 
 def _products(aggregate: Rows) -> tuple[bool, list[Finding]]:
@@ -154,20 +148,14 @@ def _bytes(aggregate: Rows) -> list[Finding]:
     rows = [row for row in aggregate if row["pes"] > 1]
     if not rows:
         return []
-    moved: dict[str, list[str]] = {name: [] for name in texts("moved")}
+    moved: dict[str, list[str]] = {name: [] for name in read("texts")["moved"]}
     for (label,), found in group(rows, "label").items():
         equal = set.intersection(*(set(row["equal_volumes"].split(", ")) for row in found))
         less = "<" if all(row["bytes_wire"] < row["v_fc"] for row in found) else ""
         moved[next((name for name in ("V_FC", "V_FR", "V_CG") if name in equal), less)].append(label)
-    parts = [f"{listing(moved[name])} moved {text}" for name, text in texts("moved").items() if moved[name]]
+    parts = [f"{listing(moved[name])} moved {text}" for name, text in read("texts")["moved"].items() if moved[name]]
     ratios = [row["v_cg"] / row["v_fc"] for row in rows if row["v_fc"]]
     return [Finding("Bytes on the wire", say("moved", parts, ratios, volumes.between_told(rows)))]
-
-
-def _checks(checks: Rows) -> list[Finding]:
-    errors = [row["error"] for row in checks if row["error"] is not None and math.isfinite(row["error"])]
-    judged = any(row["passed"] + row["failed"] for row in checks)
-    return [Finding("Correct results", say("right", checks, errors))] if judged else []
 
 
 def _accuracy(accuracy: Rows) -> list[Finding]:

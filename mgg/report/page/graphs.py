@@ -26,10 +26,9 @@ def described(found: dict[str, Rows]) -> Section | None:
 def ran(found: dict[str, Rows], folded: bool) -> Section:
     """Return the section on machines, graphs and splits."""
     machines, graphs = found["machines"], [row | {"real": stand_in(row["dataset"])} for row in found["graphs"]]
-    stands = {"stands for": "{real.name}\n{real.nodes:,} nodes, {real.counted}"}
-    generated = any(row["real"] for row in graphs)
-    note = "Stand-ins are generated: their numbers are not those of the real graphs." * generated
-    grids = [_machines(machines)] * bool(machines) + [grid("graphs", graphs, stands if generated else {}, note=note)]
+    note = "Stand-ins are generated: their numbers are not those of the real graphs."
+    note *= any(row["real"] for row in graphs)
+    grids = [_machines(machines)] * bool(machines) + [grid("graphs", graphs, note=note)]
     # The section on partitions may cover splits of the timed products.
     told = {(row["graph"], row["scheme"], "forward", row["pes"]) for row in found["quality"]}
     splits = [row for row in found["partitions"] if row["pes"] > 1]
@@ -60,15 +59,10 @@ def partitions(found: dict[str, Rows]) -> Section | None:
     rows = [_volumes(row) for row in found["quality"] if row["pes"] > 1]
     parts = []
     for (graph,), alike in group(rows, "graph").items():
-        empty = {heading: None for heading, column in _OPTIONAL.items() if all(row[column] is None for row in alike)}
         halos = [row for row in found["halos"] if row["graph"] == graph and 2 < row["pes"] <= MOST_PAIRED]
         heats = [_heat(each) for each in group(halos, "scheme").values()]
-        parts.append(Part(graph, "", [grid("partitions", alike, empty, graph=graph), *heats]))
+        parts.append(Part(graph, "", [grid("partitions", alike, graph=graph), *heats]))
     return chapter("quality", parts, folded=True)
-
-
-#: Columns of volumes that may be unknown, by heading.
-_OPTIONAL = {"V_cover": "v_cover", "VI_CG": "vi_cg", "VI_FR": "vi_fr", "VI_FC": "vi_fc", "VI_CoLa": "vi_cola"}
 
 
 def _volumes(row: Row) -> Row:
@@ -81,15 +75,8 @@ def _volumes(row: Row) -> Row:
 def _heat(halos: Rows) -> Grid:
     """Return the halo rows between pairs of a scheme for the most PEs that are readable."""
     pes = max(row["pes"] for row in halos)
-    rows = [row for row in halos if row["pes"] == pes]
-    most = max(row["rows"] for row in rows)
-
-    def cell(row: Row) -> Cell:
-        if row["pe"] == row["owner"]:
-            return Cell("")
-        heat = -(-SHADES * row["rows"] // most) if most else 0
-        return Cell("", heat=heat, hint=f"PE {row['pe']} needs {row['rows']:,} rows of PE {row['owner']}")
-
-    ordered = sorted([*rows, *({"pe": pe, "owner": pe} for pe in range(pes))], key=lambda row: row["pe"])
-    words = {"graph": rows[0]["graph"], "scheme": rows[0]["scheme"], "pes": pes, "most": f"{most:,}"}
-    return grid("halos", ordered, show=cell, **words)
+    most = max(row["rows"] for row in halos if row["pes"] == pes)
+    rows = [row | {"heat": -(-SHADES * row["rows"] // (most or 1))} for row in halos if row["pes"] == pes]
+    rows += [{"pe": pe, "owner": pe, "rows": None} for pe in range(pes)]
+    rows.sort(key=lambda row: row["pe"])
+    return grid("halos", rows, graph=halos[0]["graph"], scheme=halos[0]["scheme"], pes=pes, most=f"{most:,}")

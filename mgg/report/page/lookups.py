@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from mgg.lookup_record import crossover, crossovers, told
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Part, Section, Show, chapter, grid
+from mgg.report.page.parts import Cell, Drawing, Part, Section, chapter, grid, say
 from mgg.report.papers.kinds import LookedUp
+from mgg.report.papers.verdicts import remarks
 from mgg.report.tables import spread
-from mgg.report.tables.compute import WRONG, Row, Rows, group, shared, sound, where
-from mgg.report.tables.numbers import Filled, number
+from mgg.report.tables.compute import WRONG, Row, Rows, group, sound, where
+from mgg.report.tables.numbers import Filled, number, sentences
 
 #: Columns that sides and batch sizes must share to be in one table.
 CASE = ("machine", "dataset", "samples_hash", "device", "dim", "pes")
@@ -51,7 +52,7 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     found = [each for each in against if each.ratios]
     if not found:
         return None
-    columns: dict[str, Show] = {subject: f"{{{subject}:t}}"}
+    columns: dict[str, str] = {subject: f"{{{subject}:t}}"}
     for each in found:
         columns[each.against] = f"{{{each.against}:t}}"
         columns[f"{each.against} / {subject}"] = f"{{over {each.against}:n}}"
@@ -64,21 +65,11 @@ def _against(rows: Rows, shown: LookedUp) -> Part | None:
     table, (ours, theirs) = grid("looked_up", lines, columns, case=_where(rows[0]), subject=subject), shown.printed
     paper = [Cell(f"{ours:g} ms"), *[Cell(f"{theirs:g} ms"), Cell(number(theirs / ours))] * len(found)]
     table = replace(table, groups=[*table.groups, ("the paper, batch size unknown", [("", paper)])])
-    sentences = [f"Side {told(each)}." for each in found]
+    told_ = [f"Side {told(each)}." for each in found]
     case = f"{rows[0]['dataset']} on {where(rows[0], 'pes', 'dim')}"
     outcome = " ".join(f"{case}: {told(each)}." for each in found)
-    return Part(f"Here: {_where(rows[0])}", " ".join([*sentences, *_conditions(rows)]), [table], outcome=outcome)
-
-
-def _conditions(rows: Rows) -> list[str]:
-    found = []
-    if over := sorted({row["side"] for row in rows if row["transport"] == "nccl"}):
-        found.append(f"Over NCCL's grouped sends and receives: {', '.join(over)}; the others are one-sided.")
-    if any(row["device"] != "GPUs" for row in rows):
-        found.append("These PEs were CPU cores, which move and compute in other ways than the paper's GPUs.")
-    if shared(rows):
-        found.append(f"They shared {shared(rows)}, which blurs all of it.")
-    return found
+    intro = sentences(*told_, say("transports", rows), remarks([], rows))
+    return Part(f"Here: {_where(rows[0])}", intro, [table], outcome=outcome)
 
 
 def _part(rows: Rows) -> Part:
@@ -91,14 +82,14 @@ def _part(rows: Rows) -> Part:
     for place, (measure, show) in enumerate(_MEASURES.items()):
         text, _, small = show.partition("\n")
         for row in sorted(judged, key=lambda row: row["side"]):
-            told_ = {"measure": filled.said(measure), "shown": filled(text, row), "small": filled(small, row)}
-            lines.append(row | told_ | {"place": place, "starred": row["starred"] and not place})
+            cell = {"measure": filled.said(measure), "shown": filled(text, row), "small": filled(small, row)}
+            lines.append(row | cell | {"place": place, "starred": row["starred"] and not place})
     drawings = []
     if len({row["batch"] for row in rows}) > 1:
         svg = charts.curves(lines[: len(rows)], "side", "batch", "samples of a batch", at, what="one batch")
         drawings.append(Drawing(svg, f"{at}: median time of a batch."))
     medians = charts.series(sound(rows), "side", "batch")
     ordered = {side: medians[side] for side in sorted(medians, key=lambda side: side != "mgg")}
-    sentences = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]
-    text = " ".join([f"Samples: {rows[0]['source']}.", *sentences, *_conditions(rows)])
+    told_ = [f"Side {told(each)}." for each in (crossovers(ordered) if ordered else [])]
+    text = sentences(f"Samples: {rows[0]['source']}.", *told_, say("transports", rows), remarks([], rows))
     return Part(at, text, [grid("lookups", lines, case=at)], drawings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from statistics import geometric_mean
 from types import MappingProxyType
@@ -38,10 +38,9 @@ class Cell:
 
 
 Line = tuple[str, Sequence[Cell]]
-#: What a cell shows of a row: a function, or a text of ``numbers.Filled`` with lines for text, small line and tooltip.
-Show = str | Callable[[Row], Cell]
-#: Columns of a table by heading; None: without it.
-Columns = Mapping[str, Show | None]
+#: What cells of a column show by its heading: a text of ``numbers.Filled`` with lines for text, small line and tooltip;
+#: None: there is no such column.
+Columns = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,11 @@ def read(name: str) -> dict[str, Any]:
     return found
 
 
-def texts(kind: str) -> dict[str, Any]:
-    """Return the sentences of a kind in texts.yaml, by name."""
-    return dict(read("texts")[kind])
-
-
 @cache
 def _sentences() -> Any:
     # Text, which is escaped where it goes into the page.
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, undefined=StrictUndefined)  # nosec B701
     environment.filters |= {
         "count": count, "listing": listing, "number": number, "percent": percent, "quantity": quantity,
         "mean": geometric_mean, "span": lambda values, scale=1: span([scale * value for value in values]),
@@ -92,7 +87,7 @@ def say(name: str, *arguments: Any, **words: Any) -> str:
 
 
 def grid(
-    name: str, rows: Rows, columns: Columns = MappingProxyType({}), *, show: Show = "", over: str = "",
+    name: str, rows: Rows, columns: Columns = MappingProxyType({}), *, over: str = "",
     at: Callable[[Any], str] | None = None, places: Sequence[Any] = (), by: Sequence[str] = (), heading: str = "",
     prose: bool = False, **words: object,
 ) -> Grid:  # fmt: skip
@@ -102,31 +97,33 @@ def grid(
         name: the entry.
         rows: what is shown, a line each, or a cell each where there is a column per value of ``over``; of several
             rows of a cell the last one counts. Lines are in the order of rows.
-        columns: more columns; one of a heading of the entry replaces it, and None leaves it out.
-        show: in place of the entry's, as are ``over``, ``by``, ``heading``, and ``at``, from a value.
-        over: see ``show``.
-        at: see ``show``.
+        columns: more columns; one of a heading of the entry replaces it, and None leaves it out. Optional columns of
+            the entry are left out if they are empty.
+        over: in place of the entry's, as are ``by``, ``heading``, and ``at``, from a value.
+        at: see ``over``.
         places: the values of ``over``; empty: those of ``rows``.
-        by: see ``show``.
-        heading: see ``show``.
+        by: see ``over``.
+        heading: see ``over``.
         prose: as for ``Grid``.
         words: what the entry's caption, corner, note and headings name in braces.
     """
-    made = {"line": "", "over": "", "show": "", "heading": "", "best": "", "note": ""} | read("tables")[name]
-    over, show = over or made["over"], show or made["show"]
-    shown = {each: cell for each, cell in {**made.get("columns", {}), **columns}.items() if cell}
+    made = {"line": "", "over": "", "show": "", "heading": "", "best": "", "note": "", "optional": ()} | read("tables")[
+        name
+    ]
+    over, show, cell = over or made["over"], made["show"], partial(_cell, made["best"])
+    shown = {each: text for each, text in {**made.get("columns", {}), **columns}.items() if text}
     filled = Filled(rows, show, *shown.values(), **words)
+    empty = {each for each in made["optional"] if not any(filled(shown[each].split("\n")[0], row) for row in rows)}
+    shown = {each: text for each, text in shown.items() if each not in empty}
     line, head = _described(filled, made["line"]), _described(filled, heading or made["heading"])
     places, groups = places or (sorted({row[over] for row in rows}) if over else []), []
     names = by or made.get("by", ())
     for found in group(rows, *(each for one in names for each in (SETTING if one == "setting" else [one]))).values():
-        lines: list[Line] = [(line(row), [_cell(filled, each, row) for each in shown.values()]) for row in found]
+        lines: list[Line] = [(line(row), [cell(filled, each, row) for each in shown.values()]) for row in found]
         if over:
             cells = dict[str, dict[Any, Cell]]()
             for row in found:
-                cell = _cell(filled, show, row)
-                best = cell.best or bool(row.get(made["best"]))
-                cells.setdefault(line(row), {})[row[over]] = replace(cell, best=best)
+                cells.setdefault(line(row), {})[row[over]] = cell(filled, show, row)
             lines = [(each, [of.get(place, Cell(ABSENT)) for place in places]) for each, of in cells.items()]
         groups.append((head(found[0]), lines))
     at = at or (made["at"].format if "at" in made else lambda place: where({over: place}, over))
@@ -143,12 +140,9 @@ def _described(filled: Filled, words: str) -> Callable[[Row], str]:
     return lambda row: where(row, *told) + (f" ({where(row, *conditions)})" if conditions else "")
 
 
-def _cell(filled: Filled, show: Show, row: Row) -> Cell:
-    if not isinstance(show, str):
-        return show(row)
-    text, *others = (filled(each, row) for each in show.split("\n"))
-    small, hint, *_ = [*others, "", ""]
-    return Cell(text or ABSENT, small, hint=hint)
+def _cell(best: str, filled: Filled, show: str, row: Row) -> Cell:
+    text, small, hint, *_ = [*(filled(each, row) for each in show.split("\n")), "", ""]
+    return Cell((text or ABSENT).strip(), small, bool(row.get(best)), row.get("heat", 0), hint)
 
 
 @dataclass(frozen=True)
@@ -184,5 +178,5 @@ class Section:
 
 def chapter(name: str, parts: Sequence[Part], *, folded: bool = False, outcome: str = "") -> Section | None:
     """Return a section of texts.yaml; None without parts."""
-    told = texts("sections")[name]
+    told = read("texts")["sections"][name]
     return Section(name, told["heading"], told["intro"], parts, folded, outcome) if parts else None

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 from mgg.report.figures import charts
 from mgg.report.page import glossary
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, Show, grid, say
-from mgg.report.tables.compute import SETTING, WRONG, Rows, best, group, shared, varied, where
-from mgg.report.tables.numbers import ABSENT, count, listing
+from mgg.report.page.parts import Drawing, Grid, Part, Section, grid, say
+from mgg.report.tables.compute import SETTING, WRONG, Row, Rows, best, group, shared, varied, where
+from mgg.report.tables.numbers import Filled, count, sentences
+
+#: Counts of table checks that are shown if there are any, and their headings.
+_COUNTS = {"failed": "FAILED", "unchecked": "not checked"}
 
 
 def told(aggregate: Rows) -> Rows:
-    """Return rows of table aggregate with what their cells show: ``sign``, ``star`` and ``wrong``."""
-    signs = [(row, charts.mark(row)) for row in aggregate]
-    return [
-        row | {"sign": f"{sign} ".lstrip(), "star": sign == charts.STAR, "wrong": WRONG[row["check"]]}
-        for row, sign in signs
-    ]
+    """Return rows of table aggregate with what their cells show: ``sign`` and ``wrong``."""
+    return [row | {"sign": f"{charts.mark(row)} ".lstrip(), "wrong": WRONG[row["check"]]} for row in aggregate]
 
 
 def overview(tables: dict[str, Rows], looks: charts.Looks) -> list[Drawing]:
@@ -85,25 +84,15 @@ def sections(tables: dict[str, Rows], looks: charts.Looks) -> list[Section]:
 
 def _time(fastest: Rows, rows: Rows, looks: charts.Looks, *, legend: bool) -> Part:
     # The first section explains the techniques; elsewhere tooltips do.
-    note = " ".join([*_no_star(fastest), *[glossary.legend(row["technique"] for row in rows)] * legend])
+    note = sentences(*_no_star(fastest), glossary.legend(row["technique"] for row in rows) if legend else "")
     ordered = sorted(rows, key=lambda row: row["label"])
     table = grid("times", ordered, at=_beyond(rows), graph=rows[0]["graph"], note=note)
     alike = [(where(found[0], "graph", "dim"), found) for found in group(rows, "dim").values()]
     drawings = [Drawing(charts.times(found, looks, at), f"{at}: time.") for at, found in alike]
+    launches = {(row["launches"], row["iterations"] // row["launches"], row["warmup"]) for row in rows}
     setting = say("setting", rows[0])
-    return Part(
-        "Time", f"{setting[:1].upper()}{setting[1:]}; {_launches(rows)}, slowest PE of each.", [table], drawings
-    )
-
-
-def _launches(rows: Rows) -> str:
-    found = {(row["launches"], row["iterations"] // row["launches"], row["warmup"]) for row in rows}
-    return listing(
-        sorted(
-            f"{count(launches, 'launch', 'launches')} of {count(products, 'timed product')} after {warmup} untimed"
-            for launches, products, warmup in found
-        )
-    )
+    intro = f"{setting[:1].upper()}{setting[1:]}; {say('launches', sorted(launches))}, slowest PE of each."
+    return Part("Time", intro, [table], drawings)
 
 
 def _no_star(fastest: Rows) -> list[str]:
@@ -151,21 +140,13 @@ def checks(tables: dict[str, Rows]) -> Grid | None:
     rows = [row for row in tables["checks"] if row["label"] in labels or row["failed"]]
     if not rows:
         return None
-    counts = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
-    shown = [column for column in counts if column == "passed" or any(row[column] for row in rows)]
-    at = varied(tables["checks"], "machine", "device", "dtype")
-    alike: dict[tuple[object, ...], list[str]] = {}
+    none = {name: None for column, name in _COUNTS.items() if not any(row[column] for row in rows)}
+    conditions = ("machine", "device", "dtype") if varied(tables["checks"], "machine", "device", "dtype") else ()
+    alike: dict[tuple[str, ...], Row] = {}
     for row in rows:
-        error = ABSENT if row["error"] is None else f"{row['error']:.1e}"
-        tolerance = ABSENT if row["tolerance"] is None else f"{row['tolerance']:.0e}"
-        key = (row["graph"], error, tolerance, *(row[column] for column in shown))
-        what = f" ({where(row, 'machine', 'device', 'dtype')})" if at else ""
-        alike.setdefault(key, []).append(row["label"] + what)
-    names = ("graph", "error", "tolerance", *shown)
-    lines = [dict(zip(names, key, strict=True)) | {"who": "; ".join(who)} for key, who in alike.items()]
-
-    def column(name: str) -> Show:
-        # Failures are highlighted.
-        return lambda row: Cell(str(row[name]), best=bool(row.get("failed")))
-
-    return grid("checks", lines, {counts[name]: column(name) for name in shown})
+        told = row | {"who": row["label"] + (f" ({where(row, *conditions)})" if conditions else "")}
+        texts = ("{graph}", "{error:.1e}", "{tolerance:.0e}", "{passed} {failed} {unchecked}")
+        same = alike.setdefault(tuple(Filled()(text, row) for text in texts), told)
+        if same is not told:
+            same["who"] += f"; {told['who']}"
+    return grid("checks", list(alike.values()), none)

@@ -14,8 +14,9 @@ from markupsafe import Markup
 from mgg.report.figures import charts, svg, timeline
 from mgg.report.page import findings, glossary, graphs, lookups, products, training
 from mgg.report.page.parts import Section, chapter
-from mgg.report.papers import advisor, catalogue, predictions
+from mgg.report.papers import advisor, predictions
 from mgg.report.papers import sections as papers
+from mgg.report.papers.catalogue import FORESEEN
 from mgg.report.tables import choice, jobs, mgg_sweep
 from mgg.report.tables.columns import ABOUT, TABLES
 from mgg.report.tables.compute import Rows
@@ -38,13 +39,13 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
     everything, tables = tables, tables | {"aggregate": shown}
     others = (graphs.described, lookups.section, choice.section, predictions.section)
     told = [found for each in others if (found := each(tables))]
-    experiments, ahead = catalogue.divided(experiments)
     looks, compared = charts.looks(row["label"] for row in shown), papers.sections(everything, experiments)
+    foreseen = [predictions.foreseen(tables, name, note) for name, note in experiments if name in FORESEEN]
     worked = [*timeline.parts(tables["jobs"]), *jobs.parts(tables["jobs"], tables["requests"])]
     sections = {
         "aggregate": products.sections(tables, looks),
         "train": training.sections(tables),
-        "papers": [*compared, *predictions.sections(tables, ahead), *told],
+        "papers": [*compared, *foreseen, *told],
         "jobs": [found] if (found := chapter("jobs", worked)) else [],
     }
     split, ids = graphs.partitions(tables), numbers(1)
@@ -53,7 +54,7 @@ def render(tables: dict[str, Rows], title: str, experiments: Sequence[tuple[str,
         title=title,
         answers=findings.answers(tables, everything),
         overview=products.overview(tables, looks) or list(figures)[:2],
-        findings=[*papers.outcomes(compared), *choice.findings(tables), *findings.others(tables)],
+        findings=[*papers.outcomes([*compared, *told]), *findings.others(tables)],
         fastest=products.fastest(tables),
         chapters=[*sections["papers"], *sections["aggregate"], *sections["train"], *([split] if split else [])],
         checks=products.checks(tables),

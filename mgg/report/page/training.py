@@ -8,9 +8,9 @@ import statistics
 from mgg.record import METRIC_NAMES
 from mgg.report.figures import charts
 from mgg.report.page.findings import ONE_LAUNCH
-from mgg.report.page.parts import Drawing, Grid, Part, Section, Show, grid, texts
+from mgg.report.page.parts import Drawing, Grid, Part, Section, grid, read
 from mgg.report.tables.compute import ALIKE, NOT_NOTED, PHASES, Row, Rows, group, shared, varied
-from mgg.report.tables.numbers import count, listing, percent, time_unit
+from mgg.report.tables.numbers import count, listing, percent, unit_of
 
 
 def sections(tables: dict[str, Rows]) -> list[Section]:
@@ -22,7 +22,10 @@ def sections(tables: dict[str, Rows]) -> list[Section]:
         for (label,), alike in group(runs, "model_label").items():
             points = {each: [e for run in some for e in epochs[run["run"],]] for each, some in _curves(alike).items()}
             drawings += _drawings(points, f"{label} on {name}", _metric(alike))
-        parts = [Part("Accuracy and curves", _meaning(runs), [_accuracy(rows, runs, name)], drawings)]
+        told = [read("texts")["metrics"][metric] for metric in sorted({row["metric"] for row in runs})]
+        chosen = sorted({json.loads(row["settings"]).get("selection", "validation") for row in runs})
+        meaning = f"{'. '.join(told)}, at the {' or '.join(read('texts')['epochs'][each] for each in chosen)}."
+        parts = [Part("Accuracy and curves", meaning, [_accuracy(rows, runs, name)], drawings)]
         counted = [run for run in runs if run["aggregate_s"] is not None]
         parts += [_phases(counted, name)] if counted else []
         found.append(Section(f"train-{index}", f"Training on {name}", "", parts))
@@ -33,12 +36,6 @@ def _metric(rows: Rows) -> str:
     return listing(sorted({METRIC_NAMES[row["metric"]] for row in rows}))
 
 
-def _meaning(runs: Rows) -> str:
-    told = [texts("metrics")[metric] for metric in sorted({row["metric"] for row in runs})]
-    chosen = sorted({json.loads(row["settings"]).get("selection", "validation") for row in runs})
-    return f"{'. '.join(told)}, at the {' or '.join(texts('epochs')[each] for each in chosen)}."
-
-
 def _accuracy(rows: Rows, runs: Rows, name: str) -> Grid:
     metric, seeds = _metric(rows), any(row["seeds"] > 1 for row in rows)
     varying = varied(rows, "machine", "device", "dtype", "scheme")
@@ -47,16 +44,15 @@ def _accuracy(rows: Rows, runs: Rows, name: str) -> Grid:
         alike = [run for run in runs if all(run[column] == row[column] for column in ALIKE)]
         at = f" ({', '.join(row[column] or NOT_NOTED for column in varying)})" if varying else ""
         beyond = f" (more than {shared([row])})" if shared([row]) else ""
-        spread = "" if row["test_deviation"] is None else f" ± {100 * row['test_deviation']:.1f}"
-        ends = {"q1_s": min(run["q1_s"] for run in alike), "q3_s": max(run["q3_s"] for run in alike)}
+        spread, lowest = "", None
+        if row["test_deviation"] is not None:
+            spread, lowest = f" ± {100 * row['test_deviation']:.1f}", row["test_min"]
+        ends = {"lowest": lowest, "q1_s": min(run["q1_s"] for run in alike), "q3_s": max(run["q3_s"] for run in alike)}
         return row | ends | {"line": row["label"] + at, "many": f"{row['pes']}{beyond}", "spread": spread}
 
-    without: dict[str, Show | None] = {} if seeds else {"lowest to highest": None}
-    if all(row["gpu_memory_bytes"] is None for row in rows):
-        without["GPU memory ({b2})"] = None
     note = f"Test {metric}: mean over seeds ± deviation. " if seeds else ""
     note += f"Small: quartiles of the epochs. {ONE_LAUNCH}"
-    return grid("accuracy", list(map(told, rows)), without, graph=name, metric=metric, note=note)
+    return grid("accuracy", list(map(told, rows)), graph=name, metric=metric, note=note)
 
 
 def _named(runs: Rows, *columns: str) -> dict[str, Rows]:
@@ -95,7 +91,7 @@ def _phases(runs: Rows, name: str) -> Part:
     gpus = " On GPUs an aggregation hides its transfers behind arithmetic: they count there."
     table = grid("phases", rows, graph=name, gpus=gpus * any(run["device"] == "GPUs" for run in runs))
     caption = f"{name}: where the time of an epoch goes, evaluation included."
-    unit = time_unit([row["whole"] for row in rows])
+    unit = unit_of([row["whole"] for row in rows])
     told = [f"{row['name']}: " + ", ".join(f"{p} {percent(row['shares'][p])}" for p in PHASES) for row in rows]
     alt = f"Stacked bar chart: time of an epoch by phase, {name}. {'; '.join(told)}."
     drawn = [row | {phase: row[phase] / unit.size for phase in PHASES} for row in rows]

@@ -59,10 +59,10 @@ def _over(tables: dict[str, Rows], option: str) -> Part | None:
     if not rows:
         return None
     lines, drawings, told = list[Row](), [], []
-    for alike_ in group(rows, *SETTING, "dim").values():
-        mine, at = _series(alike_, option), where(alike_[0], "graph", "dim")
+    for graph in group(rows, *SETTING, "dim").values():
+        mine, at = _series(graph, option), where(graph[0], "graph", "dim")
         lines += mine
-        least = min(alike_, key=lambda row: (row["median_s"], row[option]))
+        least = min(graph, key=lambda row: (row["median_s"], row[option]))
         told.append(f"{least[option]} ({at})")
         svg = charts.curves(mine, "series", option, option, at)
         drawings.append(Drawing(svg, f"{at}: median time of one aggregation over {option}."))
@@ -129,10 +129,7 @@ def _atomics(tables: dict[str, Rows]) -> Part | None:
 def _spans(tables: dict[str, Rows]) -> Part | None:
     """Show the averaged edge span of each graph that has one."""
     rows = {row["graph"]: row for row in tables["quality"] if row["span"] is not None}
-    if not rows:
-        return None
-    ordered = [row for _, row in sorted(rows.items())]
-    return Part("Averaged edge span", "", [grid("span", ordered)])
+    return Part("Averaged edge span", "", [grid("span", [rows[each] for each in sorted(rows)])]) if rows else None
 
 
 _PARTS: dict[str, Callable[[dict[str, Rows]], Part | None]] = {

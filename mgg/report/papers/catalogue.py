@@ -20,8 +20,6 @@ from mgg.errors import InputError
 from mgg.report.papers.kinds import Experiment, Foreseen, Side, StandIn
 from mgg.schema import Fixed, nearest, parsed
 
-Noted = Sequence[tuple[str, str]]
-
 
 class _Paper(Fixed):
     stand_ins: Mapping[str, StandIn] = Field(default_factory=dict)
@@ -53,11 +51,6 @@ def check_figure(name: str) -> None:
     known = [*EXPERIMENTS, *FORESEEN]
     if name not in known:
         raise InputError(f"figure {name!r}: unknown; {nearest(name, known)}")
-
-
-def divided(chosen: Noted) -> tuple[Noted, Noted]:
-    """Split the figures into those measured and those predicted."""
-    return [each for each in chosen if each[0] not in FORESEEN], [each for each in chosen if each[0] in FORESEEN]
 
 
 def claimed_as(dataset: str) -> str:

@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgg.report.figures.charts import paired, shorten
-from mgg.report.page.parts import Drawing, Grid, Part, grid, texts
+from mgg.report.page.parts import Drawing, Grid, Part, grid, read
+from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.kinds import INFERENCE, Experiment, Versus
 from mgg.report.papers.verdicts import left_out, paper_mean, remarks, summary, telling, verdict
-from mgg.report.tables.comparisons import LEAST, cases, mean_ratio, of, unit_of, values
+from mgg.report.tables.collect import canonical
+from mgg.report.tables.comparisons import LEAST, mean_ratio, of
 from mgg.report.tables.compute import Row, Rows, group, where
-from mgg.report.tables.numbers import number, sentences, within
+from mgg.report.tables.numbers import number, sentences, unit_of, within
+
+#: What the kinds of numbers of the papers are called.
+_CLAIMED = read("texts")["claimed"]
 
 
-def part(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
-    """Show the comparisons found in ``rows`` (of table figures, not empty)."""
-    return (_methods if shown.together else _pairs)(tables, shown, rows)
+def parts(tables: dict[str, Rows], name: str, _: object) -> list[Part]:
+    """Show the comparisons of a figure that are in the records; empty if none is."""
+    shown, rows = EXPERIMENTS[name], [row for row in tables["figures"] if row["figure"] == name]
+    return [(_methods if shown.together else _pairs)(tables, shown, rows)] if rows else []
 
 
 def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
@@ -36,7 +42,7 @@ def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
             for (graph,), of_graph in group(found, "graph").items()
         }
         axis, about = f"{shorten(rival, 24)} / {shorten(subject, 24)}, time", f"time of {rival} over that of {subject}"
-        svg = paired(ratios, axis, about, printed=texts("claimed")[versus.claimed])
+        svg = paired(ratios, axis, about, printed=_CLAIMED[versus.claimed])
         caption = f"Time of “{rival}” over that of “{subject}”"
         caption += "; hatched: what the paper gives." if any(row["paper"] for row in found) else "."
         drawings.append(Drawing(svg, caption))
@@ -47,21 +53,26 @@ def _pairs(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
 
 
 def _with_cases(rows: Rows) -> Rows:
-    """Return the rows in page order, each with the name of its case."""
-    ordered = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"]))
-    return [{**row, "case": case} for row, case in zip(ordered, cases(ordered), strict=True)]
+    """Return the rows in page order, each with its case: PEs, width or model, and distinguishing options."""
+    ordered, found = sorted(rows, key=lambda row: (row["model"], row["pes"], row["dim"] or 0, row["options"])), []
+    options = [json.loads(row["options"]) for row in ordered]
+    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
+    for row, each in zip(ordered, options, strict=True):
+        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
+        found.append(row | {"case": ", ".join([where(row, "pes", "model" if row["model"] else "dim"), *told])})
+    return found
 
 
 def _grid(versus: Versus, rows: Rows) -> Grid:
     a_pass = "a pass without gradients" if versus.subject.column == INFERENCE else "an epoch"
-    unit, told = unit_of(rows), list[Row]()
+    unit, told = unit_of([row["mine"] for row in rows], "bytes" if versus.memory else "time"), list[Row]()
     for row in rows:
-        mine, other = (within(value, unit) for value in values(row))
+        mine, other = within(row["mine"], unit), within(row["other"], unit)
         # Lines break only after commas.
         case = re.sub("(?<!,) ", "\N{NO-BREAK SPACE}", row["case"])
         told.append(row | {"case": case, "mine": mine, "other": other})
     return grid(
-        "pair", told, subject=versus.subject.name, rival=versus.rival.name, claimed=texts("claimed")[versus.claimed],
+        "pair", told, subject=versus.subject.name, rival=versus.rival.name, claimed=_CLAIMED[versus.claimed],
         a_pass=a_pass, unit=unit.name, options=_options_note(versus, rows),
     )  # fmt: skip
 
@@ -81,36 +92,33 @@ _BLOCK = ("machine", "device", "scheme", "direction", "dtype", "model", "pes", "
 
 def _methods(tables: dict[str, Rows], shown: Experiment, rows: Rows) -> Part:
     """Show techniques side by side, one column each."""
+    one_subject = len({versus.subject.name for versus in shown.versus}) == 1
+    # Those that are summed up in words: all with one subject, else those of a technique with itself.
+    told = [each for each in shown.versus if one_subject or each.subject.technique == each.rival.technique]
     known = [{**row, "dim": row["dim"] or 0} for row in rows]
     blocks = [(_block(found[0]), found) for found in group(known, *_BLOCK).values()]
-    grids = [_times(shown.versus, rows, blocks) if _one_subject(shown) else _means(shown, blocks)]
+    grids = [
+        _times(told, rows, blocks)
+        if one_subject
+        else _means([each for each in shown.versus if each not in told], blocks)
+    ]
     said = sentences(left_out(rows), remarks(tables["graphs"], rows))
-    found = [verdict(versus, some) for versus in told(shown) if (some := telling(of(versus, rows)))]
+    found = [verdict(versus, some) for versus in told if (some := telling(of(versus, rows)))]
     outcome = sentences(*found, left_out(rows))
     if not telling(rows):
         return Part("Here", said, grids, outcome=outcome)
-    drawn = {heading: _bars(told(shown), telling(found)) for heading, found in blocks if telling(found)}
-    axis = f"{_what(shown.versus)} over that of {told(shown)[0].subject.name}"
-    svg = paired(drawn, axis if _one_subject(shown) else "shuffled / reordered, time", quotients=True)
+    drawn = {heading: _bars(told, telling(found)) for heading, found in blocks if telling(found)}
+    axis = f"{_what(told)} over that of {told[0].subject.name}" if one_subject else "shuffled / reordered, time"
     caption = "Geometric means over the graphs"
     hatched = any(paper is not None for values in drawn.values() for _, _, paper in values)
     caption += "; hatched: the paper's for the same cases." if hatched else "."
-    return Part("Here", said, [summary(told(shown), rows), *grids], [Drawing(svg, caption)], outcome)
-
-
-def told(shown: Experiment) -> list[Versus]:
-    """Return the comparisons to sum up in words: all with one subject, else those of a technique with itself."""
-    if _one_subject(shown):
-        return list(shown.versus)
-    return [versus for versus in shown.versus if versus.subject.technique == versus.rival.technique]
+    return Part(
+        "Here", said, [summary(told, rows), *grids], [Drawing(paired(drawn, axis, quotients=True), caption)], outcome
+    )
 
 
 def _what(versus: Sequence[Versus]) -> str:
     return "memory" if versus[0].memory else "time"
-
-
-def _one_subject(shown: Experiment) -> bool:
-    return len({versus.subject.name for versus in shown.versus}) == 1
 
 
 def _block(row: Row) -> str:
@@ -127,13 +135,14 @@ def _bars(versus: Sequence[Versus], rows: Rows) -> list[tuple[str, float, float 
 
 def _times(versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Rows]]) -> Grid:
     """Return a line per graph, with the subject after the rivals."""
-    unit, what, subject = unit_of(rows), _what(versus), versus[0].subject.name
+    what, subject = _what(versus), versus[0].subject.name
+    unit = unit_of([row["mine"] for row in rows], "bytes" if versus[0].memory else "time")
     names, cells = [each.rival.name for each in versus], list[Row]()
     names.insert(sum(bool(each.claims) for each in versus), subject)
     for block, (heading, found) in enumerate(blocks):
         graphs = [(graph, alike) for (graph,), alike in group(found, "graph").items()]
         for line, alike in [*graphs, *[("geometric mean", found)] * (len(graphs) > 1)]:
-            told = [(subject, values(alike[0])[0], 1.0, "")]
+            told = [(subject, alike[0]["mine"], 1.0, "")]
             told += [(each.rival.name, *_paper(each, some)) for each in versus if (some := of(each, alike))]
             best, mean = min(value for _, value, *_ in told), line == "geometric mean"
             for name, value, ratio, paper in told:
@@ -155,12 +164,11 @@ def _times(versus: Sequence[Versus], rows: Rows, blocks: Sequence[tuple[str, Row
 def _paper(versus: Versus, rows: Rows) -> tuple[float, float, str]:
     """Return the rival's first value, the mean ratio, and the paper's in words, if it has one."""
     paper, upto = paper_mean(rows), "up to " if versus.claimed == "most" else ""
-    return values(rows[0])[1], mean_ratio(rows), f"paper {upto}{number(paper)} x" if paper else ""
+    return rows[0]["other"], mean_ratio(rows), f"paper {upto}{number(paper)} x" if paper else ""
 
 
-def _means(shown: Experiment, blocks: Sequence[tuple[str, Rows]]) -> Grid:
+def _means(others: Sequence[Versus], blocks: Sequence[tuple[str, Rows]]) -> Grid:
     """Return a line per subject and a column per rival, as in CoLa's table 10."""
-    others = [versus for versus in shown.versus if versus not in told(shown)]
     rivals = list(dict.fromkeys(versus.rival.name for versus in others))
     cells = [
         {"block": block, "heading": heading, "subject": each.subject.name, "place": rivals.index(each.rival.name)}

@@ -26,8 +26,10 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         asked = [row for row in found if row["page_faults"] is not None or row["faults_untold"]]
         known = [row for row in asked if row["page_faults"] is not None]
         least = min(known, key=lambda row: row["pes"], default=None)
-        asked.sort(key=lambda row: row["pes"])
-        rows += [{**row, "least": least, "over": _over(row, least)} for row in asked]
+        for row in sorted(asked, key=lambda row: row["pes"]):
+            pairs = {column: (row[column], least and least[column]) for column in _FAULTS}
+            over = {column: mine / of if of and mine is not None else None for column, (mine, of) in pairs.items()}
+            rows.append(row | {"least": least, "over": over})
     if not rows:
         return []
     told = _faults_told(rows)
@@ -42,24 +44,14 @@ def faults(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
     return [Part("Here", sentences(told, remarks(tables["graphs"], rows)), [grid("faults", rows)], drawings, told)]
 
 
-def _over(row: Row, least: Row | None) -> dict[str, float | None]:
-    """Return values over those of the fewest PEs."""
-    return {
-        column: row[column] / least[column] if least and least[column] and row[column] is not None else None
-        for column in _FAULTS
-    }
-
-
 def _bars(rows: Rows, column: str) -> dict[str, list[Bar]]:
     """Return the bars of each case with several numbers of PEs, of which the fewest have page faults."""
-    cases = [[row for row in found if row["over"][column] is not None] for found in group(rows, *_CASE).values()]
-    return {
-        where(found[0], "graph", "dim"): [
-            Bar(count(row["pes"], "PE"), row["over"][column], number(row["over"][column])) for row in found
-        ]
-        for found in cases
-        if len(found) > 1
-    }
+    found: dict[str, list[Bar]] = {}
+    for cases in group((row for row in rows if row["over"][column] is not None), *_CASE).values():
+        ratios = [(count(row["pes"], "PE"), row["over"][column]) for row in cases]
+        if len(cases) > 1:
+            found[where(cases[0], "graph", "dim")] = [Bar(name, ratio, number(ratio)) for name, ratio in ratios]
+    return found
 
 
 def _faults_told(rows: Rows) -> str:

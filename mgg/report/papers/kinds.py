@@ -40,14 +40,9 @@ class Side(Fixed):
     trained_by: str = "mgg"  # for trainings, the records' field ``side``; a library is also its technique
 
 
-def at(dataset: str, pes: int) -> str:
-    """Return the key of a claim about one graph on ``pes`` PEs."""
-    return f"{dataset} on {pes}"
-
-
-def model_on(model: str, dataset: str) -> str:
-    """Return the key of a claim about one model on one graph."""
-    return f"{model} on {dataset}"
+def claim_on(what: str, where: object) -> str:
+    """Return the key of a claim about a graph on a number of PEs, or about a model on a graph."""
+    return f"{what} on {where}"
 
 
 #: Columns of a side for comparisons of memory, and of passes without gradients.
@@ -60,10 +55,10 @@ class Versus(Fixed):
     #: subject, rival: the sides.
     subject: Side
     rival: Side
-    #: The rival's time (or memory) over the subject's in the paper: by data set and PEs (``at``), by data set (its
-    #: stand-in's name), by width (``D=16``), by model and data set (``model_on``), by model, or for everything
-    #: (``ALL``). A file may give ``printed`` and ``columns`` in their place: the paper's rows by such a key (by data
-    #: set, then PEs, too), and which two of a row are the rival's and the subject's.
+    #: The rival's time (or memory) over the subject's in the paper: by data set (its stand-in's name) and PEs or by
+    #: model and data set (``claim_on``), by data set, by width (``D=16``), by model, or for everything (``ALL``). A
+    #: file may give ``printed`` and ``columns`` in their place: the paper's rows by such a key (by data set, then PEs,
+    #: too), and which two of a row are the rival's and the subject's.
     claims: Mapping[str, float] = Field(default_factory=dict)
     slower: bool | None = None  # if the paper gives no number, whether it calls the rival slower; None: it does not say
     #: Kind of the numbers: an ``average`` over the paper's graphs, one ``graph`` each, one of a ``table`` of such, a
@@ -82,7 +77,7 @@ class Versus(Fixed):
         values = dict(values)
         (rival, subject), rows = values.pop("columns"), dict[str, Sequence[float]]()
         for key, row in values.pop("printed").items():
-            rows |= {at(key, pes): each for pes, each in row.items()} if isinstance(row, dict) else {key: row}
+            rows |= {claim_on(key, pes): each for pes, each in row.items()} if isinstance(row, dict) else {key: row}
         return {**values, "claims": {key: row[rival] / row[subject] for key, row in rows.items()}}
 
     @property
@@ -177,13 +172,16 @@ class Repaid(Fixed):
     of: Literal["epoch", "training"]  # the share's base: one ``epoch``, or the whole ``training``
 
 
-class Experiment(Fixed):
-    """A figure or table of a paper or of ours."""
-
+class _Figure(Fixed):
     title: str  # heading of its section
     source: str  # paper, section and figure
     machine: str = ""  # the paper's machine; empty: the figure is ours, or was not measured
     says: str  # the paper's statement in a sentence or two, numbers included
+
+
+class Experiment(_Figure):
+    """A figure or table of a paper or of ours."""
+
     versus: tuple[Versus, ...] = ()  # the comparisons
     together: bool = False  # show the comparisons as one table, one column per side
     sweep: Sweep | None = None  # times over PEs or widths
@@ -204,14 +202,9 @@ class Experiment(Fixed):
     departs: str = ""  # why GPUs can deviate from the paper, based on our measurements; shown if they do
 
 
-class Foreseen(Fixed):
+class Foreseen(_Figure):
     """A figure or table of a paper whose hosts or links are unavailable here; it is compared with predictions."""
 
-    #: title, source, machine, says: as in ``Experiment``.
-    title: str
-    source: str
-    machine: str = ""
-    says: str
     methods: Sequence[Side]  # the paper's methods and the techniques that represent them; the last is the paper's own
     #: The paper's milliseconds in the order of the methods, by graph (its stand-in's name) and PEs.
     printed: Mapping[str, Mapping[int, Sequence[float]]]

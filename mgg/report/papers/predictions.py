@@ -8,7 +8,7 @@ from typing import Any
 
 from mgg.report.figures import charts
 from mgg.report.page.parts import Drawing, Grid, Part, Section, chapter, grid, say
-from mgg.report.papers.catalogue import FORESEEN, Noted
+from mgg.report.papers.catalogue import FORESEEN
 from mgg.report.papers.kinds import Foreseen
 from mgg.report.tables.collect import canonical
 from mgg.report.tables.compute import Row, Rows, group, where
@@ -59,12 +59,8 @@ def links_text(row: Row) -> str:
     return say("links", row, told)
 
 
-def sections(tables: dict[str, Rows], chosen: Noted) -> list[Section]:
-    """Return a section for each (figure, note) in ``chosen``."""
-    return [_foreseen(tables, name, note) for name, note in chosen]
-
-
-def _foreseen(tables: dict[str, Rows], name: str, note: str) -> Section:
+def foreseen(tables: dict[str, Rows], name: str, note: str) -> Section:
+    """Return the section of a figure in ``FORESEEN``, with a remark or ""."""
     shown = FORESEEN[name]
     # A prediction represents a method if it has the technique and options.
     rows = [

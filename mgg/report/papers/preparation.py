@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from statistics import mean, median, stdev
+from typing import Any
 
 from mgg.report.page.parts import Grid, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
@@ -22,7 +23,9 @@ def parts(tables: dict[str, Rows], _: str, shown: Preparation) -> list[Part]:
     if not rows:
         return []
     table = grid("preparing", rows, subject=shown.subject.name, rival=shown.rival.name)
-    told = _prepared(rows, shown)
+    ours = [row["over"]["prepare_s"] for row in rows]
+    theirs = [row["papers"]["prepare_s"] for row in rows if row["papers"]]
+    told = say("prepared", shown, ours, theirs, max(row["pair"][1]["prepare_s"] for row in rows))
     return [Part("Preparing beside products", told, [table], outcome=told)]
 
 
@@ -44,13 +47,6 @@ def _pairs(aggregate: Rows, shown: Preparation) -> Rows:
     return pairs
 
 
-def _prepared(rows: Rows, shown: Preparation) -> str:
-    """Say how much longer the rival took to prepare."""
-    ours = [row["over"]["prepare_s"] for row in rows]
-    theirs = [row["papers"]["prepare_s"] for row in rows if row["papers"]]
-    return say("prepared", shown, ours, theirs, max(row["pair"][1]["prepare_s"] for row in rows))
-
-
 _TIMES = ("prepare_s", "median_s")
 ENDINGS = ("-shuffled", "-reordered")
 #: Columns that two runs must share to be compared; their graphs differ in order.
@@ -64,7 +60,10 @@ def renumbering(tables: dict[str, Rows], _: str, shown: Repaid) -> list[Part]:
     rows = _renumbered(tables, shown)
     if not rows:
         return []
-    told = _renumbering_told(rows, shown)
+    known = [row for row in rows if row["renumber_s"] is not None]
+    share = mean(row["times"][shown.of] for row in known) if known else 0.0
+    repaid = [row["repaid"] for row in known if row["repaid"]]
+    told = say("renumbered", known, share, shown.of, shown.claim, repaid)
     return [Part("The cost of renumbering", told, [grid("renumbering", rows)], outcome=told)]
 
 
@@ -93,23 +92,13 @@ def _renumbered(tables: dict[str, Rows], shown: Repaid) -> Rows:
             row |= dict.fromkeys(("times", "shares", "of", "repaid", "after"))
             if took is not None:
                 times = {"epoch": took / after["median_s"], "training": took / (after["median_s"] * after["epochs"])}
-                row |= {"times": times, "shares": {of: _share(each) for of, each in times.items()}}
+                shares = {of: percent(each) if each < 1 else f"{number(each)} x" for of, each in times.items()}
+                row |= {"times": times, "shares": shares}
                 row["of"] = count(after["epochs"], "epoch")
                 row["repaid"] = math.ceil(took / saved) if saved > 0 else None
                 row["after"] = count(row["repaid"], "epoch") if row["repaid"] else "never"
             rows.append(row)
     return rows
-
-
-def _share(share: float) -> str:
-    return percent(share) if share < 1 else f"{number(share)} x"
-
-
-def _renumbering_told(rows: Rows, shown: Repaid) -> str:
-    """Say what share renumbering takes and when it is repaid."""
-    known = [row for row in rows if row["renumber_s"] is not None]
-    share = mean(row["times"][shown.of] for row in known) if known else 0.0
-    return say("renumbered", known, share, shown.of, shown.claim, [row["repaid"] for row in known if row["repaid"]])
 
 
 #: Columns that the runs of a line share but for the seed, and those that the lines of a table share.
@@ -125,30 +114,21 @@ def reached(tables: dict[str, Rows], _: str, __: bool) -> list[Part]:
         sides = group(runs, "label")
         if len(sides) > 1:
             curves = {row["run"]: epochs[row["run"],] for row in runs}
-            grids.append(
-                _times(
-                    where(runs[0], "graph", "model_label", "pes"),
-                    {label: found for (label,), found in sides.items()},
-                    curves,
-                )
-            )
+            grids.append(_times(where(runs[0], "graph", "model_label", "pes"), sides, curves))
     return [Part("Time to an accuracy", say("reached"), grids)] if grids else []
 
 
-def _times(case: str, sides: dict[str, Rows], curves: dict[int, Rows]) -> Grid:
+def _times(case: str, sides: dict[tuple[Any, ...], Rows], curves: dict[int, Rows]) -> Grid:
     aim = min(max(epoch["validation_accuracy"] for epoch in curve) for curve in curves.values())
     lines = []
-    for label, runs in sides.items():
+    for (label,), runs in sides.items():
+        shares = [100 * row["test_accuracy"] for row in runs]
+        told = f"{mean(shares):.2f}" + (f" ± {stdev(shares):.2f}" if len(shares) > 1 else "")
         counts, seconds = zip(*(_until(curves[row["run"]], aim) for row in runs), strict=True)
         low, high = (min(seconds), max(seconds)) if len(runs) > 1 else (None, None)
-        line = {"label": label, "accuracy": _mean(runs), "epochs": median(counts), "median_s": median(seconds)}
+        line = {"label": label, "accuracy": told, "epochs": median(counts), "median_s": median(seconds)}
         lines.append(line | {"low_s": low, "high_s": high, "seeds": len(runs)})
     return grid("reached", lines, case=case, aim=percent(aim))
-
-
-def _mean(runs: Rows) -> str:
-    shares = [100 * row["test_accuracy"] for row in runs]
-    return f"{mean(shares):.2f}" + (f" ± {stdev(shares):.2f}" if len(shares) > 1 else "")
 
 
 def _until(curve: Rows, aim: float) -> tuple[int, float]:

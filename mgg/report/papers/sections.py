@@ -7,7 +7,7 @@ from typing import Any
 
 from mgg.report.page import lookups
 from mgg.report.page.findings import Finding
-from mgg.report.page.parts import Part, Section, texts
+from mgg.report.page.parts import Part, Section, read
 from mgg.report.papers import advisor, compared, counters, overlap, preparation, sweeps, transfers, volumes
 from mgg.report.papers.catalogue import EXPERIMENTS
 from mgg.report.papers.kinds import Experiment
@@ -19,14 +19,11 @@ Tables = dict[str, Rows]
 
 
 def sections(tables: Tables, chosen: Sequence[tuple[str, str]]) -> list[Section]:
-    """Return a section for each (figure, note) in ``chosen``, and for measurements of other figures."""
-    shown = [EXPERIMENTS[name] for name, _ in chosen]
-    found = [_section(tables, name, note) for name, note in chosen]
-    others = [
-        None if any(each.mgg_sweep for each in shown) else mgg_sweep.section(tables),
-        None if any(each.overlap for each in shown) else overlap.section(tables),
-    ]
-    return [*found, *(each for each in others if each)]
+    """Return a section for each measured (figure, note) in ``chosen``, and for measurements of other figures."""
+    measured = [(EXPERIMENTS[name], name, note) for name, note in chosen if name in EXPERIMENTS]
+    others = [None if any(shown.mgg_sweep for shown, *_ in measured) else mgg_sweep.section(tables)]
+    others += [None if any(shown.overlap for shown, *_ in measured) else overlap.section(tables)]
+    return [*(_section(tables, *each) for each in measured), *(each for each in others if each)]
 
 
 def outcomes(found: Sequence[Section]) -> list[Finding]:
@@ -34,8 +31,7 @@ def outcomes(found: Sequence[Section]) -> list[Finding]:
     return [Finding(section.heading, section.outcome) for section in found if section.outcome]
 
 
-def _section(tables: Tables, name: str, note: str) -> Section:
-    shown = EXPERIMENTS[name]
+def _section(tables: Tables, shown: Experiment, name: str, note: str) -> Section:
     measured = f"; the paper's machine: {shown.machine}" if shown.machine else ""
     made = {kind: make(tables, name, value) for kind, make in _KINDS.items() if (value := getattr(shown, kind))}
     parts = [part for each in made.values() for part in each]
@@ -43,18 +39,13 @@ def _section(tables: Tables, name: str, note: str) -> Section:
     told = [part.outcome for kind in sorted(made, key="versus".__ne__) for part in made[kind] if part.outcome]
     if not parts:
         parts.append(Part("No comparison", _nothing(tables, shown)))
-    rows = _rows(tables, name)
-    if shown.departs and any(row["device"] == "GPUs" and row["verdict"] in (CLOSE, DISAGREES) for row in rows):
+    rows = [row for row in tables["figures"] if row["figure"] == name and row["device"] == "GPUs"]
+    if shown.departs and any(row["verdict"] in (CLOSE, DISAGREES) for row in rows):
         parts.append(Part("Why it can go another way", shown.departs))
     if note:
         parts.append(Part("Remark", note))
     intro = f"{shown.source}{measured}. {shown.says}"
     return Section(name, shown.title, intro, parts, outcome=" ".join(told) or _nothing(tables, shown))
-
-
-def _compared(tables: Tables, name: str, _: object) -> list[Part]:
-    shown, rows = EXPERIMENTS[name], _rows(tables, name)
-    return [compared.part(tables, shown, rows)] if rows else []
 
 
 def _nothing(tables: Tables, shown: Experiment) -> str:
@@ -63,13 +54,9 @@ def _nothing(tables: Tables, shown: Experiment) -> str:
     memory = memory and not any(row["gpu_memory_bytes"] for row in tables["training"])
     baseline = shown.sweep and sweeps.lacks_baseline(tables["aggregate"], shown.sweep)
     holds = {"memory": memory, "occupancy": shown.occupancy, "faults": shown.faults, "baseline": baseline, "": True}
-    why = next(text for name, text in texts("lacking").items() if holds[name])
+    why = next(text for name, text in read("texts")["lacking"].items() if holds[name])
     why = why.format(baseline=baseline, faults=shown.faults)
     return f"The records of this report hold nothing to compare here: {why}."
-
-
-def _rows(tables: Tables, name: str) -> Rows:
-    return [row for row in tables["figures"] if row["figure"] == name]
 
 
 #: For each field of an ``Experiment``: the function for its parts, from tables, figure name and field value.
@@ -85,7 +72,7 @@ _KINDS: dict[str, Callable[[Tables, str, Any], list[Part]]] = {
     "preparation": preparation.parts,
     "repaid": preparation.renumbering,
     "reached": preparation.reached,
-    "versus": _compared,
+    "versus": compared.parts,
     "advisor": advisor.parts,
     "intergroup_bytes": volumes.between,
 }

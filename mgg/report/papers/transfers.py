@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Drawing, Part, grid, say, texts
+from mgg.report.page.parts import Drawing, Part, grid, read, say
 from mgg.report.papers.kinds import Transfers
 from mgg.report.papers.verdicts import judged
 from mgg.report.tables.compute import Rows, group, shared, where
-from mgg.report.tables.numbers import count
+from mgg.report.tables.numbers import count, sentences
 
 _GRAINS = ("fine", "coarse")
 
@@ -32,7 +32,7 @@ def _part(rows: Rows, shown: Transfers) -> Part:
         for size, seconds in at.items()
     ]
     svg = charts.curves([*told, *printed], "grain", "kib", "KiB", link, what="a transfer")
-    text = " ".join([texts("links").get(link, ""), *([f"There were more PEs than {beyond}."] if beyond else [])])
+    text = sentences(read("texts")["links"].get(link, ""), f"There were more PEs than {beyond}." if beyond else "")
     heading = f"{where(first, 'link', 'pes')}, {first['device']} of {first['machine']}"
     drawing = Drawing(svg, f"{link}: time of a transfer by its size.")
     return Part(heading, text, [table], [drawing], _told(rows, shown, paper))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import geometric_mean
-from typing import Any
 
-from mgg.report.page.parts import Grid, grid, say, texts
+from mgg.report.page.parts import Grid, grid, read, say
 from mgg.report.papers.catalogue import stand_in
 from mgg.report.papers.kinds import Versus
 from mgg.report.tables.comparisons import AGREES, CLOSE, DISAGREES, ONE_WORKGROUP, UNDECIDED, mean_ratio, of
-from mgg.report.tables.compute import Row, Rows, group, shared
+from mgg.report.tables.compute import Rows, group, shared
 from mgg.report.tables.numbers import number, sentences
 from mgg.report.tables.spread import FEW
 
@@ -51,22 +50,23 @@ def outcomes(versus: Versus, rows: Rows) -> Rows:
         | {"gpus": row["device"] == "GPUs", "trained": bool(row["model"])}
         for row in telling(rows)
     ]
-    return [_outcome(versus, *each) for each in group(known, "key", "gpus", "trained").items()]
-
-
-def _outcome(versus: Versus, key: tuple[Any, ...], rows: Rows) -> Row:
-    mean, paper, found = mean_ratio(rows), paper_mean(rows), Counter(row["verdict"] for row in rows)
-    expected = versus.expects_slower(paper)
-    untold = "" if key[1] else texts("untold")[versus.untold_on_cpus]
-    verdict = "" if untold or expected is None else judged((mean > 1) == expected)
-    if verdict and 2 * sum(found[why] for why in UNDECIDED) > len(rows):
-        verdict = max(UNDECIDED, key=lambda why: found[why])
-    elif verdict and 1 / EVEN < mean < EVEN:
-        verdict = CLOSE
-    elif verdict and 2 * found[verdict] < len(rows):
-        verdict = MIXED
-    told = {"rows": rows, "mean": mean, "paper": paper, "verdict": verdict, "untold": untold, "found": found}
-    return told | {"key": key[0], "gpus": key[1], "kind": "epochs" if key[2] else "products"}
+    told: Rows = []
+    for (key, gpus, trained), alike in group(known, "key", "gpus", "trained").items():
+        mean, paper, found = mean_ratio(alike), paper_mean(alike), Counter(row["verdict"] for row in alike)
+        expected = versus.expects_slower(paper)
+        untold = "" if gpus else read("texts")["untold"][versus.untold_on_cpus]
+        verdict = "" if untold or expected is None else judged((mean > 1) == expected)
+        if verdict and 2 * sum(found[why] for why in UNDECIDED) > len(alike):
+            verdict = max(UNDECIDED, key=lambda why: found[why])
+        elif verdict and 1 / EVEN < mean < EVEN:
+            verdict = CLOSE
+        elif verdict and 2 * found[verdict] < len(alike):
+            verdict = MIXED
+        told.append(
+            {"rows": alike, "mean": mean, "paper": paper, "verdict": verdict, "untold": untold, "found": found,
+             "key": key, "gpus": gpus, "kind": "epochs" if trained else "products"}
+        )  # fmt: skip
+    return told
 
 
 def verdict(versus: Versus, rows: Rows) -> str:
@@ -76,7 +76,7 @@ def verdict(versus: Versus, rows: Rows) -> str:
     for each in found:
         graphs = versus.claimed in ("graph", "table")
         cases = {row["dataset"] if graphs else row["model"] or f"D = {row['dim']}" for row in each["rows"]}
-        words = (sorted(cases) if several else [], both, texts("claimed")[versus.claimed], AGREES, CLOSE, FEW)
+        words = (sorted(cases) if several else [], both, read("texts")["claimed"][versus.claimed], AGREES, CLOSE, FEW)
         told.append(say("verdict", versus, each, devices, *words))
     return sentences(*told)
 
@@ -109,6 +109,6 @@ def remarks(graphs: Rows, rows: Rows) -> str:
 
 def stand_ins(graphs: Rows, rows: Rows) -> str:
     """Return a sentence on the generated graphs in ``rows``: the real graph that each stands for, and both sizes."""
-    shown = {row["graph"] for row in rows}
+    shown = {row.get("graph") for row in rows}
     told = [(row, real) for row in graphs if row["graph"] in shown and (real := stand_in(row["dataset"]))]
     return say("stand_ins", told, _STAND_INS)

@@ -10,8 +10,8 @@ from mgg.report.page.parts import Drawing, Grid, Part, grid, say
 from mgg.report.papers.catalogue import claimed_as
 from mgg.report.papers.kinds import Volumes
 from mgg.report.papers.verdicts import judged, stand_ins
-from mgg.report.tables.compute import COMPARISON, GRAPH, Row, Rows, group, varied, where
-from mgg.report.tables.numbers import count, listing, number, percent, sentences
+from mgg.report.tables.compute import COMPARISON, GRAPH, Rows, group, varied, where
+from mgg.report.tables.numbers import number, percent, sentences
 
 MIB = 2**20
 
@@ -37,7 +37,8 @@ def parts(tables: dict[str, Rows], _: str, shown: Volumes) -> list[Part]:
     least = sum(all(row[last] <= row[column] for column in shown.columns) for row in rows)
     called = [_called(column) for column in shown.columns]
     outcome = say("least", _called(last), called, least, len(rows), judged(least == len(rows)), shares)
-    told = sentences(outcome, *_elsewhere(rows, shown), stand_ins(tables["graphs"], rows))
+    others = sorted({(row["pes"], row["workgroup"]) for row in rows} - {(shown.pes, shown.workgroup)})
+    told = sentences(outcome, say("elsewhere", shown, others), stand_ins(tables["graphs"], rows))
     drawing = Drawing(paired(drawn, f"{_called(last)} as a share (%)"), "Less is better; hatched: the paper's graphs.")
     return [Part("Here", told, [_grid(rows, shown)], [drawing], outcome)]
 
@@ -56,12 +57,6 @@ def _rows(quality: Rows, shown: Volumes) -> Rows:
     return [
         {**row, "name": where(row, *named), "paper": shown.printed.get(claimed_as(row["dataset"]), ())} for row in rows
     ]
-
-
-def _elsewhere(rows: Rows, shown: Volumes) -> list[str]:
-    others = sorted({(row["pes"], row["workgroup"]) for row in rows} - {(shown.pes, shown.workgroup)})
-    told = [f"{pes} PEs in workgroups of {workgroup}" for pes, workgroup in others]
-    return [f"The paper has {shown.pes} in workgroups of {shown.workgroup}, here are {listing(told)}."] if told else []
 
 
 def _grid(rows: Rows, shown: Volumes) -> Grid:
@@ -93,7 +88,7 @@ def between_told(aggregate: Rows) -> str:
     """Say whether the bytes equal VI_CoLa, or VI_FC without fusion; empty if nothing was counted."""
     told = []
     for fused, column, name in ((True, "vi_cola", _ONCE), (False, "vi_fc", "a row once a PE (VI_FC)")):
-        rows = [row for row in _counted(aggregate) if _fused(row) == fused and not _otherwise(row)]
+        rows = [row for row in _counted(aggregate) if row["fused"] == fused and not row["otherwise"]]
         if rows:
             equal = sum(row["bytes_between"] == row[column] for row in rows)
             told.append((sorted({row["technique"] for row in rows}), fused, name, equal, len(rows)))
@@ -107,36 +102,32 @@ def between(tables: dict[str, Rows], _: str, technique: str) -> list[Part]:
         return []
     shared = [column for column in (*COMPARISON, "workgroup") if column not in GRAPH]
     named = [
-        {**row, "name": _variant(row), "heading": _heading(row), "bytes": str([row[column] for column in _BYTES])}
+        {
+            **row,
+            "name": f"{row['graph']}{'' if row['fused'] else ', without fusion'}{row['otherwise']}",
+            "groups": f"workgroups of {row['workgroup']}",
+            "bytes": str([row[column] for column in _BYTES]),
+        }
         for row in rows
     ]
     # Variants of a technique that move the same bytes share a line.
     lines = [found[0] for found in group(named, *shared, "name", "bytes").values()]
-    table = grid("between", lines, by=shared, heading="{heading}", technique=technique)
+    table = grid("between", lines, by=shared, technique=technique)
     return [Part("Bytes between workgroups", between_told(rows), [table])]
 
 
-def _heading(row: Row) -> str:
-    text = f"{count(row['pes'], 'PE')} in workgroups of {row['workgroup']}, {where(row, 'dim', 'direction', 'dtype')}"
-    return f"{text}, partition scheme {row['scheme']} ({where(row, 'machine', 'device')})"
-
-
-def _variant(row: Row) -> str:
-    return f"{row['graph']}{'' if _fused(row) else ', without fusion'}{_otherwise(row)}"
-
-
-def _fused(row: Row) -> bool:
-    """Return whether a row crosses once per workgroup instead of once per PE: true unless option fusion is off."""
-    return bool(json.loads(row["options"]).get("fusion", True))
-
-
-def _otherwise(row: Row) -> str:
-    """Describe options (sums that cross, packed rows) that these volumes do not cover; empty if there are none."""
-    options = json.loads(row["options"])
-    told = {"split": options.get("split", "rows"), "wire": options.get("wire") or row["dtype"]}
-    plain = {"split": "rows", "wire": row["dtype"]}
-    return "".join(f", {key}: {value}" for key, value in told.items() if value != plain[key])
-
-
 def _counted(aggregate: Rows) -> Rows:
-    return [row for row in aggregate if row["bytes_between"] is not None and row["vi_cola"] is not None]
+    """Return the rows that have the bytes between workgroups and the volumes.
+
+    ``fused``: a row crosses once per workgroup instead of once per PE; ``otherwise`` describes options (sums that
+    cross, packed rows) that these volumes do not cover.
+    """
+    rows = []
+    for row in aggregate:
+        if row["bytes_between"] is not None and row["vi_cola"] is not None:
+            options = json.loads(row["options"])
+            told = {"split": options.get("split", "rows"), "wire": options.get("wire") or row["dtype"]}
+            plain = {"split": "rows", "wire": row["dtype"]}
+            otherwise = "".join(f", {key}: {value}" for key, value in told.items() if value != plain[key])
+            rows.append(row | {"fused": bool(options.get("fusion", True)), "otherwise": otherwise})
+    return rows

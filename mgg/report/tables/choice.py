@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 
-from mgg.report.page.findings import Finding
 from mgg.report.page.parts import Part, Section, chapter, grid, say
 from mgg.report.tables.compute import COMPARISON, Row, Rows, best, group, joined, shared, sound
 from mgg.report.tables.numbers import count
@@ -35,36 +34,25 @@ def compute(aggregate: Rows) -> Rows:
     return rows
 
 
-def findings(tables: dict[str, Rows]) -> list[Finding]:
-    """Return a sentence for the top of the page."""
-    rows = tables["choices"]
-    return [Finding("Technique auto", _said(rows))] if rows else []
-
-
 def section(tables: dict[str, Rows]) -> Section | None:
     """Compare picks with the fastest and predictions with measurements; None if auto was not used."""
     told, choices = [row for row in sound(tables["aggregate"]) if row["predicted_s"] is not None], tables["choices"]
     if not told:
         return None
+    outcome, picks = "", Part("Its pick", "Nothing else was measured, so there is nothing to compare its pick with.")
     if choices:
+        exact = sum(row["ratio"] == 1 for row in choices)
+        near = sum(row["ratio"] <= GOAL or row["close"] for row in choices)
+        worst = max(choices, key=lambda row: row["ratio"])
+        outcome = say("picked", choices, exact, near, GOAL - 1, worst, shared(choices))
         cases = [row | {"case": _case(row), "sign": "≈ " * row["close"]} for row in choices]
-        picks = Part("Its pick beside the fastest", _said(choices), [grid("picks", cases)])
-    else:
-        picks = Part("Its pick", "Nothing else was measured, so that there is nothing to compare its pick with.")
+        picks = Part("Its pick beside the fastest", outcome, [grid("picks", cases)])
+    logs = [math.log(row["predicted_s"] / row["median_s"]) for row in told]
+    off = math.exp(statistics.fmean(map(abs, logs))) - 1
+    text = say("foretold", told, off, math.exp(statistics.fmean(logs)))
     foretold = [row | {"case": _case(row)} for row in told]
-    parts = [picks, Part("Foretold beside measured", _errors(told), [grid("foretold", foretold, at=str)])]
-    return chapter("choice", parts)
-
-
-def _said(rows: Rows) -> str:
-    exact, near = sum(row["ratio"] == 1 for row in rows), sum(row["ratio"] <= GOAL or row["close"] for row in rows)
-    return say("picked", rows, exact, near, GOAL - 1, max(rows, key=lambda row: row["ratio"]), shared(rows))
-
-
-def _errors(rows: Rows) -> str:
-    logs = [math.log(row["predicted_s"] / row["median_s"]) for row in rows]
-    off = math.exp(statistics.fmean(abs(log) for log in logs)) - 1
-    return say("foretold", rows, off, math.exp(statistics.fmean(logs)))
+    parts = [picks, Part("Foretold beside measured", text, [grid("foretold", foretold, at=str)])]
+    return chapter("choice", parts, outcome=outcome)
 
 
 def _case(row: Row) -> str:

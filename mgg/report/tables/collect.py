@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -36,6 +36,8 @@ GIB = 2**30
 #: Libraries that train in place of MGG; both sides are to be compared, so their versions do not separate records.
 BESIDE = ("torch", "torch-geometric")
 
+#: Records that were measured on a machine.
+MEASURED = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
 _log = logging.getLogger(__name__)
 
 
@@ -183,23 +185,22 @@ def _given(record: TrainRecord) -> dict[str, Any]:
 
 
 def _name(found: dict[type[Origin], list[Named]]) -> dict[type[Origin], list[Named]]:
-    there = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
-    places = sorted({environment(each.record) for kind in there for each in found[kind]}, key=repr)
+    places = sorted({environment(each.record) for kind in MEASURED for each in found[kind]}, key=repr)
     timings, runs = ([each.record for each in found[kind]] for kind in (AggregateRecord, TrainRecord))
-    techniques = _Labels((_cell(record), record.technique, record.options) for record in (*timings, *runs))
-    models = _Labels((run.graph_hash, run.model, _given(run)) for run in runs)
+    techniques = _labels((_cell(record), record.technique, record.options) for record in (*timings, *runs))
+    models = _labels((run.graph_hash, run.model, _given(run)) for run in runs)
 
     def named(each: Named) -> Named:
         record = each.record
         if isinstance(record, TrainRecord):
-            label = f"{'auto: ' if record.chosen else ''}{techniques.label(record.technique, record.options)}"
-            label += ", unfused" if record.side == "unfused" else ""
-            each = replace(each, label=label, model_label=models.label(record.model, _given(record)))
+            label = f"{'auto: ' * record.chosen}{techniques(record.technique, record.options)}"
+            label += ", unfused" * (record.side == "unfused")
+            each = replace(each, label=label, model_label=models(record.model, _given(record)))
         elif isinstance(record, AggregateRecord):
-            each = replace(each, label=techniques.label(record.technique, record.options))
+            each = replace(each, label=techniques(record.technique, record.options))
         return replace(each, machine=f"M{places.index(environment(record)) + 1}")
 
-    return {kind: list(map(named, results)) if kind in there else results for kind, results in found.items()}
+    return {kind: list(map(named, results)) if kind in MEASURED else results for kind, results in found.items()}
 
 
 def _cell(record: AggregateRecord | TrainRecord) -> Hashable:
@@ -211,26 +212,23 @@ def _cell(record: AggregateRecord | TrainRecord) -> Hashable:
     return (*where, record.model, canonical(_given(record)))
 
 
-class _Labels:
-    """Short names: a technique's options appear only if one comparison has the technique more than once.
+def _labels(cells: Iterable[tuple[Hashable, str, dict[str, Any]]]) -> Callable[[str, dict[str, Any]], str]:
+    """Return what gives a name with its options: those that differ where one comparison has the name more than once.
 
-    So options that a tuner sets per job do not split related records.
+    So options that a tuner sets per job do not split related records. ``cells``: comparisons, with names that they have
+    and their options.
     """
+    namesakes: dict[tuple[str, Hashable], list[dict[str, Any]]] = defaultdict(list)
+    for cell, name, options in cells:
+        namesakes[name, cell].append(options)
+    varying: dict[str, set[str]] = defaultdict(set)
+    for (name, _), found in namesakes.items():
+        for key in {key for options in found for key in options}:
+            if len({canonical([key in options, options.get(key)]) for options in found}) > 1:
+                varying[name].add(key)
 
-    def __init__(self, cells: Iterable[tuple[Hashable, str, dict[str, Any]]]) -> None:
-        """Note which options differ in ``cells``: comparisons, with names that they have and their options."""
-        namesakes: dict[tuple[str, Hashable], list[dict[str, Any]]] = defaultdict(list)
-        for cell, name, options in cells:
-            namesakes[name, cell].append(options)
-        self._varying: dict[str, set[str]] = defaultdict(set)
-        for (name, _), found in namesakes.items():
-            for key in {key for options in found for key in options}:
-                if len({canonical([key in options, options.get(key)]) for options in found}) > 1:
-                    self._varying[name].add(key)
+    def label(name: str, options: dict[str, Any]) -> str:
+        shown = [f"{key}={options[key]}" for key in sorted(varying.get(name, ())) if key in options]
+        return f"{name} ({', '.join(shown) or 'no options'})" if name in varying else name
 
-    def label(self, name: str, options: dict[str, Any]) -> str:
-        """Return ``name``, followed by the options that distinguish it from its namesakes."""
-        if name not in self._varying:
-            return name
-        shown = [f"{key}={options[key]}" for key in sorted(self._varying[name]) if key in options]
-        return f"{name} ({', '.join(shown) or 'no options'})"
+    return label

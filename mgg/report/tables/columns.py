@@ -20,6 +20,7 @@ TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "ye
 SCHEMA_VERSION = 4
 #: Endings of columns that fields of records lack, by unit.
 _ENDINGS = {"seconds": "_s", "bytes": "_bytes"}
+_TYPES = {str: "text", Literal: "text", dict: "text", int: "integer", float: "number", bool: "yes/no"}
 _READ: Any = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _KINDS = {name: kind for kind, columns in _READ["columns"].items() for name in columns}
 _UNITS = {name: unit for unit, names in _READ["units"].items() for name in names}
@@ -59,18 +60,10 @@ def _column(name: str, meaning: str, models: list[type[BaseModel]]) -> Column:
 
 def _kind(annotation: Any) -> str | None:
     """Return the type of a field's column; None: it cannot be one."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
     if origin in (Annotated, Union, UnionType):
-        return _kind(arguments[0])
-    kinds: dict[Any, str] = {
-        str: "text",
-        Literal: "text",
-        dict: "text",
-        int: "integer",
-        float: "number",
-        bool: "yes/no",
-    }
-    return kinds.get(origin or annotation)
+        return _kind(get_args(annotation)[0])
+    return _TYPES.get(origin or annotation)
 
 
 def _columns(table: dict[str, Any]) -> Iterator[Column]:

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
 
 from mgg.report.papers.catalogue import EXPERIMENTS, claimed_as
-from mgg.report.papers.kinds import Side, Versus, at, model_on
-from mgg.report.tables.collect import canonical
-from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, best, group, joined, options_but, sound, where
-from mgg.report.tables.numbers import Unit, bytes_unit, time_unit
+from mgg.report.papers.kinds import Side, Versus, claim_on
+from mgg.report.tables.compute import GRAPH, SETTING, Row, Rows, best, group, joined, options_but, sound
 from mgg.report.tables.spread import FEW, undecided
 
 AGREES, DISAGREES, CLOSE = "the paper's direction", "not the paper's direction", "too close to call"
@@ -28,8 +26,15 @@ _RUN = (
 
 
 def compare(names: Sequence[str], aggregate: Rows, training: Rows) -> Rows:
-    """Compute the rows of table figures in the order of ``names``; measurements of only one side give none."""
-    products = [row | {"transfers_s": _transfers(row)} for row in sound(aggregate)]
+    """Compute the rows of table figures in the order of ``names``; measurements of only one side give none.
+
+    They also have the compared values (seconds, or bytes of GPU memory) as ``mine``, the subject's, and ``other``.
+    """
+    # What a product takes beyond the same launches without transfers.
+    products = [
+        row | {"transfers_s": None if row["compute_s"] is None else max(row["median_s"] - row["compute_s"], 0.0)}
+        for row in sound(aggregate)
+    ]
     kinds = (products, (*SETTING, "dim", "pes"), {"model": ""}), (training, _RUN, {"direction": "", "dim": None})
     return [
         subject | what | _outcome(versus, subject, rival) | {"figure": name}
@@ -48,34 +53,6 @@ def mean_ratio(rows: Rows) -> float:
 def of(versus: Versus, rows: Rows) -> Rows:
     """Return the rows of table figures that compare the sides of ``versus``."""
     return [row for row in rows if (row["subject"], row["rival"]) == (versus.subject.name, versus.rival.name)]
-
-
-def values(row: Row) -> tuple[float, float]:
-    """Return the subject's and rival's values in a row of table figures: seconds, or bytes of GPU memory."""
-    kind = "median_s" if row["subject_memory_bytes"] is None else "memory_bytes"
-    return row[f"subject_{kind}"], row[f"rival_{kind}"]
-
-
-def unit_of(rows: Rows) -> Unit:
-    """Return the display unit for ``rows`` of table figures, all of times or all of memory."""
-    mine = [values(row)[0] for row in rows]
-    return time_unit(mine) if rows[0]["subject_memory_bytes"] is None else bytes_unit(mine)
-
-
-def cases(rows: Rows) -> list[str]:
-    """Name each comparison of one figure and graph: PEs, width or model, and distinguishing options."""
-    options = [json.loads(row["options"]) for row in rows]
-    varying = sorted({key for each in options for key in each if len({canonical(o.get(key)) for o in options}) > 1})
-    found = []
-    for row, each in zip(rows, options, strict=True):
-        told = [each[key] if isinstance(each[key], str) else f"{key}={each[key]}" for key in varying if key in each]
-        found.append(", ".join([where(row, "pes", "model" if row["model"] else "dim"), *told]))
-    return found
-
-
-def _transfers(row: Row) -> float | None:
-    """Return a product's time beyond that of the same launches without transfers."""
-    return None if row["compute_s"] is None else max(row["median_s"] - row["compute_s"], 0.0)
 
 
 def _pairs(versus: Versus, rows: Rows, columns: Sequence[str]) -> Iterable[tuple[Row, Row]]:
@@ -113,8 +90,8 @@ def timings(side: Side, rows: Rows) -> Rows:
 
 def _outcome(versus: Versus, subject: Row, rival: Row) -> Row:
     dataset, model = claimed_as(subject["dataset"]), subject.get("model")
-    keys = (model_on(model, dataset), dataset, model) if model else (
-        at(dataset, subject["pes"]), dataset, f"D={subject['dim']}"
+    keys = (claim_on(model, dataset), dataset, model) if model else (
+        claim_on(dataset, subject["pes"]), dataset, f"D={subject['dim']}"
     )  # fmt: skip
     claim = versus.claim(*keys)
     mine, other = subject[versus.subject.column], rival[versus.rival.column]
@@ -135,6 +112,8 @@ def _outcome(versus: Versus, subject: Row, rival: Row) -> Row:
         "paper": claim,
         "verdict": verdict,
         "untold": untold,
+        "mine": mine,
+        "other": other,
         **joined((subject, rival)),
     }
 

@@ -20,14 +20,13 @@ from mgg.lookup_record import LookupRecord
 from mgg.prediction_record import PredictionRecord
 from mgg.record import AggregateRecord, Origin, PartitionRecord, TrainRecord
 from mgg.report.tables import spread
-from mgg.report.tables.collect import GIB, Named, canonical
+from mgg.report.tables.collect import GIB, MEASURED, Named, canonical
 from mgg.report.tables.columns import TABLES, schema
-from mgg.report.tables.numbers import count, listing
+from mgg.report.tables.numbers import count
 
 Row = dict[str, Any]
 Rows = list[Row]
-#: Records that were measured on a machine, and those that tell what a graph is.
-_ON_MACHINES = (AggregateRecord, TrainRecord, LatencyRecord, LookupRecord)
+#: Records that tell what a graph is.
 _OF_GRAPHS = (AggregateRecord, TrainRecord, PredictionRecord, GraphRecord, PartitionRecord)
 
 #: Columns of a graph; ``graph``, its name on the page, is no column of the tables (``graph_names``).
@@ -54,7 +53,7 @@ def compute(found: dict[type[Origin], list[Named]]) -> dict[str, Rows]:
     """
     runs, splits = list(enumerate(found[TrainRecord], 1)), [each.record for each in found[PartitionRecord]]
     tables = {
-        "machines": _machines([each for kind in _ON_MACHINES for each in found[kind]]),
+        "machines": _machines([each for kind in MEASURED for each in found[kind]]),
         "graphs": _once(_graph(each.record) for kind in _OF_GRAPHS for each in found[kind]),
         "partitions": _once(_partition(each.record) for each in found[AggregateRecord]),
         "quality": list(map(_quality, splits)),
@@ -125,18 +124,11 @@ def where(row: Row, *columns: str) -> str:
     return ", ".join(shown.get(column, str)(row[column]) for column in columns if row[column] not in ("", None))
 
 
-def listed(rows: Iterable[Row], column: str, limit: int = 6) -> str:
-    """List the distinct values of a column in ascending order; beyond ``limit`` the rest is counted."""
-    return listing([str(value) for value in sorted({row[column] for row in rows})], limit)
-
-
 def graph_names(graphs: Rows) -> dict[tuple[str, str], str]:
     """Return the page's name of each graph by (dataset, graph_hash); the hash separates graphs of equal name."""
     often = Counter(row["dataset"] for row in graphs)
-    return {
-        (name, code): name if often[name] == 1 else f"{name} ({code[:8]})"
-        for name, code in ((row["dataset"], row["graph_hash"]) for row in graphs)
-    }
+    keys = [(row["dataset"], row["graph_hash"]) for row in graphs]
+    return {(name, code): name if often[name] == 1 else f"{name} ({code[:8]})" for name, code in keys}
 
 
 def options_but(row: Row, ignored: Iterable[str]) -> str:
@@ -188,15 +180,12 @@ def _machines(found: list[Named]) -> Rows:
         gpus = reduce(or_, (Counter(record.machine.gpus) for record in records))
         rows.append(
             {
+                **noted(first.machine, "machines"),
                 "machine": machine,
-                "cpu": first.machine.cpu,
                 "cores_min": min(cores),
                 "cores_max": max(cores),
-                "threads": first.machine.threads,
                 "memory_gib": round(first.machine.memory_bytes / GIB),
                 "gpus": ", ".join(f"{number} x {model}" for model, number in sorted(gpus.items())),
-                "system": first.machine.system,
-                "place": first.machine.place or "",
                 "emulated": getattr(first, "emulated", None) or "",
                 "versions": ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
                 "backends": ", ".join(sorted({record.backend for record in records})),

@@ -59,9 +59,11 @@ def compute(records: Sequence[JobRecord]) -> Rows:
 
 
 def _row(record: JobRecord) -> Row:
-    start = None
+    """Return a row that also has ``begin``, when the job began to wait (or to run, if it did not wait), and ``end``."""
+    start = begin = end = None
     if record.ended is not None and record.seconds is not None:
         start = max(record.ended - record.seconds, record.submitted or 0.0)
+        begin, end = start if record.submitted is None else record.submitted, start + record.seconds
     cores = record.cpu_seconds / record.seen if record.cpu_seconds is not None and record.seen else None
     return {
         **noted(record, "jobs"),
@@ -69,6 +71,8 @@ def _row(record: JobRecord) -> Row:
         "ran_s": record.seconds,
         "slurm_job": record.slurm_job,
         "started_unix_s": start,
+        "begin": begin,
+        "end": end,
         "started": None if start is None else utc(start),
         "waited_s": None if start is None or record.submitted is None else start - record.submitted,
         "runtime_share": _share(record.seconds, record.runtime_asked),
@@ -86,12 +90,11 @@ def _runs(rows: Rows) -> list[Rows]:
     """Split rows with a start into workflow runs, separated by lulls in which no job ran or waited."""
     found: list[Rows] = []
     until = 0.0
-    for row in sorted(rows, key=lambda row: row["started_unix_s"] - (row["waited_s"] or 0.0)):
-        begin = row["started_unix_s"] - (row["waited_s"] or 0.0)
-        if not found or begin - until > _LULL[row["granted"]]:
+    for row in sorted(rows, key=lambda row: row["begin"]):
+        if not found or row["begin"] - until > _LULL[row["granted"]]:
             found.append([])
         found[-1].append(row)
-        until = max(until, row["started_unix_s"] + row["ran_s"])
+        until = max(until, row["end"])
     return found
 
 
@@ -183,11 +186,15 @@ def parts(jobs: Rows, requests: Rows) -> list[Part]:
     """Show what jobs used and requested, by rule; empty without jobs."""
     if not jobs:
         return []
-    granted = any(job["granted"] for job in jobs)
-    change = _changes(requests) if granted else None
-    text = say("requested", granted, requests, change)
+    granted, grids = any(job["granted"] for job in jobs), []
+    advice = [row for row in requests if granted and row["factor"] is not None]
+    if advice:
+        of = {each.name: each for each in RESOURCES}
+        lines = [row | {"field": of[row["resource"]].field} for row in advice]
+        lines = [row | {name: of[row["resource"]].show(row[name]) for name in ("asked", "used")} for row in lines]
+        grids.append(grid("changes", lines, large=percent(LARGE), small=percent(SMALL), room=ROOM))
     heading = "Requested and used" if granted and requests else "Used"
-    return [Part(heading, text, [_grid(jobs, requests, granted), *([change] if change else [])])]
+    return [Part(heading, say("requested", granted, requests, advice), [_grid(jobs, requests, granted), *grids])]
 
 
 def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
@@ -196,12 +203,9 @@ def _grid(jobs: Rows, requests: Rows, granted: bool) -> Grid:
     for (_, rule), found in sorted(group(jobs, "stage", "rule").items(), key=lambda each: stage_place(each[0][0])):
         seconds, waits = ([job[column] for job in found if job[column] is not None] for column in ("ran_s", "waited_s"))
         line: Row = {each.name: _shown(at.get((rule, each.name)), found, each, granted) for each in RESOURCES}
-        line |= {"rule": rule, "jobs": len(found), "whole": duration(sum(seconds)) if seconds else ABSENT}
-        lines.append(line | {"waited": duration(max(waits)) if waits else ABSENT})
-    waiting = any(job["waited_s"] is not None for job in jobs)
-    return grid(
-        "jobs", lines, {} if waiting else {"longest wait": None}, note="Small: what was asked for." if granted else ""
-    )
+        line |= {"rule": rule, "jobs": len(found), "whole": sum(seconds) if seconds else None}
+        lines.append(line | {"waited": max(waits, default=None)})
+    return grid("jobs", lines, note="Small: what was asked for." * granted)
 
 
 def _shown(row: Row | None, jobs: Rows, resource: Resource, granted: bool) -> Row:
@@ -214,14 +218,3 @@ def _shown(row: Row | None, jobs: Rows, resource: Resource, granted: bool) -> Ro
     loud = f", {row['verdict']}" if row["verdict"] in (TOO_SMALL, AGAIN) else ""
     hint = f"at most {percent(row['share'])} of {asked}"
     return {"shown": shown, "small": f"{asked}{loud}" if granted else loud.removeprefix(", "), "hint": hint}
-
-
-def _changes(requests: Rows) -> Grid | None:
-    """Return the requests to change, with the factor and the new value that suffices for the largest job."""
-    fields = {resource.name: resource for resource in RESOURCES}
-    rows = [
-        row | {"field": of.field, "asked": of.show(row["asked"]), "used": of.show(row["used"])}
-        for row in requests
-        if (of := fields[row["resource"]]) and row["factor"] is not None
-    ]
-    return grid("changes", rows, large=percent(LARGE), small=percent(SMALL), room=ROOM) if rows else None

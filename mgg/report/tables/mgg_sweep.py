@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mgg.report.figures import charts
-from mgg.report.page.parts import Cell, Drawing, Grid, Part, Section, chapter, grid, say
+from mgg.report.page.parts import Drawing, Part, Section, chapter, grid, say
 from mgg.report.tables.compute import SETTING, Row, Rows, alike, best, joined, sound, where
-from mgg.report.tables.numbers import quantity, time_unit, within
+from mgg.report.tables.numbers import quantity
 from mgg.tune.search import Search
 from mgg.tune.setting import NAMES, START, Setting
 
@@ -23,12 +23,18 @@ FEWEST = 4
 def sweeps(aggregate: Rows) -> list[Rows]:
     """Return sound timings that differ only in the knobs, at least ``FEWEST`` settings, by what they share.
 
-    Their rows have the setting as ``knobs``, the technique's default one, if known, as ``usual``, and ``others``, the
-    options that are no knobs.
+    Their rows have the setting as ``knobs`` and by its names, the technique's default one, if known, as ``usual``,
+    ``others``, the options that are no knobs, and ``tried``, the place among the settings that the search measures (0:
+    it does not).
     """
     rows = [{**row, "knobs": _knobs(row["options"]), "usual": _knobs(row["defaults"])} for row in sound(aggregate)]
-    found = alike((row for row in rows if row["knobs"]), NAMES, *SETTING, "dim", "pes", "technique")
-    return [rows for rows in found if len(rows) >= FEWEST]
+    rows = [row | row["knobs"]._asdict() for row in rows if row["knobs"]]
+    found = [rows for rows in alike(rows, NAMES, *SETTING, "dim", "pes", "technique") if len(rows) >= FEWEST]
+    for rows in found:
+        tried = search({row["knobs"]: [row["low_s"], row["median_s"], row["high_s"]] for row in rows})
+        for row in rows:
+            row["tried"] = tried.index(row["knobs"]) + 1 if row["knobs"] in tried else 0
+    return found
 
 
 def compute(aggregate: Rows) -> Rows:
@@ -57,12 +63,6 @@ def search(spread: Mapping[Setting, Sequence[float]]) -> list[Setting]:
     return Search(spread.__contains__, values=values).path(spread)
 
 
-def _walked(rows: Rows) -> tuple[dict[Setting, float], list[Setting]]:
-    """Return the median seconds of a sweep by setting, and the settings that the search measures."""
-    spread = {row["knobs"]: [row["low_s"], row["median_s"], row["high_s"]] for row in rows}
-    return {row["knobs"]: row["median_s"] for row in rows}, search(spread)
-
-
 def _knobs(text: str) -> Setting | None:
     """Return the knobs among options, as JSON; None if there are none."""
     options = json.loads(text)
@@ -70,9 +70,9 @@ def _knobs(text: str) -> Setting | None:
 
 
 def _row(rows: Rows) -> Row:
-    measured, tried = _walked(rows)
+    first, measured = rows[0], {row["knobs"]: row["median_s"] for row in rows}
+    tried = [row["knobs"] for row in rows if row["tried"]]
     least, end = (min(each, key=lambda knobs: (measured[knobs], knobs), default=None) for each in (measured, tried))
-    first = rows[0]
     at = {"default": first["usual"], "best": least, "search": end}
     told = {
         "options": first["others"],
@@ -95,63 +95,41 @@ def parts(tables: dict[str, Rows], *_: object) -> list[Part]:
     found = sweeps(tables["aggregate"])
     if not found:
         return []
-    told = _said(tables["mgg_sweep"])
-    over = [row | {"over": row["default_s"] and row["default_s"] / row["best_s"]} for row in tables["mgg_sweep"]]
-    summary = Part("Best, default, and the paper's search", told, [grid("swept", over)], outcome=told)
+    rows = [row | {"over": row["default_s"] and row["default_s"] / row["best_s"]} for row in tables["mgg_sweep"]]
+    told = say("walked", START, [row for row in rows if row["search_s"] is not None])
+    summary = Part("Best, default, and the paper's search", told, [grid("swept", rows)], outcome=told)
     return [summary, *map(_sweep, found)]
-
-
-def _said(rows: Rows) -> str:
-    """Say what the paper's search would have found."""
-    ended = [row for row in rows if row["search_s"] is not None]
-    gains = [1 - row["search_s"] / row["start_s"] for row in ended]
-    over = max((row["search_s"] / row["best_s"] for row in ended), default=None)
-    return say("walked", START, sorted({str(row["search_steps"]) for row in ended}, key=int), gains, over)
 
 
 def _sweep(rows: Rows) -> Part:
     """Show the two planes of the paper's figure: ps and dist at the lowest wpb, wpb and dist at the search's ps."""
-    first, (times, walked) = rows[0], _walked(rows)
-    tried = {at: number for number, at in enumerate(walked, 1)}
-    end = min(tried or times, key=lambda at: (times[at], at))
-    marks = {at: f"searched {number}" for at, number in tried.items()}
-    if tried:
-        marks[end] = f"search ends ({tried[end]})"
-    if usual := first["usual"]:
-        marks[usual] = f"default, {marks[usual]}" if usual in marks else "default"
-    lowest, place = min(at.wpb for at in times), where(first, "graph", "pes", "dim")
-    intro, way, grids, drawings = f"{len(times)} settings.", list[str](), [], []
-    for knob, fixed, plane in (
-        ("ps", f"wpb = {lowest}", [at for at in times if at.wpb == lowest]),
-        ("wpb", f"ps = {end.ps}", [at for at in times if at.ps == end.ps]),
-    ):
-        told = [
-            {"time": times[at], "x": getattr(at, knob), "line": f"dist = {at.dist}", "mark": marks.get(at, "")}
-            | {"knob": knob}
-            | at._asdict()
-            for at in sorted(plane, key=lambda at: (getattr(at, knob), at.dist))
+    first, tried = rows[0], [row for row in rows if row["tried"]]
+    end = min(tried or rows, key=lambda row: (row["median_s"], row["knobs"]))
+    place, intro, grids, drawings = where(first, "graph", "pes", "dim"), f"{len(rows)} settings.", [], []
+    for knob, fixed, value in (("ps", "wpb", min(row["wpb"] for row in rows)), ("wpb", "ps", end["ps"])):
+        at = f"{fixed} = {value}"
+        plane = [
+            row | {"mark": _mark(row, end), "line": f"dist = {row['dist']}", "x": f"{knob} = {row[knob]}"}
+            for row in sorted(rows, key=lambda row: (row[knob], row["dist"]))
+            if row[fixed] == value
         ]
-        if len({row["x"] for row in told}) == 1:
-            intro += f" With {fixed} only one {knob} was measured."
+        if len({row[knob] for row in plane}) == 1:
+            intro += f" With {at} only one {knob} was measured."
             continue
-        grids.append(_plane(told, knob, place, fixed))
-        lines = sorted(told, key=lambda row: row["dist"])
-        svg = charts.curves(lines, "line", "x", f"{knob} ({fixed})", f"{place}, {fixed}", value="time")
-        drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {fixed}."))
-        way += [f"{fixed}: " + ", ".join(f"{knob} {getattr(at, knob)} dist {at.dist}" for at in tried if at in plane)]
-    if tried and way:
-        intro += f" The search tried, in this order, {'; '.join(way)}."
+        times = [row["median_s"] for row in plane]
+        low, high = min(times), max(times)
+        for row in plane:
+            row["heat"] = round(SHADES * (row["median_s"] - low) / (high - low)) if high > low else 0
+            row["least"] = row["median_s"] == low
+        grids.append(grid("plane", plane, case=place, knob=knob, fixed=at, longest=quantity(high)))
+        lines = sorted(plane, key=lambda row: row["dist"])
+        svg = charts.curves(lines, "line", knob, f"{knob} ({at})", f"{place}, {at}")
+        drawings.append(Drawing(svg, f"{place}: median time of one aggregation over {knob}, {at}."))
     return Part(f"{place} ({where(first, 'machine', 'device')})", intro, grids, drawings)
 
 
-def _plane(rows: Rows, knob: str, place: str, fixed: str) -> Grid:
-    """Return the times of a plane, a line per value of ``knob``, a column per dist."""
-    times = [row["time"] for row in rows]
-    unit, low, high = time_unit(times), min(times), max(times)
-
-    def cell(row: Row) -> Cell:
-        heat = round(SHADES * (row["time"] - low) / (high - low)) if high > low else 0
-        return Cell(within(row["time"], unit), row["mark"], row["time"] == low, heat)
-
-    longest = quantity(high)
-    return grid("plane", rows, show=cell, case=place, knob=knob, fixed=fixed, unit=unit.name, longest=longest)
+def _mark(row: Row, end: Row) -> str:
+    told = ["default"] if row["knobs"] == row["usual"] else []
+    if row["tried"]:
+        told.append(f"search ends ({row['tried']})" if row["knobs"] == end["knobs"] else f"searched {row['tried']}")
+    return ", ".join(told)

@@ -28,20 +28,13 @@ _UNITS = {
 }
 
 
-def unit_of(values: Sequence[float], what: str) -> Unit:
-    """Return the unit of time, bytes or memory in which the middle of ``values`` is at least 1."""
+def unit_of(values: Sequence[float], what: str = "time") -> Unit:
+    """Return the unit of time, bytes or memory in which the middle of ``values`` is at least 1.
+
+    As in the CoLa paper, MB are MiB.
+    """
     middle = statistics.median(values) if values else 0
     return next((unit for unit in _UNITS[what] if middle >= unit.size), _UNITS[what][-1])
-
-
-def time_unit(seconds: Sequence[float]) -> Unit:
-    """Return the unit in which the middle of ``seconds`` is at least 1."""
-    return unit_of(seconds, "time")
-
-
-def bytes_unit(counts: Sequence[float]) -> Unit:
-    """Return the unit in which the middle of ``counts`` is at least 1; as in the CoLa paper, MB are MiB."""
-    return unit_of(counts, "bytes")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -117,9 +110,9 @@ def sentences(*texts: str) -> str:
 class Filled(Formatter):
     """Fills texts with a row's values, as ``str.format`` does; a text is empty if one of its values is None.
 
-    ``{x:n}`` is a number, ``{x:%}`` a share in percent (``{x:bare}``: without the sign), ``{x:q}`` a time with its own
-    unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` (or ``{x:b2}``) are times and bytes in the one unit that
-    suits all rows.
+    ``{x:n}`` is a number, ``{x:%}`` a share in percent (``{x:bare}``: without the sign), ``{x:q}`` and ``{x:clock}`` a
+    time with its own unit, ``{x:MiB}`` bytes in MiB; ``{x:t}`` and ``{x:b}`` (or ``{x:b2}``) are times and bytes in the
+    one unit that suits all rows.
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), *texts: object, **words: object) -> None:
@@ -129,7 +122,7 @@ class Filled(Formatter):
             if name and spec in ("t", "b", "b2") and spec not in self._units:
                 found = [value for row in rows if (value := self.get_field(name, (), row)[0]) is not None]
                 if found:
-                    self._units[spec] = time_unit(found) if spec == "t" else bytes_unit(found)
+                    self._units[spec] = unit_of(found, "time" if spec == "t" else "bytes")
                     self._words[spec] = self._units[spec].name
 
     def __call__(self, text: str, row: dict[str, Any]) -> str:
@@ -164,6 +157,6 @@ class _UnknownError(Exception):
 
 
 _SPECS: dict[str, Callable[[Any], str]] = {
-    "n": number, "%": percent, "q": quantity, "MiB": lambda amount: number(amount / 2**20),
+    "n": number, "%": percent, "q": quantity, "clock": duration, "MiB": lambda amount: number(amount / 2**20),
     "bare": lambda share: percent(share).removesuffix(" %"),
 }  # fmt: skip

@@ -54,23 +54,15 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
         for key in dict.fromkeys([*sides[0], *sides[1]]):
             one, two = (side.get(key) for side in sides)
             paired |= bool(one and two)
-            told = dict(zip((*identity, *_OF_MACHINES), key, strict=True))
+            told = {"table": table} | dict(zip((*identity, *_OF_MACHINES), key, strict=True))
+            both = spread.overlap(one, two) if table == "aggregate" and one and two else None
             for measure, more in _MEASURES[table].items():
                 a, b = (row[measure] if row else None for row in (one, two))
-                if a is None and b is None:
-                    continue
-                change = (b - a) / a if a and b is not None else None
-                # From 0 on there is no share, but a better and a worse.
-                grown = math.inf * b if change is None and a == 0 and b else change or 0
-                worse = -grown if more else grown
-                result = "worse" if worse > threshold else "better" if worse < -threshold else "same"
-                if not (one and two):
-                    result = "only in first" if one else "only in second"
-                both = spread.overlap(one, two) if table == "aggregate" and one and two else None
-                found.append(
-                    {"table": table, **told, "measure": measure, "first": a, "second": b, "change": change,
-                     "result": result, "overlap": both}
-                )  # fmt: skip
+                if a is not None or b is not None:
+                    change, result = _change(a, b, threshold, more)
+                    result = result if one and two else "only in first" if one else "only in second"
+                    values = {"first": a, "second": b, "change": change, "result": result, "overlap": both}
+                    found.append(told | {"measure": measure} | values)
     if not paired:
         raise InputError(
             f"{first}, {second}: no measurement is in both: rows pair where graph, machine, PEs, technique, options and"
@@ -79,14 +71,22 @@ def regressions(first: Path, second: Path, threshold: float) -> list[Row]:
     return found
 
 
+def _change(a: float | None, b: float | None, threshold: float, more: bool) -> tuple[float | None, str]:
+    """Return how much ``b`` is over ``a``, as a share of it, and what that means if ``more`` is better."""
+    change = (b - a) / a if a and b is not None else None
+    # From 0 on there is no share, but a better and a worse.
+    grown = math.inf * b if change is None and a == 0 and b else change or 0
+    worse = -grown if more else grown
+    return change, "worse" if worse > threshold else "better" if worse < -threshold else "same"
+
+
 def _rows(folder: Path, table: str) -> dict[tuple[Any, ...], Row]:
     machines = {row["machine"]: row for row in _read(folder, "machines")}
     found: dict[tuple[Any, ...], Row] = {}
-    for row in _read(folder, table):
-        row["options"] = _given(row)
-        place = (machines[row["machine"]][column] for column in _OF_MACHINES)
+    for read in _read(folder, table):
+        row = read | {each: machines[read["machine"]][each] for each in _OF_MACHINES} | {"options": _given(read)}
         # CSV does not distinguish empty text from None.
-        key = tuple(None if each == "" else each for each in (*(row[column] for column in IDENTITY[table]), *place))
+        key = tuple(None if row[each] == "" else row[each] for each in (*IDENTITY[table], *_OF_MACHINES))
         if other := found.get(key):
             versions = ", ".join(f"{each['mgg_version']} ({each['commit'] or 'no commit'})" for each in (other, row))
             raise InputError(
@@ -106,15 +106,13 @@ def _given(row: Row) -> str:
 
 def _read(folder: Path, table: str) -> Iterator[Row]:
     """Read the rows of a report's table from the Parquet file, or else from the CSV file."""
-    columns = schema(table)
-    file = folder / f"{table}.parquet"
+    columns, file = schema(table), folder / f"{table}.parquet"
     try:
         if file.is_file():
             read = pa.parquet.read_table(file)
         else:
             file = folder / f"{table}.csv"
-            types = pa.csv.ConvertOptions(column_types=columns)
-            read = pa.csv.read_csv(file, convert_options=types)
+            read = pa.csv.read_csv(file, convert_options=pa.csv.ConvertOptions(column_types=columns))
     except FileNotFoundError:
         raise InputError(f"{folder}: not a report folder of mgg report (no {table}.parquet)") from None
     except (pa.ArrowException, OSError) as error:
@@ -122,8 +120,7 @@ def _read(folder: Path, table: str) -> Iterator[Row]:
     # CSV files do not say which version they have.
     version = (read.schema.metadata or {}).get(b"mgg.schema_version", str(SCHEMA_VERSION).encode()).decode()
     lacking = [f"has no column {name}" for name in columns.names if name not in read.column_names]
-    wrong = [f"has version {version} of the tables"] if version != str(SCHEMA_VERSION) else lacking
-    if wrong:
+    if wrong := [f"has version {version} of the tables"] * (version != str(SCHEMA_VERSION)) or lacking:
         raise InputError(
             f"{file}: {wrong[0]}, and this MGG reads version {SCHEMA_VERSION}: make this report anew from its records:"
             f" mgg report RECORDS --out {folder}"
