@@ -3,8 +3,8 @@
 Sides: ``ours`` (``spmm_rows``, sums in float64), SciPy (which has one thread), PyTorch's CSR product (MKL), and
 ``loop``: C++ that this script compiles, as iSpLib generates it, with float32 sums of a block of columns in registers,
 rows fetched ahead and OpenMP over rows. All but SciPy have ``--threads`` threads. Each is checked against a float64
-product before it is timed. Sides take turns, a product each a round; times are medians, ratios medians of the rounds'
-ratios, of the fastest peer's time to ours. OUT gets cpu_product-tN.jsonl, one line a cell.
+product before it is timed. Sides take turns, a product each a round, after a pause each; times are medians, ratios
+medians of the rounds' ratios, of the fastest peer's time to ours. OUT gets cpu_product-tN.jsonl, one line a cell.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from mgg.kernel import cpu
 from mgg.kernel.threads import threads_per_pe
 
 TOLERANCE = 1e-5
+#: Seconds before each product: OpenMP's threads spin for some milliseconds after the work of a side.
+PAUSE = 0.01
 Product = Callable[[], np.ndarray]
 
 LOOP = r"""
@@ -119,6 +121,7 @@ def measured(ways: dict[str, Product], csr: Csr, b: np.ndarray, rounds: int) -> 
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, product in ways.items():
+            time.sleep(PAUSE)
             start = time.perf_counter()
             product()
             taken[way].append(1e3 * (time.perf_counter() - start))
