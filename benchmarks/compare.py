@@ -25,7 +25,7 @@ import numpy as np
 from common import OUT, Results, head, row, run
 
 from mgg.errors import CheckError, MggError
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
 
 
 def figures(made: Path, skip: int) -> tuple[dict[str, float], float | None]:

@@ -42,7 +42,7 @@ from common import ALONE, OUT, SCALE, SETTINGS
 from mgg import hashed
 from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.errors import InputError
-from mgg.record import read_run
+from mgg.records import read_run
 
 ROOT = Path(__file__).resolve().parents[1]
 MGG = [sys.executable, "-m", "mgg.cli"]

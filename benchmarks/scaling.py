@@ -30,7 +30,7 @@ from mgg.graph.store import Graph
 from mgg.layout import LayoutManifest, PeLayout
 from mgg.model import build as build_model
 from mgg.model import settings_of
-from mgg.record import Partition, read_partition
+from mgg.records import Partition, read_partition
 from mgg.train import memory
 
 #: The model whose memory is predicted, and what it is predicted and priced for.

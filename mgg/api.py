@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgg import config, origin
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, TrainRecord, read_run, run_file
+from mgg.records import AggregateRecord, TrainRecord, read_run, run_file
 from mgg.schema import parsed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Graph(_Output):
 
 @dataclass(frozen=True)
 class Run(_Output):
-    """A finished training run. Attributes: ``path``, the run folder; ``record``, its ``mgg.record.TrainRecord``."""
+    """A finished training run. Attributes: ``path``, the run folder; ``record``, its ``mgg.records.TrainRecord``."""
 
     record: TrainRecord
 
@@ -92,7 +92,7 @@ class Run(_Output):
 
 @dataclass(frozen=True)
 class Timings(_Output):
-    """Timed products. Attributes: ``path``, a JSON lines file; ``records``, each a ``mgg.record.AggregateRecord``."""
+    """Timed products. Attributes: ``path``, a JSON lines file; ``records``, each a ``mgg.records.AggregateRecord``."""
 
     records: list[AggregateRecord]
 

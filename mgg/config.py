@@ -74,7 +74,7 @@ LookupSide = Literal["mgg", "direct", "alltoall", "alltoall_tables", "halo"]
 LOOKUP_SIDES: tuple[LookupSide, ...] = get_args(LookupSide)
 #: How activations are stored (``mgg.train.activations``).
 Activations = Literal["auto", "keep", "recompute", "host"]
-#: What can train models besides plain MGG: the other values of ``mgg.record.Side``.
+#: What can train models besides plain MGG: the other values of ``mgg.records.Side``.
 OtherSide = Literal["unfused", "pyg", "pyg_csr", "pyg_bmm", "pyg_sampled"]
 
 

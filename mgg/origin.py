@@ -69,7 +69,7 @@ def settings_hash(settings: Mapping[str, Any]) -> str:
 
 
 def origin(hosts: Iterable[str] = ()) -> dict[str, str | None]:
-    """Return the current values of a record's origin fields (``mgg.record.Origin``).
+    """Return the current values of a record's origin fields (``mgg.records.Origin``).
 
     Args:
         hosts: ``this_host`` of each host the record was measured on; default: this host.

@@ -26,7 +26,7 @@ from mgg.aggregate import technique
 from mgg.aggregate.auto import Forecast
 from mgg.cost.links import GIVEN, Link, Links
 from mgg.cost.product import MachineModel, Rate, SplitCounts, Workload
-from mgg.record import AggregateRecord, Partition, read_lines
+from mgg.records import AggregateRecord, Partition, read_lines
 
 HERE = Path(__file__).parent
 #: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.

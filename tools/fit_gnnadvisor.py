@@ -20,7 +20,7 @@ import numpy as np
 
 from mgg.aggregate.techniques.gnnadvisor import decider
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 #: A pick is good within so much of the grid's best.
 GOOD = 1.1

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from mgg.cli.group import cli
-from mgg.record import Origin
+from mgg.records import Origin
 from mgg.report.tables.columns import ABOUT, ORIGIN, TABLES, Column
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from mgg.errors import InputError, MachineError, MggError
 from mgg.kernel.compile_ahead import ahead
 from mgg.layout import load, read_manifest
 from mgg.network import Network
-from mgg.record import AggregateRecord, add_lines, check_lines_output
+from mgg.records import AggregateRecord, add_lines, check_lines_output
 
 #: Techniques, each with a set of options.
 Chosen = Sequence[tuple[str, TechniqueOptions]]

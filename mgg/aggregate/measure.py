@@ -29,7 +29,7 @@ from mgg.errors import NOT_ENOUGH_MEMORY, CheckError, InputError, MachineError, 
 from mgg.kernel.bf16 import ELEMENTS
 from mgg.layout import PeLayout
 from mgg.partition.quality import volumes
-from mgg.record import AggregateRecord
+from mgg.records import AggregateRecord
 
 #: A technique and its options.
 Pick = tuple[str, TechniqueOptions]

@@ -26,8 +26,8 @@ from mgg.network import Network
 from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
-from mgg.prediction_record import PredictionRecord
-from mgg.record import PARTITION_FILE, Partition, read_partition
+from mgg.records import PARTITION_FILE, Partition, read_partition
+from mgg.records.prediction import PredictionRecord
 
 _log = logging.getLogger(__name__)
 

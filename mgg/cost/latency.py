@@ -16,7 +16,7 @@ from mgg.backend import World
 from mgg.backend.machine.facts import job_fields
 from mgg.cost.links import REPEATS, Probe, partners
 from mgg.errors import InputError
-from mgg.latency_record import Grain, LatencyRecord
+from mgg.records.latency import Grain, LatencyRecord
 
 #: Bytes of the transfers: 0.25 to 8 MiB, as in the paper.
 SIZES = tuple(2**k for k in range(18, 24))

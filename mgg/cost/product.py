@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from mgg.cost.links import Fixed, Links
 from mgg.kernel.bf16 import ELEMENTS
-from mgg.record import Partition
+from mgg.records import Partition
 
 FLOAT, INDEX = 4, 4
 

@@ -20,7 +20,7 @@ except ImportError as error:
 
 from mgg.errors import InputError
 from mgg.model import ModelSettings, Sizes
-from mgg.record import Library
+from mgg.records import Library
 
 
 class Twin(torch.nn.Module):

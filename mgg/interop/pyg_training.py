@@ -28,7 +28,7 @@ from mgg.model.features import prepare_features
 from mgg.model.initialization import initial_weights
 from mgg.model.learning_rate import learning_rate
 from mgg.model.optimizer import BETA1, BETA2, EPSILON
-from mgg.record import Library
+from mgg.records import Library
 from mgg.train.model import check_settings, decided
 from mgg.train.targets import Scores
 from mgg.train.targets.metrics import targets_of

@@ -23,7 +23,7 @@ from mgg.layout import nodes, store
 from mgg.layout.split import save_product
 from mgg.partition import load as load_partition
 from mgg.partition import load_order
-from mgg.record import PartitionRecord
+from mgg.records import PartitionRecord
 
 #: Folder inside the new layout in which arcs are sorted.
 SCRATCH = ".scratch"

@@ -10,8 +10,8 @@ from mgg.backend import World, job_size, launch, together
 from mgg.errors import InputError, MggError
 from mgg.lookup.measure import LookupProtocol, sweep
 from mgg.lookup.samples import load
-from mgg.lookup_record import LookupRecord
-from mgg.record import add_lines, check_lines_output
+from mgg.records import add_lines, check_lines_output
+from mgg.records.lookup import LookupRecord
 
 
 @dataclass(frozen=True)

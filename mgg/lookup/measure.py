@@ -17,7 +17,7 @@ from mgg.lookup import SIDES
 from mgg.lookup.samples import Samples
 from mgg.lookup.sides import IDS, Batch, Side
 from mgg.lookup.tables import Tables
-from mgg.lookup_record import LookupRecord, Transport
+from mgg.records.lookup import LookupRecord, Transport
 
 #: Kernels that sides use on GPUs.
 KERNELS = ("bags", "gather")

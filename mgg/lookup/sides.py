@@ -18,7 +18,7 @@ from mgg.backend.api import Array, SymmetricArray, name_pes
 from mgg.errors import InputError
 from mgg.lookup.samples import share
 from mgg.lookup.tables import ByRows, ByTables, Tables
-from mgg.lookup_record import Transport
+from mgg.records.lookup import Transport
 
 #: Traffic counter of row numbers that are sent to owners, separate from embeddings.
 IDS = "ids"

@@ -11,7 +11,7 @@ import numpy as np
 from mgg.backend.api import Array
 from mgg.errors import InputError, MachineError
 from mgg.lookup.sides import IDS, Side
-from mgg.lookup_record import Transport
+from mgg.records.lookup import Transport
 
 #: By PE, the first place and the end, among the numbers that a PE requests or in its inbox.
 Spans = Sequence[tuple[int, int]]

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from mgg.errors import InputError
 from mgg.naming import is_own_model, model_name
-from mgg.record import INFERENCE_FILE, MODEL_FOLDER, RUN_FILE, run_file
+from mgg.records import INFERENCE_FILE, MODEL_FOLDER, RUN_FILE, run_file
 
 #: Names have no dots, because in MODEL.KEY=VALUE the first dot ends the name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")

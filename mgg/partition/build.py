@@ -13,7 +13,7 @@ from mgg.graph.store import Graph
 from mgg.origin import origin
 from mgg.partition.quality import measure
 from mgg.partition.schemes import scheme as find_scheme
-from mgg.record import PARTITION_FILE, PartitionRecord, as_json, read_partition
+from mgg.records import PARTITION_FILE, PartitionRecord, as_json, read_partition
 
 ORDER_FILE = "order.npy"
 KIND = Kind(PARTITION_FILE, (ORDER_FILE,))

@@ -11,7 +11,7 @@ import numpy as np
 from mgg.graph.cover import cover_size
 from mgg.graph.csr import Csr, row_ids
 from mgg.graph.reorder.span import block_span
-from mgg.record import Quality
+from mgg.records import Quality
 
 FLOAT_BYTES = 4
 #: Most PEs for which the record holds the halo rows of every pair.

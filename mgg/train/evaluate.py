@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mgg.errors import InputError, MachineError
 from mgg.graph.check import SPLITS
 from mgg.model.loss import decisions
-from mgg.record import read_predicted, run_file
+from mgg.records import read_predicted, run_file
 from mgg.train.run.output import PREDICTIONS_FILE
 from mgg.train.run.predictions import SCHEMA, task_schema
 from mgg.train.targets.metrics import OGB

@@ -14,7 +14,7 @@ from mgg.errors import InputError
 from mgg.files import check_output
 from mgg.layout import PeLayout
 from mgg.model import Array, Model, ModelSettings, build, settings_of
-from mgg.record import InferenceRecord
+from mgg.records import InferenceRecord
 from mgg.train.expected_kernels import compile_kernels
 from mgg.train.import_weights import fitted, read
 from mgg.train.learner import fitting

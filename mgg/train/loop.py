@@ -32,7 +32,7 @@ from mgg.files import check_output
 from mgg.kernel import compile as kernels
 from mgg.layout import PeLayout
 from mgg.model import Array, Model
-from mgg.record import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
+from mgg.records import RUN_FILE, EpochRecord, Side, TrainRecord, read_run
 from mgg.train.expected_kernels import compile_kernels
 from mgg.train.learner import Learner, Library, fitting
 from mgg.train.memory import check_writing

@@ -18,8 +18,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from mgg import origin
 from mgg.errors import InputError
-from mgg.job_record import JobRecord, read_used
-from mgg.record import Origin, read_lines, write_lines
+from mgg.records import Origin, read_lines, write_lines
+from mgg.records.job import JobRecord, read_used
 from mgg.workflow import internals
 from mgg.workflow.plan import shown_wildcards
 

@@ -9,7 +9,7 @@ from support.graphs import make_layout, random_csr
 
 from mgg.backend.machine import cores
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
 
 
 @pytest.fixture

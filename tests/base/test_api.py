@@ -11,8 +11,9 @@ from support.ranks import mpiexec
 from support.ranks.commands import mgg as commands
 
 import mgg
-from mgg import api, record
+from mgg import api
 from mgg.errors import InputError
+from mgg.records import AggregateRecord, read_lines, read_run
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
     words = ("--model", "gcn", "--epochs", 4, "--seed", 3, "--set", "hidden=8", "--backend", "simulated")
     commands("train", layout, *words, "--out", "cli", cwd=tmp_path)
     run = mgg.train(layout, model="gcn", epochs=4, seed=3, settings={"hidden": 8}, backend="simulated")
-    theirs, epochs = record.read_run(tmp_path / "cli")
+    theirs, epochs = read_run(tmp_path / "cli")
     assert run.metrics["loss"].tolist() == [epoch.loss for epoch in epochs]
     assert (run.test_accuracy, run.record.settings) == (theirs.test_accuracy, theirs.settings)
     predicted = run.predictions
@@ -108,7 +109,7 @@ def test_a_graph_of_a_file_and_its_product(tmp_path):
         [name, dim, 2] for name in ("mgg", "halo") for dim in (2, 5)
     ]
     assert (timed.table["error"] <= timed.table["tolerance"]).all()
-    assert record.read_lines(timed.path, record.AggregateRecord) == timed.records
+    assert read_lines(timed.path, AggregateRecord) == timed.records
     report = mgg.report(timed, out=tmp_path / "report")
     assert report.page.is_file() and sorted(report.table("aggregate")["dim"]) == [2, 2, 5, 5]
     with pytest.raises(InputError, match=r"no table 'trainings'; it has .*aggregate"):

@@ -15,7 +15,7 @@ from mgg import origin
 from mgg.backend import job_fields, simulated
 from mgg.cli.options import common
 from mgg.errors import InputError
-from mgg.record import Origin
+from mgg.records import Origin
 
 
 @click.command()

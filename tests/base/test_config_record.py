@@ -1,4 +1,4 @@
-"""mgg/record.py: records survive the disk; a broken one is named by file, line and field."""
+"""mgg/records/__init__.py: records survive the disk; a broken one is named by file, line and field."""
 
 import re
 
@@ -6,15 +6,27 @@ import pytest
 from support.records import altered, file_of
 from support.site import made_page
 
-from mgg import job_record, record
 from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.cost.links import Links
 from mgg.cost.product import MachineModel
 from mgg.errors import InputError, MachineError
-from mgg.job_record import JobRecord
-from mgg.lookup_record import LookupRecord
 from mgg.origin import origin
-from mgg.prediction_record import PredictionRecord
+from mgg.records import (
+    RUN_FILE,
+    AggregateRecord,
+    EpochRecord,
+    Origin,
+    TrainRecord,
+    Used,
+    add_lines,
+    as_json,
+    read_lines,
+    read_run,
+    write_lines,
+)
+from mgg.records.job import JobRecord, read_used
+from mgg.records.lookup import LookupRecord
+from mgg.records.prediction import PredictionRecord
 
 AGGREGATE = {
     "dataset": "digits", "graph_hash": "0" * 64, "layout": "1" * 64, "nodes": 3, "arcs": 4, "technique": "halo",
@@ -29,8 +41,8 @@ AGGREGATE = {
 @pytest.mark.parametrize(
     ("section", "models"),
     [
-        ("Origin", [record.Origin]),
-        ("Timings and trainings", [record.AggregateRecord, record.TrainRecord, record.EpochRecord]),
+        ("Origin", [Origin]),
+        ("Timings and trainings", [AggregateRecord, TrainRecord, EpochRecord]),
         ("Predictions", [PredictionRecord]),
         ("Lookups", [LookupRecord]),
         ("Machines", [MachineModel, Links]),
@@ -42,22 +54,22 @@ def test_the_page_of_formats_has_every_field(section, models):
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
     fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]
-    of_all = () if models == [record.Origin] else record.Origin.model_fields
+    of_all = () if models == [Origin] else Origin.model_fields
     assert sorted(fields) == sorted(name for model in models for name in model.model_fields if name not in of_all)
 
 
 @pytest.fixture
-def made() -> record.AggregateRecord:
-    return record.AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions(), **origin())
+def made() -> AggregateRecord:
+    return AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions(), **origin())
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
     path = tmp_path / "new" / "p2.jsonl"
-    record.write_lines(path, [made])
+    write_lines(path, [made])
     before = path.read_bytes()
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(MachineError, match="No space left"):
-        record.write_lines(path, [made, made])
+        write_lines(path, [made, made])
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
@@ -74,10 +86,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
     ],
 )
 def test_what_is_no_record_is_named_with_its_line_and_field(tmp_path, made, change, message):
-    path, good = tmp_path / "p2.jsonl", record.as_json(made)
+    path, good = tmp_path / "p2.jsonl", as_json(made)
     path.write_bytes(change if isinstance(change, bytes) else file_of(good, altered(good, **change)).encode())
     with pytest.raises(InputError, match=message):
-        record.read_lines(path, record.AggregateRecord)
+        read_lines(path, AggregateRecord)
 
 
 def changes_of_lines(lines):
@@ -99,12 +111,12 @@ def changes_of_lines(lines):
 def test_lines_that_are_taken_out_added_or_moved_are_noticed(tmp_path, made, count):
     records, path = [made.model_copy(update={"dim": dim}) for dim in range(1, count + 1)], tmp_path / "p2.jsonl"
     for each in records:  # one by one, as commands add them
-        record.add_lines(path, [each], replace=False)
-    assert record.read_lines(path, record.AggregateRecord) == records
+        add_lines(path, [each], replace=False)
+    assert read_lines(path, AggregateRecord) == records
     lines = path.read_text().splitlines(keepends=True)
-    record.write_lines(tmp_path / "whole.jsonl", records)
+    write_lines(tmp_path / "whole.jsonl", records)
     assert (tmp_path / "whole.jsonl").read_text() == "".join(lines)
-    record.write_lines(tmp_path / "other.jsonl", records[::-1])
+    write_lines(tmp_path / "other.jsonl", records[::-1])
     other = (tmp_path / "other.jsonl").read_text().splitlines(keepends=True)
     seen = 0
     for changed in [*changes_of_lines(lines), [*lines[:-1], *other[-1:]], lines + other]:
@@ -113,22 +125,22 @@ def test_lines_that_are_taken_out_added_or_moved_are_noticed(tmp_path, made, cou
         path.write_text("".join(changed))
         message = "holds no records" if not changed else r"p2\.jsonl: (line \d: is not the line|its last lines)"
         with pytest.raises(InputError, match=message):
-            record.read_lines(path, record.AggregateRecord)
+            read_lines(path, AggregateRecord)
         if changed:
             with pytest.raises(InputError, match=r"p2\.jsonl: .*run mgg aggregate again"):
-                record.add_lines(path, [made], replace=False)
+                add_lines(path, [made], replace=False)
             assert path.read_text() == "".join(changed), "what was altered is not made to fit"
         seen += 1
     assert seen >= count * count
     path.write_text("\n".join(lines))
-    assert record.read_lines(path, record.AggregateRecord) == records, "blank lines are none"
+    assert read_lines(path, AggregateRecord) == records, "blank lines are none"
 
 
 def test_lines_of_an_mgg_that_did_not_chain_them_are_refused(tmp_path, made):
     path = tmp_path / "p2.jsonl"
-    path.write_text(record.as_json(made))
+    path.write_text(as_json(made))
     with pytest.raises(InputError, match="line 1: has no previous, so it is of an earlier MGG: run mgg aggregate"):
-        record.read_lines(path, record.AggregateRecord)
+        read_lines(path, AggregateRecord)
 
 
 def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
@@ -147,19 +159,19 @@ def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
 def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expected):
     good = made.model_dump_json(exclude={"used"})
     (tmp_path / "p2.jsonl").write_text(file_of(*(altered(good, **line) for line in lines)))
-    (tmp_path / record.RUN_FILE).write_text(altered(good, **lines[0]))
-    expected = record.Used(**dict(zip(record.Used.model_fields, expected, strict=True))) if expected else None
+    (tmp_path / RUN_FILE).write_text(altered(good, **lines[0]))
+    expected = Used(**dict(zip(Used.model_fields, expected, strict=True))) if expected else None
     for paths in ([tmp_path / "p2.jsonl"], [tmp_path, tmp_path / "p2.jsonl"]):
-        assert job_record.read_used(paths) == expected
-    for each in record.read_lines(tmp_path / "p2.jsonl", record.AggregateRecord):
+        assert read_used(paths) == expected
+    for each in read_lines(tmp_path / "p2.jsonl", AggregateRecord):
         assert each.model_copy(update={"used": None}) == made
 
 
 def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
     with pytest.raises(InputError, match=r"not a run folder \(no run\.json\); make it with mgg train"):
-        record.read_run(tmp_path)
+        read_run(tmp_path)
     with pytest.raises(InputError, match=r"run\.json: No such file"):
-        job_record.read_used([tmp_path])
+        read_used([tmp_path])
     (tmp_path / "p2.jsonl").write_text(file_of(altered(made.model_dump_json(), **used(-1, 1.0, 1.0))))
     with pytest.raises(InputError, match=r"line 1: field used\.memory"):
-        job_record.read_used([tmp_path / "p2.jsonl"])
+        read_used([tmp_path / "p2.jsonl"])

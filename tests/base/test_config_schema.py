@@ -12,7 +12,7 @@ from support.workflow import ROOT
 from mgg import config
 from mgg.config import refuse_repeats
 from mgg.errors import InputError
-from mgg.record import Side, TrainRecord
+from mgg.records import Side, TrainRecord
 from mgg.train.targets.metrics import METRICS
 
 

@@ -11,12 +11,13 @@ from support.ranks.commands import ended, files, mgg
 from support.records import alter
 from support.workflow import ROOT
 
-from mgg import backend, record
+from mgg import backend
 from mgg.aggregate import job
 from mgg.cli import group
 from mgg.errors import NOT_ENOUGH_MEMORY, MachineError
-from mgg.latency_record import LatencyRecord
-from mgg.prediction_record import PredictionRecord
+from mgg.records import AggregateRecord, read_lines, read_run
+from mgg.records.latency import LatencyRecord
+from mgg.records.prediction import PredictionRecord
 
 INTERRUPTED = "mgg: interrupted; outputs appear only when they are whole: run the same command again"
 #: The largest there is.
@@ -46,7 +47,7 @@ def timed(made):
 
 @pytest.mark.slow
 def test_variants_widths_and_types_are_timed_in_one_job(made, timed):
-    records = record.read_lines(made / "records.jsonl", record.AggregateRecord)
+    records = read_lines(made / "records.jsonl", AggregateRecord)
     usual = records[4].defaults
     expected = [
         (technique, dtype, tolerance, *knobs, dim)
@@ -81,7 +82,7 @@ def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatc
     assert "not checked" in done.stdout and "launches" not in done.stdout
     [line] = mgg(*asked, "--replace", cwd=tmp_path).stdout.splitlines()
     assert "check passed, " in line and " of 1e-06" in line and "bytes on the wire" in line
-    [found] = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
+    [found] = read_lines(tmp_path / "r.jsonl", AggregateRecord)
     assert (found.launches, len(found.seconds)) == ([found.median], 2)
 
 
@@ -97,7 +98,7 @@ def test_a_rank_without_records_ends_well(made, tmp_path, monkeypatch):
 def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
     lines = dict(line.split(": ") for line in trained.splitlines())
     exact = json.loads(mgg(*RUN, "--resume", "--json", cwd=made).stdout)
-    done, epochs = record.read_run(made / "run")
+    done, epochs = read_run(made / "run")
     assert (done.settings["hidden"], done.pes, done.seed, len(epochs)) == (8, 1, SEED, 3)
     assert exact["loss"] == done.loss and exact["median"] == done.median
     assert lines["loss"] == f"{done.loss:.4g}" != str(done.loss)
@@ -241,7 +242,7 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
     done = mgg(*words, "--backend", "simulated", cwd=tmp_path, code=0 if measured else 3)
     assert "2 PEs in one process need 2 GPUs" in done.stderr and out.exists() == bool(measured)
     if measured:
-        assert [found.technique for found in record.read_lines(out, record.AggregateRecord)] == measured
+        assert [found.technique for found in read_lines(out, AggregateRecord)] == measured
 
 
 @pytest.mark.slow
@@ -264,7 +265,7 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
         ("halo", 4), ("mgg_uvm", 4), ("halo", 16), ("mgg_uvm", 16),
     ]  # fmt: skip
     assert found[0]["links"]["shared_memory"]["bandwidth"] == 1e9 and found[0]["machine"] == "simulated"
-    assert record.read_lines(tmp_path / "p.jsonl", PredictionRecord)[0].seconds == found[0]["seconds"]
+    assert read_lines(tmp_path / "p.jsonl", PredictionRecord)[0].seconds == found[0]["seconds"]
     mgg("report", "p.jsonl", made / "part2", "--out", "report", cwd=tmp_path)
     assert "Predicted, not measured" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
@@ -289,17 +290,17 @@ def test_settings_are_tuned_kept_and_taken(made, tmp_path):
         "aggregate", made / "layout2", "--technique", "mgg", "--dim", "4,5", "--set", "tune=cached", "--backend",
         "simulated", "--iterations", 1, "--warmup", 0, "--out", "times.jsonl", cwd=tmp_path, XDG_CACHE_HOME=".",
     )  # fmt: skip
-    records = record.read_lines(tmp_path / "times.jsonl", record.AggregateRecord)
+    records = read_lines(tmp_path / "times.jsonl", AggregateRecord)
     knobs = [{name: each.options[name] for name in ("ps", "dist", "wpb")} for each in records]
     assert knobs == [found[0]["chosen"], {"ps": 32, "dist": 16, "wpb": 4}]
 
 
 def test_latency_goes_to_records(tmp_path):
     text = mgg(*LATENCY, "l.jsonl", cwd=tmp_path).stdout
-    lines = record.read_lines(tmp_path / "l.jsonl", LatencyRecord)
+    lines = read_lines(tmp_path / "l.jsonl", LatencyRecord)
     assert len(lines) == len(text.splitlines()) == 12 and text.startswith("shared_memory, 0.25 MiB, fine: ")
     mgg(*LATENCY, "l.jsonl", "--replace", cwd=tmp_path)
-    assert len(record.read_lines(tmp_path / "l.jsonl", LatencyRecord)) == 12
+    assert len(read_lines(tmp_path / "l.jsonl", LatencyRecord)) == 12
 
 
 def test_predictions_are_a_line_each_and_mark_what_auto_would_pick(made, tmp_path):
@@ -326,7 +327,7 @@ def test_variants_are_predicted(made, tmp_path):
     assert [line.split(": ")[0] for line in lines] == [
         "planted halo", "planted cola", "planted cola (fusion=False)", "planted cola (fusion=False, pipelined=False)",
     ]  # fmt: skip
-    assert [each.options for each in record.read_lines(tmp_path / "p.jsonl", PredictionRecord)] == [
+    assert [each.options for each in read_lines(tmp_path / "p.jsonl", PredictionRecord)] == [
         {}, {}, {"fusion": False}, {"fusion": False, "pipelined": False},
     ]  # fmt: skip
 
@@ -337,5 +338,5 @@ def test_auto_is_measured(made, tmp_path):
         "aggregate", made / "layout2", "--technique", "auto", "--dim", "4", "--iterations", 2, "--out", "r.jsonl",
         cwd=tmp_path, XDG_CACHE_HOME=".",
     ).stdout  # fmt: skip
-    (found,) = record.read_lines(tmp_path / "r.jsonl", record.AggregateRecord)
+    (found,) = read_lines(tmp_path / "r.jsonl", AggregateRecord)
     assert found.chosen and found.predicted > 0 and "picked by auto" in shown

@@ -7,7 +7,7 @@ from support.graphs import make_layout, random_csr
 from support.ranks import succeeded
 
 from mgg.aggregate.auto import EQUAL
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ from support.ranks import succeeded
 
 from mgg.aggregate.counters import ncu
 from mgg.errors import MachineError
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 pytestmark = pytest.mark.gpu
 

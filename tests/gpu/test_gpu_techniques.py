@@ -13,7 +13,7 @@ from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques, technique
 from mgg.graph.csr import Csr, from_arcs
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "spmm_program.py"
 

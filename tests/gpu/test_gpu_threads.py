@@ -10,7 +10,7 @@ from support.graphs.checked_products import check, check_same_bits
 from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "spmm_program.py"
 GRAPHS = awkward_graphs()

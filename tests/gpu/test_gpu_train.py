@@ -24,7 +24,7 @@ from support.ranks import succeeded
 from mgg import layout, partition
 from mgg.aggregate import all_techniques
 from mgg.graph.build import build
-from mgg.record import read_run
+from mgg.records import read_run
 
 pytestmark = pytest.mark.gpu
 

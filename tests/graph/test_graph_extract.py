@@ -11,10 +11,10 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.csr import from_arcs
 from mgg.graph.extract import extract
 from mgg.graph.store import Graph, write_graph
-from mgg.graph_record import GraphRecord
 from mgg.model import build, settings_of
 from mgg.model.layer_widths import layers_of
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.graph import GraphRecord
 
 SIZES = (5, 9, 12, 30)
 

@@ -22,7 +22,7 @@ from mgg.interop import sampling
 from mgg.interop.pyg_training import LibraryTrainer
 from mgg.interop.sampling import SampledTrainer, Sampler
 from mgg.kernel.random import stream_key
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import loop, train
 from mgg.train.trainer import Trainer
 

@@ -12,8 +12,8 @@ from mgg.cli.group import cli
 from mgg.errors import CheckError, InputError
 from mgg.kernel.cpu import lookups
 from mgg.lookup import SIDES, criteo_like, samples
-from mgg.lookup_record import LookupRecord, crossover, crossovers, told
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.lookup import LookupRecord, crossover, crossovers, told
 
 
 @pytest.fixture(scope="module")

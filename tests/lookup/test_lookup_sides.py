@@ -13,8 +13,8 @@ from support.records.lookup_checks import check
 
 from mgg.backend import launch
 from mgg.lookup import SIDES, criteo_like
-from mgg.lookup_record import LookupRecord
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.lookup import LookupRecord
 
 PROGRAM = Path(lookup_program.__file__)
 STAND_IN = str(PROGRAM.parents[1] / "fake_gpu" / "run.py")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from synthetic_records import write_given
 
 import mgg.report
-from mgg.record import write_lines
+from mgg.records import write_lines
 from mgg.report.tables.collect import collect
 from mgg.report.tables.comparisons import compare
 from mgg.report.tables.compute import compute

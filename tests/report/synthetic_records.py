@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mgg.record import (
+from mgg.records import (
     METRICS_FILE,
     PARTITION_FILE,
     RUN_FILE,

@@ -14,7 +14,7 @@ from synthetic_records import ORIGIN, aggregate, split, sweep, train, write_all,
 
 import mgg.report
 from mgg.errors import InputError, MachineError
-from mgg.record import write_lines
+from mgg.records import write_lines
 from mgg.report.tables.columns import TABLES
 
 

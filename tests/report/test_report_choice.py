@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from synthetic_records import ORIGIN, aggregate, train, words
 
 from mgg.errors import InputError
-from mgg.prediction_record import PredictionRecord
-from mgg.record import AggregateRecord, holds, read_lines, write_lines
+from mgg.records import AggregateRecord, holds, read_lines, write_lines
+from mgg.records.prediction import PredictionRecord
 from mgg.report.papers.catalogue import FORESEEN, check_figure
 from mgg.report.tables import choice
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from synthetic_records import ORIGIN, aggregate, split, train
 
-from mgg.graph_record import GraphRecord
+from mgg.records.graph import GraphRecord
 from mgg.report.page import graphs
 from mgg.report.papers import advisor
 from mgg.report.papers.catalogue import EXPERIMENTS

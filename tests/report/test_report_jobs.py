@@ -10,8 +10,8 @@ import pytest
 from synthetic_records import ORIGIN, aggregate
 
 from mgg.errors import InputError
-from mgg.job_record import JobRecord
-from mgg.record import write_lines
+from mgg.records import write_lines
+from mgg.records.job import JobRecord
 from mgg.report import build
 from mgg.report.figures import timeline
 from mgg.report.tables import jobs as jobs_table

@@ -9,7 +9,7 @@ import pytest
 from synthetic_records import MACHINE, ORIGIN, VERSIONS
 
 from mgg.errors import InputError
-from mgg.lookup_record import LookupRecord
+from mgg.records.lookup import LookupRecord
 
 #: Milliseconds of a batch, by side and samples.
 TIMES = {"mgg": {256: 1.0, 4096: 9.0}, "alltoall": {256: 2.0, 4096: 8.0}, "alltoall_tables": {256: 3.0, 4096: 18.0}}

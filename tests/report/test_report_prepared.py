@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from synthetic_records import ORIGIN, timed, train, words
 
-from mgg.job_record import JobRecord
-from mgg.record import EpochRecord
+from mgg.records import EpochRecord
+from mgg.records.job import JobRecord
 
 
 def test_preparing_stands_beside_products_and_the_papers_times(report):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.site import made_page
 from synthetic_records import GRAPHS, MACHINE, ORIGIN, OTHER, aggregate, split, sweep, train
 
-from mgg.record import AggregateRecord, Origin
+from mgg.records import AggregateRecord, Origin
 from mgg.report.tables import columns
 from mgg.report.tables.columns import ABOUT, TABLES, TYPES
 from mgg.report.tables.compute import to_arrow

@@ -10,10 +10,10 @@ from support.graphs.train_graphs import layouts_below
 from support.ranks import mpiexec
 from support.vertex.docs import COMMANDS, DOCS, FILES, MODELS, PYTHON, SMALL, written
 
-from mgg import record
 from mgg import vertex as V
 from mgg.cli.group import cli
 from mgg.errors import InputError
+from mgg.records import read_run
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_models_train_on_one_pe_and_on_two(name, layouts, tmp_path):
         out = tmp_path / f"run{pes}"
         options = ["--backend", "simulated", "--epochs", 40, *settings(name), "--out", out]
         mgg("train", layouts(graph, pes), "--model", written(tmp_path, name), *options)
-        run, epochs = record.read_run(out)
+        run, epochs = read_run(out)
         assert (run.model, run.pes) == (name, pes)
         curves.append([epoch.loss for epoch in epochs])
     assert curves[0][:5] == pytest.approx(curves[1][:5], rel=1e-4)
@@ -143,5 +143,5 @@ def test_the_commands_run(tmp_path):
         if words[0] == "vertex":
             shown = DOCS.partition("GATv2 above:")[2].split("```")[1].strip().splitlines()
             assert len(shown) == 3 and all(each in done.stdout.splitlines() for each in shown)
-    curves = [[epoch.loss for epoch in record.read_run(tmp_path / f"run{pes}")[1]] for pes in (1, 2)]
+    curves = [[epoch.loss for epoch in read_run(tmp_path / f"run{pes}")[1]] for pes in (1, 2)]
     assert curves[0] == pytest.approx(curves[1], rel=1e-5)

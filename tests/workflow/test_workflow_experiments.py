@@ -15,9 +15,9 @@ from mgg.aggregate.variants import expand
 from mgg.config import LOOKUP_SIDES
 from mgg.graph.datasets import catalog
 from mgg.graph.generators import communities
-from mgg.lookup_record import LookupRecord
-from mgg.prediction_record import PredictionRecord
-from mgg.record import read_lines, read_partition, read_run
+from mgg.records import read_lines, read_partition, read_run
+from mgg.records.lookup import LookupRecord
+from mgg.records.prediction import PredictionRecord
 from mgg.report.papers.catalogue import EXPERIMENTS, FORESEEN, stand_in
 from mgg.report.tables.numbers import quantity
 from mgg.workflow import options

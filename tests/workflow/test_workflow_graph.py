@@ -14,7 +14,7 @@ from mgg.config import Config
 from mgg.errors import InputError
 from mgg.graph.build import build
 from mgg.model.zoo import gcn
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.workflow.plan import WorkflowPlan
 
 DATASETS = {"digits": {}, "planted": {"scale": 0.05, "order": "degree"}}

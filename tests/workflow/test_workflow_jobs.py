@@ -13,8 +13,8 @@ from support.records import altered, file_of
 from support.workflow import ROOT, Folder, job_counts
 from support.workflow.slurm import StandIns
 
-from mgg.job_record import JobRecord
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.job import JobRecord
 
 #: Jobs of TINY by rule, without the report's own.
 COUNTS = {"generate": 1, "partition": 3, "layout": 2, "aggregate": 2, "train": 1}

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from support.workflow import ROOT, Folder
 
 from mgg.aggregate.variants import expand
-from mgg.record import AggregateRecord, read_lines, write_lines
+from mgg.records import AggregateRecord, read_lines, write_lines
 from mgg.report import build
 from mgg.report.papers.catalogue import EXPERIMENTS
 

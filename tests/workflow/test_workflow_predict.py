@@ -6,8 +6,8 @@ import pytest
 from support.workflow import Folder, job_counts, settings_of
 
 from mgg.errors import InputError
-from mgg.prediction_record import PredictionRecord
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.prediction import PredictionRecord
 
 SMALL = {
     "graph": {"datasets": {"reddit-like": {"scale": 0.001}}},

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from support.workflow import Folder, job_counts, made
 
-from mgg.job_record import JobRecord
-from mgg.record import AggregateRecord, read_lines, read_partition, read_run
+from mgg.records import AggregateRecord, read_lines, read_partition, read_run
+from mgg.records.job import JobRecord
 
 NOTHING = "Nothing to be done"
 #: Snakemake on a host of that name, which touches its lock five times a second, where locks hold on one host alone.

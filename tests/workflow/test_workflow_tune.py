@@ -7,7 +7,7 @@ import pytest
 from support.workflow import TINY, Folder, job_counts, settings_of
 
 from mgg.errors import InputError
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
 
 CACHED = {"mgg": {"tune": "cached"}}
 TUNED = {

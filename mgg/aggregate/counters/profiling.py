@@ -11,7 +11,7 @@ from typing import Any
 from mgg.aggregate.counters import ncu
 from mgg.aggregate.counters.profiled import ProfiledCase
 from mgg.errors import InputError, MachineError
-from mgg.record import AggregateRecord, add_lines, read_lines
+from mgg.records import AggregateRecord, add_lines, read_lines
 
 ON_CPUS = "CPU ranks have no multiprocessors that could be profiled"
 _ON_HOSTS = "its PEs were on several hosts, and those of a profile are threads of one process"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mgg.backend.api import World
 from mgg.kernel.threads import threads_of_pe
 from mgg.origin import PLACE, cpu_model, origin, this_host
-from mgg.record import Machine, Used
+from mgg.records import Machine, Used
 
 _PROCESS = Path("/proc/self")
 _START = 19  # index of starttime among the fields of /proc/PID/stat after the command's name (proc_pid_stat(5))

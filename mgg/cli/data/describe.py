@@ -36,8 +36,8 @@ def describe(
     from mgg.graph.budget import parse_size
     from mgg.graph.extract import extract
     from mgg.graph.store import Graph
-    from mgg.graph_record import GraphRecord
-    from mgg.record import add_lines, check_lines_output
+    from mgg.records import add_lines, check_lines_output
+    from mgg.records.graph import GraphRecord
 
     if out is not None:
         check_lines_output(out, GraphRecord, replace=replace)

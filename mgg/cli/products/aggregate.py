@@ -29,7 +29,7 @@ from mgg.errors import InputError
 from mgg.network import Network
 
 if TYPE_CHECKING:
-    from mgg.record import AggregateRecord
+    from mgg.records import AggregateRecord
 
 _AGGREGATE = config.AggregateConfig()
 _AUTO = "auto"

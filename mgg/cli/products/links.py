@@ -64,8 +64,8 @@ def _latency(pes: int | None, backend: str, out: Path | None, replace: bool, as_
     """Measure transfers of several sizes, print them and write their records."""
     from mgg.backend import World, job_size, launch, together
     from mgg.cost.latency import measure
-    from mgg.latency_record import LatencyRecord
-    from mgg.record import add_lines, check_lines_output
+    from mgg.records import add_lines, check_lines_output
+    from mgg.records.latency import LatencyRecord
 
     def program(world: World) -> list[LatencyRecord]:
         if out is not None:

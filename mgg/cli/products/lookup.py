@@ -47,8 +47,8 @@ def lookup(
     """
     from mgg.lookup.job import LookupJob
     from mgg.lookup.measure import LookupProtocol
-    from mgg.lookup_record import by_side, crossovers
-    from mgg.lookup_record import told as sentence
+    from mgg.records.lookup import by_side, crossovers
+    from mgg.records.lookup import told as sentence
 
     protocol = LookupProtocol(dim, sorted(batches), warmup, iterations, launches, not no_check)
     records, refused = LookupJob(data, backend, pes, sides, protocol, out, replace).run()

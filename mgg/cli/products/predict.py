@@ -73,8 +73,8 @@ def predict(
     from mgg.aggregate.predict import Question, changed
     from mgg.aggregate.predict import predict as run
     from mgg.cost import machines
-    from mgg.prediction_record import PredictionRecord
-    from mgg.record import add_lines, check_lines_output
+    from mgg.records import add_lines, check_lines_output
+    from mgg.records.prediction import PredictionRecord
 
     if assignments and model is None:
         raise InputError("--set: without --model there is nothing that has settings: leave it out")

@@ -16,7 +16,7 @@ from mgg.cli.names import completes
 from mgg.cli.options import BACKEND, EMULATE, FOLDER, SECONDS, THREADS, common, show, split_assignments, whole
 from mgg.errors import InputError, MachineError
 from mgg.network import Network
-from mgg.record import Side
+from mgg.records import Side
 from mgg.schema import MAX_INT64
 
 _TRAIN = config.TrainConfig()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mgg.record import METRIC_NAMES
+from mgg.records import METRIC_NAMES
 from mgg.report.page.parts import read, say
 from mgg.report.papers import volumes
 from mgg.report.tables.compute import GRAPH, SETTING, Rows, group, shared, sound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mgg.lookup_record import crossover, crossovers, told
+from mgg.records.lookup import crossover, crossovers, told
 from mgg.report.figures import charts
 from mgg.report.page.parts import Cell, Drawing, Part, Section, chapter, grid, say
 from mgg.report.papers.kinds import LookedUp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 
-from mgg.record import METRIC_NAMES
+from mgg.records import METRIC_NAMES
 from mgg.report.figures import charts
 from mgg.report.page.findings import ONE_LAUNCH
 from mgg.report.page.parts import Drawing, Grid, Part, Section, grid, read

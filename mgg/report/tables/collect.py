@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mgg.errors import InputError
-from mgg.graph_record import GraphRecord
-from mgg.latency_record import LatencyRecord
-from mgg.lookup_record import LookupRecord
-from mgg.prediction_record import PredictionRecord
-from mgg.record import (
+from mgg.records import (
     PARTITION_FILE,
     RUN_FILE,
     AggregateRecord,
@@ -31,6 +27,10 @@ from mgg.record import (
     read_partition,
     read_run,
 )
+from mgg.records.graph import GraphRecord
+from mgg.records.latency import LatencyRecord
+from mgg.records.lookup import LookupRecord
+from mgg.records.prediction import PredictionRecord
 
 GIB = 2**30
 #: Libraries that train in place of MGG; both sides are to be compared, so their versions do not separate records.

@@ -13,7 +13,8 @@ import pyarrow as pa
 import yaml
 from pydantic import BaseModel
 
-from mgg import graph_record, job_record, latency_record, lookup_record, prediction_record, record
+from mgg import records
+from mgg.records import graph, job, latency, lookup, prediction
 
 TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "yes/no": pa.bool_()}
 #: Version of the tables; increase it when a column is removed or changes its meaning.
@@ -73,9 +74,9 @@ def _columns(table: dict[str, Any]) -> Iterator[Column]:
         yield from (_column(name, meaning, models) for name, meaning in named)
 
 
-_MODULES = (record, graph_record, job_record, latency_record, lookup_record, prediction_record)
+_MODULES = (records, graph, job, latency, lookup, prediction)
 #: Columns at the end of every table: the origin of a row's record or records.
-ORIGIN = [_column(name, "", [record.Origin]) for name in record.Origin.model_fields]
+ORIGIN = [_column(name, "", [records.Origin]) for name in records.Origin.model_fields]
 TABLES = {name: [*_columns(table), *ORIGIN] for name, table in _READ["tables"].items()}
 #: One line on each table's contents; completes "a row is ...".
 ABOUT = {name: str(table["about"]) for name, table in _READ["tables"].items()}

@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from mgg.graph_record import GraphRecord
-from mgg.latency_record import LatencyRecord
-from mgg.lookup_record import LookupRecord
-from mgg.prediction_record import PredictionRecord
-from mgg.record import AggregateRecord, Origin, PartitionRecord, TrainRecord
+from mgg.records import AggregateRecord, Origin, PartitionRecord, TrainRecord
+from mgg.records.graph import GraphRecord
+from mgg.records.latency import LatencyRecord
+from mgg.records.lookup import LookupRecord
+from mgg.records.prediction import PredictionRecord
 from mgg.report.tables import spread
 from mgg.report.tables.collect import GIB, MEASURED, Named, canonical
 from mgg.report.tables.columns import TABLES, schema

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgg.job_record import JobRecord
-from mgg.record import read_lines
+from mgg.records import read_lines
+from mgg.records.job import JobRecord
 from mgg.report.page.parts import Grid, Part, grid, say
 from mgg.report.tables.compute import Row, Rows, group, joined, noted
 from mgg.report.tables.numbers import ABSENT, duration, percent, quantity, utc

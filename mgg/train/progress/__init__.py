@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mgg.record import METRIC_NAMES, EpochRecord
+from mgg.records import METRIC_NAMES, EpochRecord
 
 #: Most seconds between lines without a terminal, if an epoch ends in time.
 SILENCE = 30.0

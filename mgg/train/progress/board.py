@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mgg.errors import InputError, MachineError
-from mgg.record import EpochRecord
+from mgg.records import EpochRecord
 
 #: Field of an epoch -> name in TensorBoard, which groups by the part before the slash.
 TAGS = {

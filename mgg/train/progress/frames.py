@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mgg.record import METRIC_NAMES, EpochRecord
+from mgg.records import METRIC_NAMES, EpochRecord
 from mgg.train.progress import duration, parts
 
 #: Seconds between two frames: an epoch may take less time than a frame.

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file, save_file
 from mgg.errors import InputError, MachineError
 from mgg.files import make_folder, sync
 from mgg.model import Array
-from mgg.record import EpochRecord, Frozen, read_run
+from mgg.records import EpochRecord, Frozen, read_run
 from mgg.schema import Closed
 from mgg.train.run.identity import Identity, difference
 from mgg.train.run.output import WEIGHTS_FILE, EpochColumns, digest

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mgg.record import Frozen, Side, TrainRecord
+from mgg.records import Frozen, Side, TrainRecord
 
 Device = Literal["CPUs", "GPUs"]
 #: Fields with another name in messages, and the name of one entry of dictionary fields.

@@ -18,7 +18,7 @@ from mgg.files import Kind, replace_folder, write_file
 from mgg.graph.io.arrow import to_arrow
 from mgg.hashed import file_hash
 from mgg.model import Array
-from mgg.record import (
+from mgg.records import (
     INFERENCE_FILE,
     METRICS_FILE,
     METRICS_TABLE,

@@ -21,7 +21,7 @@ from mgg.cost.machines import H200, MACHINES, find, measure
 from mgg.cost.product import Rate, SplitCounts, Workload, crowd, slowest
 from mgg.cost.rates import ON_H200
 from mgg.errors import InputError
-from mgg.record import Partition, read_lines
+from mgg.records import Partition, read_lines
 
 #: Partitions of the benchmarks' graphs, which the rates of H200 were fitted with.
 SPLITS = read_lines(Path(__file__).parents[3] / "tools/measured/splits.jsonl", Partition)

@@ -7,7 +7,7 @@ from support.benchmarks import TOOLS, script
 
 from mgg.cost.machines import H200
 from mgg.cost.product import SplitCounts
-from mgg.record import Partition, read_lines
+from mgg.records import Partition, read_lines
 
 fit = script("fit_costs", TOOLS)
 

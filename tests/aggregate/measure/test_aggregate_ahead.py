@@ -13,7 +13,7 @@ from support.ranks import succeeded
 from mgg.aggregate import all_techniques, parse_options
 from mgg.aggregate.expected_kernels import of_products
 from mgg.kernel.compile import build_of
-from mgg.record import AggregateRecord, read_lines
+from mgg.records import AggregateRecord, read_lines
 
 SUPPORT = Path(__file__).parents[2] / "support"
 PROGRAM = [str(SUPPORT / "fake_gpu" / "run.py"), str(SUPPORT / "programs" / "ahead_program.py")]

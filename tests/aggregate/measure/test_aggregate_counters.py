@@ -19,7 +19,7 @@ from mgg.aggregate.techniques.mgg_uvm import MggUvm
 from mgg.backend import simulated
 from mgg.backend.machine import page_faults
 from mgg.errors import InputError, MachineError
-from mgg.record import AggregateRecord, add_lines, read_lines
+from mgg.records import AggregateRecord, add_lines, read_lines
 
 CSR = random_csr(60, 500)
 #: What CUPTI 13 calls its kinds of counters of unified memory.

@@ -17,7 +17,7 @@ from mgg.cost import machines
 from mgg.cost.machines import H200
 from mgg.errors import InputError
 from mgg.network import Network
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
 
 NETWORK = Network(20e9, 5e-6)
 TOLD = "emulated 20 GB/s, 5 us"

@@ -12,8 +12,8 @@ from mgg.backend import simulated
 from mgg.cost import latency
 from mgg.cost.links import REPEATS
 from mgg.errors import InputError
-from mgg.latency_record import LatencyRecord
-from mgg.record import read_lines, write_lines
+from mgg.records import read_lines, write_lines
+from mgg.records.latency import LatencyRecord
 from mgg.report.papers.catalogue import EXPERIMENTS
 
 SIZES = (2**9, 2**10)

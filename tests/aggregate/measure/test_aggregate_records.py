@@ -12,8 +12,8 @@ from mgg.cli.group import cli
 from mgg.cost import machines
 from mgg.errors import InputError
 from mgg.layout import read_manifest
-from mgg.prediction_record import PredictionRecord
-from mgg.record import AggregateRecord, add_lines, read_lines
+from mgg.records import AggregateRecord, add_lines, read_lines
+from mgg.records.prediction import PredictionRecord
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from mgg.aggregate import parse_options, prepare
 from mgg.aggregate.techniques.gnnadvisor import decider
 from mgg.backend import simulated
 from mgg.errors import InputError
-from mgg.record import write_lines
+from mgg.records import write_lines
 
 bench = script("fit_gnnadvisor", TOOLS)
 

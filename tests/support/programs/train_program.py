@@ -17,7 +17,7 @@ from mgg.backend import World, launch
 from mgg.errors import StoppedError
 from mgg.kernel.compile import Build
 from mgg.model import build, models, settings_of
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import Result, loss_and_gradients, train, trainer
 from support.models import featureless, needs_types, programmed, small
 from support.ranks import mpiexec

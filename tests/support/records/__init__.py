@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mgg.hashed import LAST, PREVIOUS, SEAL, file_hash, lines, sealed
-from mgg.record import RUN_FILE
+from mgg.records import RUN_FILE
 
 
 def altered(text: str, **fields: Any) -> str:

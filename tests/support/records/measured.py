@@ -11,7 +11,7 @@ from mgg.aggregate import parse_options
 from mgg.aggregate.measure import TimingProtocol, sweep
 from mgg.backend import World, simulated
 from mgg.errors import MggError
-from mgg.record import AggregateRecord
+from mgg.records import AggregateRecord
 
 
 def swept(

@@ -22,10 +22,10 @@ from mgg.graph.build import gather, scatter, shard
 from mgg.graph.retrieve import retrieve
 from mgg.graph.source_description import check_files, description
 from mgg.graph.store import Graph
-from mgg.job_record import JobRecord
 from mgg.kernel import compile as kernels
 from mgg.origin import origin
-from mgg.record import RUN_FILE, AggregateRecord, EpochRecord, add_lines, read_lines, run_file, write_lines
+from mgg.records import RUN_FILE, AggregateRecord, EpochRecord, add_lines, read_lines, run_file, write_lines
+from mgg.records.job import JobRecord
 from mgg.report.tables.collect import collect
 from mgg.report.tables.jobs import read_jobs
 from mgg.train.evaluate import evaluate

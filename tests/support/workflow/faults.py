@@ -24,7 +24,7 @@ from pathlib import Path
 import pandas as pd
 from pyarrow import parquet
 
-from mgg.record import PARTITION_FILE, AggregateRecord, read_lines, read_partition, read_run
+from mgg.records import PARTITION_FILE, AggregateRecord, read_lines, read_partition, read_run
 from mgg.report.tables.columns import TABLES
 from support.programs import fault_program
 from support.workflow import Folder, made, pattern

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
 from support.workflow import Folder
 
 

@@ -14,7 +14,7 @@ from support.ranks import forked
 from support.workflow import ROOT
 
 from mgg.cli.group import cli
-from mgg.record import read_run
+from mgg.records import read_run
 
 FILES = [*(each for each in sorted((ROOT / "docs").rglob("*.md")) if each.parent.name != "results"), ROOT / "README.md"]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in FILES}

@@ -14,8 +14,8 @@ from slurm_folder import SlurmFolder
 from support.workflow import ROOT, made
 
 from mgg.graph.retrieve import retrieve
-from mgg.job_record import JobRecord
-from mgg.record import AggregateRecord, read_lines, read_run
+from mgg.records import AggregateRecord, read_lines, read_run
+from mgg.records.job import JobRecord
 from mgg.report.tables.jobs import UNKNOWN
 
 #: A graph that jobs share and renumber goes all the way; 8 PEs, which profiles/slurm-cpu puts on two nodes.

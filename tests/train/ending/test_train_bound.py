@@ -8,7 +8,7 @@ import pytest
 from support.programs.train_program import tables
 from support.ranks import moving
 
-from mgg.record import read_run
+from mgg.records import read_run
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
 EPOCHS = 8

@@ -11,7 +11,7 @@ import pytest
 from support.programs.train_program import checkpoint_files
 from support.ranks import changed_environment, mpiexec
 
-from mgg.record import read_run
+from mgg.records import read_run
 
 #: ``mgg`` whose rank VICTIM gets SIGNAL when it begins to import MODULE.
 SIGNALLED = """

@@ -16,7 +16,7 @@ from support.programs.phases_program import PHASE_OF, TRAININGS
 from support.programs.train_program import SMALL, assert_close, gradients, graphs_for, on_ranks, result_arrays, run
 from support.ranks import mpiexec
 
-from mgg.record import read_run
+from mgg.records import read_run
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
 

@@ -27,7 +27,7 @@ from mgg.model import activations as moving
 from mgg.model import build, models, settings_of
 from mgg.model.activations import stages_of
 from mgg.model.module import ActivationMemory, Given
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import Trainer, memory
 from mgg.train.activations import FEATURES, Account, Footprint, MemoryLimits, Seconds, account, chosen
 from mgg.train.memory import FLOAT, TrainingMemory, Working

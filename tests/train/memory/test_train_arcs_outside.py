@@ -15,7 +15,7 @@ from mgg.backend.host import CpuArrayMethods
 from mgg.backend.offloaded_arrays import OutsideArrays
 from mgg.errors import MachineError
 from mgg.model import settings_of
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import Trainer
 from mgg.train.activations import ARCS, MemoryLimits
 

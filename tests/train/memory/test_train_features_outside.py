@@ -8,7 +8,7 @@ from support.graphs import random_layout
 from support.programs.train_program import assert_close, on_ranks
 
 from mgg.model.features import streamed_bytes
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train.activations import FEATURES
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")

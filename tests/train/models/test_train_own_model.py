@@ -18,7 +18,7 @@ from mgg.model import build, check_names, find, settings_of
 from mgg.model.layers import Linear
 from mgg.model.module import Chain
 from mgg.model.zoo import gcn
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import Trainer, train
 from mgg.train.evaluate import evaluate
 from mgg.train.expected_kernels import of_training

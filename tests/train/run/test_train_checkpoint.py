@@ -18,7 +18,7 @@ from support.ranks.stopped import ALWAYS
 from support.ranks.syncs import note_syncs
 
 from mgg.errors import InputError, MachineError, StoppedError
-from mgg.record import EpochRecord
+from mgg.records import EpochRecord
 from mgg.train.run import checkpoint
 from mgg.train.run.checkpoint import Checkpoint, Checkpoints, History
 from mgg.train.run.identity import Identity

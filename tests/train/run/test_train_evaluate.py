@@ -17,7 +17,7 @@ from support.records import alter_run
 
 from mgg import layout
 from mgg.errors import InputError, MachineError
-from mgg.record import read_run
+from mgg.records import read_run
 from mgg.train import Trainer
 from mgg.train.evaluate import evaluate
 

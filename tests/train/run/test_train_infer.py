@@ -19,7 +19,7 @@ from mgg.errors import InputError
 from mgg.model import build, settings_of
 from mgg.model.module import Chain
 from mgg.model.zoo import sgc
-from mgg.record import InferenceRecord, read_predicted, read_run
+from mgg.records import InferenceRecord, read_predicted, read_run
 from mgg.train.evaluate import evaluate
 from mgg.train.import_weights import fitted, read
 from mgg.train.infer import infer

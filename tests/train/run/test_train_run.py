@@ -13,7 +13,7 @@ from support.programs.train_program import run
 from support.ranks import changed_environment
 
 from mgg.errors import InputError
-from mgg.record import EpochRecord, read_run
+from mgg.records import EpochRecord, read_run
 from mgg.train.run.output import EpochColumns
 
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}

@@ -11,7 +11,7 @@ from support.programs.train_program import run
 from mgg.backend.host import HostTimeline
 from mgg.backend.simulated import SimulatedWorld
 from mgg.model.arrays import HostArrays
-from mgg.record import EpochRecord, read_run
+from mgg.records import EpochRecord, read_run
 from mgg.train.phases import PHASES
 
 OPTIONS = {"model": "gcn", "epochs": 2}

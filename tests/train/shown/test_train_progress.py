@@ -13,7 +13,7 @@ import pytest
 from support.programs.train_program import run
 
 from mgg.errors import InputError, MachineError
-from mgg.record import EpochRecord
+from mgg.records import EpochRecord
 from mgg.train.progress import SILENCE, reporting
 from mgg.train.progress.board import Board
 

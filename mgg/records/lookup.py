@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from mgg.record import Count, Machine, Origin, Seconds, Sha256, Used
+from mgg.records import Count, Machine, Origin, Seconds, Sha256, Used
 
 #: How bytes cross PEs.
 Transport = Literal["one-sided", "nccl"]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from mgg.record import Origin, Seconds
+from mgg.records import Origin, Seconds
 
 
 class PredictionRecord(Origin):

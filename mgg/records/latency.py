@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from mgg.record import Count, Machine, Origin, Seconds, Used
+from mgg.records import Count, Machine, Origin, Seconds, Used
 
 #: How bytes move: one request per row (fine), or one request for all rows (coarse).
 Grain = Literal["fine", "coarse"]

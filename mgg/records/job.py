@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from mgg.record import RUN_FILE, Origin, Seconds, Used, parsed, read_lines, text_of
+from mgg.records import RUN_FILE, Origin, Seconds, Used, parsed, read_lines, text_of
 
 
 class JobRecord(Origin):

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from mgg.record import Count, Origin, Seconds, Sha256
+from mgg.records import Count, Origin, Seconds, Sha256
 
 
 class GraphRecord(Origin):
