@@ -68,6 +68,7 @@ lint: dev-environment
 	ruff format --check .
 	mypy
 	lint-imports
+	clang-format --dry-run --Werror $(wildcard kernels/*/*.cu kernels/include/mgg/*.cuh)
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	pre-commit validate-config

@@ -159,15 +159,17 @@ __device__ __forceinline__ void copy_rows(
 // per warp. Sums are added to what `acc` holds.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spread_columns(
-    const Columns &work, const Holders &holders, float *acc, int acc_stride, int hub_blocks, int hub_first, int hub_count,
-    float *hubs, int hub_stride, int first_column, int columns
+    const Columns &work, const Holders &holders, float *acc, int acc_stride, int hub_blocks, int hub_first,
+    int hub_count, float *hubs, int hub_stride, int first_column, int columns
 ) {
     using Staged = Stage<LANES, VEC>;
     __shared__ __align__(16) float shared[kWarps * Staged::SIZE];
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
     const int block = static_cast<int>(blockIdx.x) - hub_blocks;
     if (block < 0) {
-        copy_rows<LANES, VEC>(work.sources + hub_first, hub_count, blockIdx.x, hub_blocks, holders, hubs, hub_stride, tile);
+        copy_rows<LANES, VEC>(
+            work.sources + hub_first, hub_count, blockIdx.x, hub_blocks, holders, hubs, hub_stride, tile
+        );
         return;
     }
     const int warp = threadIdx.x / 32, task = block * kWarps + warp;
@@ -178,19 +180,19 @@ __device__ __forceinline__ void spread_columns(
 
 }  // namespace mgg
 
-#define MGG_COLA(name, lanes, vec, weighted)                                                                            \
-    extern "C" __global__ void __launch_bounds__(32 * mgg::kWarps) name(                                                \
-        const int2 *tasks, int task_count, const long long *begin, const unsigned long long *sources,                   \
-        const mgg::Index *rows, const float *weights, const float *const *holders, int stride, float *acc,              \
-        int acc_stride, int hub_blocks, int hub_first, int hub_count, float *hubs, int hub_stride, int first_column,    \
-        int columns                                                                                                     \
-    ) {                                                                                                                 \
-        mgg::spread_columns<lanes, vec, weighted>(                                                                      \
-            {tasks, task_count, begin, sources, rows, weights}, {holders, stride}, acc, acc_stride, hub_blocks,         \
-            hub_first, hub_count, hubs, hub_stride, first_column, columns                                               \
-        );                                                                                                              \
+#define MGG_COLA(name, lanes, vec, weighted)                                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * mgg::kWarps) name(                                             \
+        const int2 *tasks, int task_count, const long long *begin, const unsigned long long *sources,                \
+        const mgg::Index *rows, const float *weights, const float *const *holders, int stride, float *acc,           \
+        int acc_stride, int hub_blocks, int hub_first, int hub_count, float *hubs, int hub_stride, int first_column, \
+        int columns                                                                                                  \
+    ) {                                                                                                              \
+        mgg::spread_columns<lanes, vec, weighted>(                                                                   \
+            {tasks, task_count, begin, sources, rows, weights}, {holders, stride}, acc, acc_stride, hub_blocks,      \
+            hub_first, hub_count, hubs, hub_stride, first_column, columns                                            \
+        );                                                                                                           \
     }
-#define MGG_INSTANCE(lanes, vec)                                  \
-    MGG_COLA(spmm_cola_##lanes##_##vec, lanes, vec, false)        \
+#define MGG_INSTANCE(lanes, vec)                           \
+    MGG_COLA(spmm_cola_##lanes##_##vec, lanes, vec, false) \
     MGG_COLA(spmm_cola_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_SHAPES(MGG_INSTANCE)

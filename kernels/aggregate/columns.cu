@@ -25,8 +25,8 @@ __device__ __forceinline__ long long column_of(const long long *pointer, long lo
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spmm_columns(
     const long long *__restrict__ pointer, long long column_count, const Index *__restrict__ rows,
-    const float *__restrict__ weights, const float *__restrict__ b, int b_stride, float *__restrict__ acc, int acc_stride,
-    int first_column, int columns
+    const float *__restrict__ weights, const float *__restrict__ b, int b_stride, float *__restrict__ acc,
+    int acc_stride, int first_column, int columns
 ) {
     constexpr int GROUPS = 32 / LANES;
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
@@ -57,16 +57,16 @@ __device__ __forceinline__ void spmm_columns(
 
 }  // namespace mgg
 
-#define MGG_COLUMNS(name, lanes, vec, weighted)                                                                       \
-    extern "C" __global__ void __launch_bounds__(256) name(                                                           \
-        const long long *pointer, long long column_count, const mgg::Index *rows, const float *weights,               \
-        const float *b, int b_stride, float *acc, int acc_stride, int first_column, int columns                       \
-    ) {                                                                                                               \
-        mgg::spmm_columns<lanes, vec, weighted>(                                                                      \
-            pointer, column_count, rows, weights, b, b_stride, acc, acc_stride, first_column, columns                 \
-        );                                                                                                            \
+#define MGG_COLUMNS(name, lanes, vec, weighted)                                                         \
+    extern "C" __global__ void __launch_bounds__(256) name(                                             \
+        const long long *pointer, long long column_count, const mgg::Index *rows, const float *weights, \
+        const float *b, int b_stride, float *acc, int acc_stride, int first_column, int columns         \
+    ) {                                                                                                 \
+        mgg::spmm_columns<lanes, vec, weighted>(                                                        \
+            pointer, column_count, rows, weights, b, b_stride, acc, acc_stride, first_column, columns   \
+        );                                                                                              \
     }
-#define MGG_INSTANCE(lanes, vec)                                     \
-    MGG_COLUMNS(spmm_columns_##lanes##_##vec, lanes, vec, false)     \
+#define MGG_INSTANCE(lanes, vec)                                 \
+    MGG_COLUMNS(spmm_columns_##lanes##_##vec, lanes, vec, false) \
     MGG_COLUMNS(spmm_columns_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_SHAPES(MGG_INSTANCE)

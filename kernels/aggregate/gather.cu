@@ -4,8 +4,8 @@
 
 namespace mgg {
 
-// ADD: out[rows[i]] += source[i], with distinct rows; else out[i] = source[rows[i]], in the memory format; for i < count.
-// LANES lanes per row, four rows per group in flight; any grid.
+// ADD: out[rows[i]] += source[i], with distinct rows; else out[i] = source[rows[i]], in the memory format; for i <
+// count. LANES lanes per row, four rows per group in flight; any grid.
 template <int LANES, int VEC, bool ADD>
 __device__ __forceinline__ void move_rows(
     const Element *__restrict__ source, int source_stride, const Index *__restrict__ rows, long long count,
@@ -46,14 +46,12 @@ __device__ __forceinline__ void move_rows(
 
 }  // namespace mgg
 
-#define MGG_MOVING(name, lanes, vec, add)                                                                              \
-    extern "C" __global__ void __launch_bounds__(512) name##_##lanes##_##vec(                                          \
-        const mgg::Element *source, int source_stride, const mgg::Index *rows, long long count, mgg::Element *out,     \
-        int out_stride, int first_column, int columns                                                                  \
-    ) {                                                                                                                \
-        mgg::move_rows<lanes, vec, add>(                                                                               \
-            source, source_stride, rows, count, out, out_stride, first_column, columns                                 \
-        );                                                                                                             \
+#define MGG_MOVING(name, lanes, vec, add)                                                                            \
+    extern "C" __global__ void __launch_bounds__(512) name##_##lanes##_##vec(                                        \
+        const mgg::Element *source, int source_stride, const mgg::Index *rows, long long count, mgg::Element *out,   \
+        int out_stride, int first_column, int columns                                                                \
+    ) {                                                                                                              \
+        mgg::move_rows<lanes, vec, add>(source, source_stride, rows, count, out, out_stride, first_column, columns); \
     }
 #define MGG_GATHER(lanes, vec) MGG_MOVING(gather_rows, lanes, vec, false)
 MGG_SHAPES(MGG_GATHER)

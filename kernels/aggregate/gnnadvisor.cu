@@ -86,8 +86,7 @@ __device__ __forceinline__ void gnnadvisor(
     for (int column = begin + worker * VEC; column < end; column += workers * VEC) {
         const float *from = sums + mine * tile + column - begin;
         Pack<VEC> sum = *reinterpret_cast<const Pack<VEC> *>(from);
-        for (int other = 1; other < count; ++other)
-            add(sum, *reinterpret_cast<const Pack<VEC> *>(from + other * tile));
+        for (int other = 1; other < count; ++other) add(sum, *reinterpret_cast<const Pack<VEC> *>(from + other * tile));
         write(column, sum);
     }
 }
@@ -97,15 +96,15 @@ __device__ __forceinline__ void gnnadvisor(
 #define MGG_GROUPS(name, vec, weighted)                                                                                \
     extern "C" __global__ void __launch_bounds__(1024) name(                                                           \
         const int *targets, const int *to, const long long *starts, long long groups, const mgg::Index *indices,       \
-        const float *weights, const float *b, int b_stride, float *c, int c_stride, float *partial, int partial_stride, \
-        int workers, int lanes, int tile, int columns, int leader, int atomic                                          \
+        const float *weights, const float *b, int b_stride, float *c, int c_stride, float *partial,                    \
+        int partial_stride, int workers, int lanes, int tile, int columns, int leader, int atomic                      \
     ) {                                                                                                                \
         mgg::gnnadvisor<vec, weighted>(                                                                                \
             targets, to, starts, groups, indices, weights, b, b_stride, c, c_stride, partial, partial_stride, workers, \
             lanes, tile, columns, leader, atomic                                                                       \
         );                                                                                                             \
     }
-#define MGG_INSTANCE(vec)                        \
-    MGG_GROUPS(gnnadvisor_##vec, vec, false)     \
+#define MGG_INSTANCE(vec)                    \
+    MGG_GROUPS(gnnadvisor_##vec, vec, false) \
     MGG_GROUPS(gnnadvisor_##vec##_weighted, vec, true)
 MGG_INSTANCE(1) MGG_INSTANCE(2) MGG_INSTANCE(4)

@@ -6,8 +6,8 @@
 // (mgg/kernel/halo.py).
 #define MGG_COHERENT
 #include "mgg/dependents.cuh"
-#include "mgg/pieces.cuh"
 #include "mgg/flags.cuh"
+#include "mgg/pieces.cuh"
 
 namespace mgg {
 
@@ -26,9 +26,9 @@ struct Deal {
 
 // How much of the halo has arrived.
 struct Arrivals {
-    const int *arrived;        // per chunk: warps that are done with it, over all products
-    int warps;                 // number of warps that pull; 0: all of the halo is there
-    const unsigned *product;   // number of this product; the pull beside it has set it before this launch began
+    const int *arrived;       // per chunk: warps that are done with it, over all products
+    int warps;                // number of warps that pull; 0: all of the halo is there
+    const unsigned *product;  // number of this product; the pull beside it has set it before this launch began
 
     // The value of a chunk's counter once the chunk is there; it wraps around.
     __device__ int after() const { return static_cast<int>(get_number(product) * warps); }
@@ -37,8 +37,8 @@ struct Arrivals {
 // Compute the sums of a block of tasks, once what they need has arrived.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void sum_block(
-    const Pieces &work, const Deal &deal, const Arrivals &arrivals, const Element *b, int b_stride, float *c, int c_stride,
-    float *partial, int partial_stride, int first_column, int columns, int tiles, bool accumulate
+    const Pieces &work, const Deal &deal, const Arrivals &arrivals, const Element *b, int b_stride, float *c,
+    int c_stride, float *partial, int partial_stride, int first_column, int columns, int tiles, bool accumulate
 ) {
     __shared__ int upcoming;
     int number = blockIdx.x, tile_number, block, need = -1;
@@ -46,7 +46,8 @@ __device__ __forceinline__ void sum_block(
         tile_number = number / deal.early, block = number % deal.early;
     } else {
         number -= deal.early * tiles;
-        tile_number = number / deal.late, block = deal.early + number % deal.late, need = deal.needs[number % deal.late];
+        tile_number = number / deal.late, block = deal.early + number % deal.late,
+        need = deal.needs[number % deal.late];
     }
     const Tile<LANES, VEC> tile(first_column, tile_number, columns);
     const int first = deal.blocks[block], last = deal.blocks[block + 1];
@@ -70,19 +71,19 @@ __device__ __forceinline__ void sum_block(
 
 }  // namespace mgg
 
-#define MGG_HALO(name, lanes, vec, weighted)                                                                            \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreads, MGG_ROWS_BLOCKS) name(                                  \
-        const int2 *tasks, const long long *begin, const int *target, const mgg::Index *indices, const float *weights,  \
-        const int *blocks, const int *needs, int early, int late, const int *arrived, int pull_warps,                   \
-        const unsigned *product, const mgg::Element *b,  int b_stride, float *c, int c_stride, float *partial,          \
-        int partial_stride, int first_column, int columns, int tiles, int accumulate                                    \
-    ) {                                                                                                                 \
-        mgg::sum_block<lanes, vec, weighted>(                                                                           \
-            {tasks, begin, target, indices, weights}, {blocks, needs, early, late}, {arrived, pull_warps, product}, b,  \
-            b_stride, c, c_stride, partial, partial_stride, first_column, columns, tiles, accumulate != 0               \
-        );                                                                                                              \
+#define MGG_HALO(name, lanes, vec, weighted)                                                                           \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads, MGG_ROWS_BLOCKS) name(                                 \
+        const int2 *tasks, const long long *begin, const int *target, const mgg::Index *indices, const float *weights, \
+        const int *blocks, const int *needs, int early, int late, const int *arrived, int pull_warps,                  \
+        const unsigned *product, const mgg::Element *b, int b_stride, float *c, int c_stride, float *partial,          \
+        int partial_stride, int first_column, int columns, int tiles, int accumulate                                   \
+    ) {                                                                                                                \
+        mgg::sum_block<lanes, vec, weighted>(                                                                          \
+            {tasks, begin, target, indices, weights}, {blocks, needs, early, late}, {arrived, pull_warps, product}, b, \
+            b_stride, c, c_stride, partial, partial_stride, first_column, columns, tiles, accumulate != 0              \
+        );                                                                                                             \
     }
-#define MGG_INSTANCE(lanes, vec)                                  \
-    MGG_HALO(spmm_halo_##lanes##_##vec, lanes, vec, false)        \
+#define MGG_INSTANCE(lanes, vec)                           \
+    MGG_HALO(spmm_halo_##lanes##_##vec, lanes, vec, false) \
     MGG_HALO(spmm_halo_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_SHAPES(MGG_INSTANCE)

@@ -176,11 +176,14 @@ struct Requests {
 
 // Fetch what this block requests, with four rows per group in flight. All threads of the block call it.
 template <int LANES, int VEC>
-__device__ __forceinline__ void fetch_once(const Requests &requests, const Embeddings &b, const Tile<LANES, VEC> &tile) {
+__device__ __forceinline__ void fetch_once(
+    const Requests &requests, const Embeddings &b, const Tile<LANES, VEC> &tile
+) {
     constexpr int GROUPS = 32 / LANES, UNROLL = 4;
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
     const long long stop = requests.first[blockIdx.x + 1];
-    for (long long base = requests.first[blockIdx.x] + warp * GROUPS * UNROLL; base < stop; base += warps * GROUPS * UNROLL) {
+    for (long long base = requests.first[blockIdx.x] + warp * GROUPS * UNROLL; base < stop;
+         base += warps * GROUPS * UNROLL) {
         Raw<VEC> x[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
@@ -203,8 +206,8 @@ template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void aggregate(
     const Partitions &local, const Index *__restrict__ indices, const float *__restrict__ local_weights,
     const Partitions &remote, const unsigned long long *__restrict__ sources, const float *__restrict__ remote_weights,
-    const Requests &requests, const Embeddings &b, float *__restrict__ acc, int acc_stride, int first_column, int distance,
-    int interleave, int asynchronous, int stage_rows
+    const Requests &requests, const Embeddings &b, float *__restrict__ acc, int acc_stride, int first_column,
+    int distance, int interleave, int asynchronous, int stage_rows
 ) {
     using Arcs = Window<LANES, WEIGHTED>;
     constexpr int WIDTH = LANES * VEC;
@@ -241,7 +244,8 @@ __device__ __forceinline__ void aggregate(
     if (lane < local_count)
         local_to = local.rows[l0 + lane], local_start = local.starts[l0 + lane], local_stop = local.stops[l0 + lane];
     if (lane < remote_count)
-        remote_to = remote.rows[r0 + lane], remote_start = remote.starts[r0 + lane], remote_stop = remote.stops[r0 + lane];
+        remote_to = remote.rows[r0 + lane], remote_start = remote.starts[r0 + lane],
+        remote_stop = remote.stops[r0 + lane];
 
     auto length = [](long long first, long long last, int most) {
         return static_cast<int>(min(static_cast<long long>(most), last - first));
@@ -307,26 +311,25 @@ __device__ __forceinline__ void aggregate(
 
 }  // namespace mgg
 
-#define MGG_MGG(name, lanes, vec, weighted)                                                                             \
-    extern "C" __global__ void __maxnreg__(80) name(                                                                     \
-        const long long *local_rows, const long long *local_starts, const long long *local_stops, long long local_count, \
-        const mgg::Index *indices, const float *local_weights, const long long *remote_rows,                            \
-        const long long *remote_starts, const long long *remote_stops, long long remote_count,                          \
-        const unsigned long long *sources, const float *remote_weights, const unsigned long long *requests,             \
-        const long long *request_first, float *fetched, const float *own, const float *const *peers, int b_stride,      \
-        float *acc, int acc_stride, int first_column, int columns, int distance, int interleave, int asynchronous,      \
-        int stage_rows                                                                                                  \
-    ) {                                                                                                                 \
-        mgg::aggregate<lanes, vec, weighted>(                                                                           \
-            {local_rows, local_starts, local_stops, local_count}, indices, local_weights,                               \
-            {remote_rows, remote_starts, remote_stops, remote_count}, sources, remote_weights,                          \
-            {requests, request_first, fetched},                                                                         \
-            {own, peers, b_stride, columns}, acc, acc_stride, first_column, distance, interleave, asynchronous,         \
-            stage_rows                                                                                                  \
-        );                                                                                                              \
+#define MGG_MGG(name, lanes, vec, weighted)                                                                         \
+    extern "C" __global__ void __maxnreg__(80) name(                                                                \
+        const long long *local_rows, const long long *local_starts, const long long *local_stops,                   \
+        long long local_count, const mgg::Index *indices, const float *local_weights, const long long *remote_rows, \
+        const long long *remote_starts, const long long *remote_stops, long long remote_count,                      \
+        const unsigned long long *sources, const float *remote_weights, const unsigned long long *requests,         \
+        const long long *request_first, float *fetched, const float *own, const float *const *peers, int b_stride,  \
+        float *acc, int acc_stride, int first_column, int columns, int distance, int interleave, int asynchronous,  \
+        int stage_rows                                                                                              \
+    ) {                                                                                                             \
+        mgg::aggregate<lanes, vec, weighted>(                                                                       \
+            {local_rows, local_starts, local_stops, local_count}, indices, local_weights,                           \
+            {remote_rows, remote_starts, remote_stops, remote_count}, sources, remote_weights,                      \
+            {requests, request_first, fetched}, {own, peers, b_stride, columns}, acc, acc_stride, first_column,     \
+            distance, interleave, asynchronous, stage_rows                                                          \
+        );                                                                                                          \
     }
-#define MGG_INSTANCE(lanes, vec)                           \
-    MGG_MGG(mgg_##lanes##_##vec, lanes, vec, false)        \
+#define MGG_INSTANCE(lanes, vec)                    \
+    MGG_MGG(mgg_##lanes##_##vec, lanes, vec, false) \
     MGG_MGG(mgg_##lanes##_##vec##_weighted, lanes, vec, true)
 // Narrow rows leave lanes idle, which saves instances: linking with NVSHMEM takes long.
 #define MGG_WIDE(vec) MGG_INSTANCE(4, vec) MGG_INSTANCE(8, vec) MGG_INSTANCE(16, vec) MGG_INSTANCE(32, vec)

@@ -19,7 +19,9 @@ constexpr int kLoads = MGG_NARROW_LOADS;
 #else
 #define MGG_NARROW_BLOCKS 1
 template <int LANES, int VEC>
-constexpr int kThreadsOf = !kWide<LANES, VEC> ? 512 : sizeof(Index) == 4 ? 768 : 640;
+constexpr int kThreadsOf = !kWide<LANES, VEC>   ? 512
+                           : sizeof(Index) == 4 ? 768
+                                                : 640;
 template <int LANES, int VEC, bool WEIGHTED>
 constexpr int kLoads = kWide<LANES, VEC> || LANES < (WEIGHTED ? 4 : 2) ? 8 : 16;
 #endif
@@ -64,18 +66,18 @@ __device__ __forceinline__ void spmm_narrow(
 
 }  // namespace mgg
 
-#define MGG_NARROW(name, lanes, vec, weighted)                                                                          \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreadsOf<lanes, vec>, MGG_NARROW_BLOCKS) name(                 \
-        const int2 *tasks, const int *blocks, const long long *begin, const mgg::Piece *pieces,                         \
-        const mgg::Index *indices, const float *weights, const mgg::Element *b, int b_stride, float *c, int c_stride,   \
-        float *partial, int partial_stride, int columns, int tiles, int accumulate                                      \
-    ) {                                                                                                                 \
-        mgg::spmm_narrow<lanes, vec, weighted>(                                                                         \
-            {tasks, pieces, indices, weights}, blocks, begin, b, b_stride, c, c_stride, partial, partial_stride,        \
-            columns, tiles, accumulate                                                                                  \
-        );                                                                                                              \
+#define MGG_NARROW(name, lanes, vec, weighted)                                                                        \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreadsOf<lanes, vec>, MGG_NARROW_BLOCKS) name(                \
+        const int2 *tasks, const int *blocks, const long long *begin, const mgg::Piece *pieces,                       \
+        const mgg::Index *indices, const float *weights, const mgg::Element *b, int b_stride, float *c, int c_stride, \
+        float *partial, int partial_stride, int columns, int tiles, int accumulate                                    \
+    ) {                                                                                                               \
+        mgg::spmm_narrow<lanes, vec, weighted>(                                                                       \
+            {tasks, pieces, indices, weights}, blocks, begin, b, b_stride, c, c_stride, partial, partial_stride,      \
+            columns, tiles, accumulate                                                                                \
+        );                                                                                                            \
     }
-#define MGG_INSTANCE(lanes, vec)                                \
-    MGG_NARROW(spmm_narrow_##lanes##_##vec, lanes, vec, false)  \
+#define MGG_INSTANCE(lanes, vec)                               \
+    MGG_NARROW(spmm_narrow_##lanes##_##vec, lanes, vec, false) \
     MGG_NARROW(spmm_narrow_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_NARROW_SHAPES(MGG_INSTANCE)

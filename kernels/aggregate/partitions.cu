@@ -21,17 +21,17 @@ __device__ __forceinline__ void spmm_partitions(
 
 }  // namespace mgg
 
-#define MGG_PARTITIONS(name, lanes, vec, weighted)                                                                     \
-    extern "C" __global__ void __launch_bounds__(256) name(                                                            \
-        const long long *target, const long long *starts, const long long *stops, long long count,                     \
-        const mgg::Index *indices, const float *weights, const float *b, int b_stride, float *acc, int acc_stride,     \
-        int first_column, int columns                                                                                  \
-    ) {                                                                                                                \
-        mgg::spmm_partitions<lanes, vec, weighted>(                                                                    \
-            target, starts, stops, count, indices, weights, b, b_stride, acc, acc_stride, first_column, columns        \
-        );                                                                                                             \
+#define MGG_PARTITIONS(name, lanes, vec, weighted)                                                                 \
+    extern "C" __global__ void __launch_bounds__(256) name(                                                        \
+        const long long *target, const long long *starts, const long long *stops, long long count,                 \
+        const mgg::Index *indices, const float *weights, const float *b, int b_stride, float *acc, int acc_stride, \
+        int first_column, int columns                                                                              \
+    ) {                                                                                                            \
+        mgg::spmm_partitions<lanes, vec, weighted>(                                                                \
+            target, starts, stops, count, indices, weights, b, b_stride, acc, acc_stride, first_column, columns    \
+        );                                                                                                         \
     }
-#define MGG_INSTANCE(lanes, vec)                                         \
-    MGG_PARTITIONS(spmm_partitions_##lanes##_##vec, lanes, vec, false)   \
+#define MGG_INSTANCE(lanes, vec)                                       \
+    MGG_PARTITIONS(spmm_partitions_##lanes##_##vec, lanes, vec, false) \
     MGG_PARTITIONS(spmm_partitions_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_SHAPES(MGG_INSTANCE)

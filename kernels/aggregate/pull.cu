@@ -160,15 +160,15 @@ __device__ __forceinline__ void pull_halo(
 
 }  // namespace mgg
 
-#define MGG_PULL(lanes, vec)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreads, 2048 / mgg::kThreads) halo_pull_##lanes##_##vec(       \
-        const unsigned long long *sources, int count, int chunk, int *arrived, const mgg::Element *const *peer_rows,   \
-        int *const *peer_flags, int rank, int size, unsigned *products, mgg::Element *b, int b_stride,                 \
-        long long halo_first, int columns                                                                              \
-    ) {                                                                                                                \
-        mgg::pull_halo<lanes, vec>(                                                                                    \
-            {sources, count, chunk, arrived}, {peer_rows, peer_flags, rank, size}, products, b, b_stride, halo_first,  \
-            columns                                                                                                    \
-        );                                                                                                             \
+#define MGG_PULL(lanes, vec)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads, 2048 / mgg::kThreads) halo_pull_##lanes##_##vec(      \
+        const unsigned long long *sources, int count, int chunk, int *arrived, const mgg::Element *const *peer_rows,  \
+        int *const *peer_flags, int rank, int size, unsigned *products, mgg::Element *b, int b_stride,                \
+        long long halo_first, int columns                                                                             \
+    ) {                                                                                                               \
+        mgg::pull_halo<lanes, vec>(                                                                                   \
+            {sources, count, chunk, arrived}, {peer_rows, peer_flags, rank, size}, products, b, b_stride, halo_first, \
+            columns                                                                                                   \
+        );                                                                                                            \
     }
 MGG_SHAPES(MGG_PULL)

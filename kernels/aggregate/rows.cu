@@ -17,8 +17,9 @@ constexpr int kThreads = MGG_ROWS_THREADS;
 
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void spmm_rows(
-    const Pieces &work, const int *__restrict__ blocks, const Element *__restrict__ b, int b_stride, float *__restrict__ c,
-    int c_stride, float *__restrict__ partial, int partial_stride, int first_column, int columns, int accumulate
+    const Pieces &work, const int *__restrict__ blocks, const Element *__restrict__ b, int b_stride,
+    float *__restrict__ c, int c_stride, float *__restrict__ partial, int partial_stride, int first_column, int columns,
+    int accumulate
 ) {
     __shared__ int upcoming;
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
@@ -76,30 +77,30 @@ __device__ __forceinline__ void spmm_rows_combine(
 
 }  // namespace mgg
 
-#define MGG_ROWS(name, lanes, vec, weighted)                                                                            \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreads, MGG_ROWS_BLOCKS) name(                                                \
-        const int2 *tasks, const int *blocks, const long long *begin, const int *target,                                \
-        const mgg::Index *indices, const float *weights, const mgg::Element *b, int b_stride, float *c, int c_stride,   \
-        float *partial, int partial_stride, int first_column, int columns, int accumulate                               \
-    ) {                                                                                                                 \
-        mgg::spmm_rows<lanes, vec, weighted>(                                                                           \
-            {tasks, begin, target, indices, weights}, blocks, b, b_stride, c, c_stride, partial, partial_stride,        \
-            first_column, columns, accumulate                                                                           \
-        );                                                                                                              \
+#define MGG_ROWS(name, lanes, vec, weighted)                                                                        \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads, MGG_ROWS_BLOCKS) name(                              \
+        const int2 *tasks, const int *blocks, const long long *begin, const int *target, const mgg::Index *indices, \
+        const float *weights, const mgg::Element *b, int b_stride, float *c, int c_stride, float *partial,          \
+        int partial_stride, int first_column, int columns, int accumulate                                           \
+    ) {                                                                                                             \
+        mgg::spmm_rows<lanes, vec, weighted>(                                                                       \
+            {tasks, begin, target, indices, weights}, blocks, b, b_stride, c, c_stride, partial, partial_stride,    \
+            first_column, columns, accumulate                                                                       \
+        );                                                                                                          \
     }
-#define MGG_INSTANCE(lanes, vec)                                \
-    MGG_ROWS(spmm_rows_##lanes##_##vec, lanes, vec, false)      \
+#define MGG_INSTANCE(lanes, vec)                           \
+    MGG_ROWS(spmm_rows_##lanes##_##vec, lanes, vec, false) \
     MGG_ROWS(spmm_rows_##lanes##_##vec##_weighted, lanes, vec, true)
 MGG_SHAPES(MGG_INSTANCE)
 
-#define MGG_COMBINE(vec)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256) spmm_rows_combine_##vec(                                         \
-        const int *rows, const int *first, int row_count, const float *partial, int partial_stride, float *c,          \
-        int c_stride, int columns, int accumulate                                                                      \
-    ) {                                                                                                                \
-        mgg::spmm_rows_combine<vec>(                                                                                   \
-            rows, first, row_count, partial, partial_stride, c, c_stride, columns, accumulate                          \
-        );                                                                                                             \
+#define MGG_COMBINE(vec)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256) spmm_rows_combine_##vec(                                \
+        const int *rows, const int *first, int row_count, const float *partial, int partial_stride, float *c, \
+        int c_stride, int columns, int accumulate                                                             \
+    ) {                                                                                                       \
+        mgg::spmm_rows_combine<vec>(                                                                          \
+            rows, first, row_count, partial, partial_stride, c, c_stride, columns, accumulate                 \
+        );                                                                                                    \
     }
 MGG_COMBINE(1)
 MGG_COMBINE(2)

@@ -202,20 +202,20 @@ __device__ __forceinline__ void unpack_rows(
 
 }  // namespace mgg
 
-#define MGG_WIRE(bits)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreads) wire_pack_##bits(                                      \
-        const mgg::Element *source, int source_stride, const mgg::Index *rows, const long long *ids, long long count,  \
-        int columns, int words, unsigned *out, unsigned long long base, const double *epoch, long long streams,        \
-        long long place, int wide                                                                                      \
-    ) {                                                                                                                \
-        mgg::pack_rows<bits>(                                                                                          \
-            source, source_stride, rows, ids, count, columns, words, out, base, epoch, streams, place, wide != 0       \
-        );                                                                                                             \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(mgg::kThreads) wire_unpack_##bits(                                    \
-        const unsigned *packed, long long count, int columns, int words, mgg::Element *out, int out_stride, int wide   \
-    ) {                                                                                                                \
-        mgg::unpack_rows<bits>(packed, count, columns, words, out, out_stride, wide != 0);                             \
+#define MGG_WIRE(bits)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads) wire_pack_##bits(                                     \
+        const mgg::Element *source, int source_stride, const mgg::Index *rows, const long long *ids, long long count, \
+        int columns, int words, unsigned *out, unsigned long long base, const double *epoch, long long streams,       \
+        long long place, int wide                                                                                     \
+    ) {                                                                                                               \
+        mgg::pack_rows<bits>(                                                                                         \
+            source, source_stride, rows, ids, count, columns, words, out, base, epoch, streams, place, wide != 0      \
+        );                                                                                                            \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(mgg::kThreads) wire_unpack_##bits(                                   \
+        const unsigned *packed, long long count, int columns, int words, mgg::Element *out, int out_stride, int wide  \
+    ) {                                                                                                               \
+        mgg::unpack_rows<bits>(packed, count, columns, words, out, out_stride, wide != 0);                            \
     }
 MGG_WIRE(2)
 MGG_WIRE(4)

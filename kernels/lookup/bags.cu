@@ -3,8 +3,8 @@
 // depend on the bag alone: no atomics, the same bits every time.
 //
 // `lookup_pool` has every row in one of two matrices of this GPU. `lookup_direct` reads rows where they are.
-// `lookup_mgg` copies rows of other PEs to shared memory while it sums this PE's. `lookup_group` sums nothing: it groups
-// ids by owner for an all-to-all, a thread an id.
+// `lookup_mgg` copies rows of other PEs to shared memory while it sums this PE's. `lookup_group` sums nothing: it
+// groups ids by owner for an all-to-all, a thread an id.
 #include "mgg/async.cuh"
 #include "mgg/warp.cuh"
 
@@ -80,7 +80,8 @@ __device__ __forceinline__ void sum_bag(
 template <int LANES, int VEC>
 __device__ __forceinline__ void pool(
     const Index *__restrict__ places, long long bags, int size, const float *__restrict__ own, int own_stride,
-    const float *__restrict__ other, int other_stride, float *__restrict__ out, int out_stride, int first_column, int columns
+    const float *__restrict__ other, int other_stride, float *__restrict__ out, int out_stride, int first_column,
+    int columns
 ) {
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
     sum_bag(bags, size, out, out_stride, tile, [&](Pack<VEC> &sum, long long first, int n) {
@@ -95,8 +96,8 @@ __device__ __forceinline__ void pool(
 
 template <int LANES, int VEC>
 __device__ __forceinline__ void direct(
-    const Index *__restrict__ ids, long long bags, int size, const Copies &copies, float *__restrict__ out, int out_stride,
-    int first_column, int columns
+    const Index *__restrict__ ids, long long bags, int size, const Copies &copies, float *__restrict__ out,
+    int out_stride, int first_column, int columns
 ) {
     const Tile<LANES, VEC> tile(first_column, blockIdx.y, columns);
     sum_bag(bags, size, out, out_stride, tile, [&](Pack<VEC> &sum, long long first, int n) {
@@ -108,8 +109,8 @@ __device__ __forceinline__ void direct(
 
 template <int LANES, int VEC>
 __device__ __forceinline__ void pipelined(
-    const Index *__restrict__ ids, long long bags, int size, const Copies &copies, float *__restrict__ out, int out_stride,
-    int first_column, int columns
+    const Index *__restrict__ ids, long long bags, int size, const Copies &copies, float *__restrict__ out,
+    int out_stride, int first_column, int columns
 ) {
     constexpr int WIDTH = LANES * VEC, GROUPS = 32 / LANES, ROWS = kStage / WIDTH / GROUPS;
     static_assert(ROWS >= 1);
@@ -147,8 +148,8 @@ __device__ __forceinline__ void pipelined(
 }  // namespace mgg
 
 // numbers[pe * n ...] gets the rows of other PEs that the n ids name, in any order, and counts[pe], zero before, their
-// number. Row r of all tables is row r / pes of PE r % pes. `places` are those of `lookup_pool`: own rows, or ~ the place
-// in `numbers`, which is also that of the row when it arrives.
+// number. Row r of all tables is row r / pes of PE r % pes. `places` are those of `lookup_pool`: own rows, or ~ the
+// place in `numbers`, which is also that of the row when it arrives.
 extern "C" __global__ void lookup_group(
     const mgg::Index *ids, int n, int pes, int rank, mgg::Index *numbers, int *counts, mgg::Index *places
 ) {
@@ -168,28 +169,26 @@ extern "C" __global__ void lookup_group(
     if (i < n) places[i] = place;
 }
 
-#define MGG_POOL(lanes, vec)                                                                                            \
-    extern "C" __global__ void __maxnreg__(80) lookup_pool_##lanes##_##vec(                                      \
-        const mgg::Index *places, long long bags, int size, const float *own, int own_stride, const float *other,      \
-        int other_stride, float *out, int out_stride, int first_column, int columns                                    \
-    ) {                                                                                                                 \
-        mgg::pool<lanes, vec>(                                                                                          \
-            places, bags, size, own, own_stride, other, other_stride, out, out_stride, first_column, columns           \
-        );                                                                                                              \
+#define MGG_POOL(lanes, vec)                                                                                      \
+    extern "C" __global__ void __maxnreg__(80) lookup_pool_##lanes##_##vec(                                       \
+        const mgg::Index *places, long long bags, int size, const float *own, int own_stride, const float *other, \
+        int other_stride, float *out, int out_stride, int first_column, int columns                               \
+    ) {                                                                                                           \
+        mgg::pool<lanes, vec>(                                                                                    \
+            places, bags, size, own, own_stride, other, other_stride, out, out_stride, first_column, columns      \
+        );                                                                                                        \
     }
-#define MGG_PEERS(name, function, lanes, vec)                                                                           \
-    extern "C" __global__ void __maxnreg__(80) name##_##lanes##_##vec(                                           \
+#define MGG_PEERS(name, function, lanes, vec)                                                                          \
+    extern "C" __global__ void __maxnreg__(80) name##_##lanes##_##vec(                                                 \
         const mgg::Index *ids, long long bags, int size, const float *const *rows, int pes, int rank, int stride,      \
         float *out, int out_stride, int first_column, int columns                                                      \
-    ) {                                                                                                                 \
-        mgg::function<lanes, vec>(                                                                                      \
-            ids, bags, size, {rows, pes, rank, stride}, out, out_stride, first_column, columns                         \
-        );                                                                                                              \
+    ) {                                                                                                                \
+        mgg::function<lanes, vec>(ids, bags, size, {rows, pes, rank, stride}, out, out_stride, first_column, columns); \
     }
 // Narrow rows leave lanes idle, which saves instances.
-#define MGG_INSTANCE(lanes, vec)                         \
-    MGG_POOL(lanes, vec)                                 \
-    MGG_PEERS(lookup_direct, direct, lanes, vec)         \
+#define MGG_INSTANCE(lanes, vec)                 \
+    MGG_POOL(lanes, vec)                         \
+    MGG_PEERS(lookup_direct, direct, lanes, vec) \
     MGG_PEERS(lookup_mgg, pipelined, lanes, vec)
 #define MGG_WIDE(vec) MGG_INSTANCE(4, vec) MGG_INSTANCE(8, vec) MGG_INSTANCE(16, vec) MGG_INSTANCE(32, vec)
 MGG_WIDE(1)

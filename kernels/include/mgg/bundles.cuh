@@ -1,5 +1,6 @@
 // How a block processes pieces (rows or parts of long rows) of similar length. A warp sums one piece per group of lanes
-// side by side (a bundle), or one long piece with all its groups. mgg/kernel/narrow_row_schedule.py cuts and orders them.
+// side by side (a bundle), or one long piece with all its groups. mgg/kernel/narrow_row_schedule.py cuts and orders
+// them.
 #pragma once
 
 #include "mgg/pieces.cuh"
@@ -13,10 +14,10 @@ constexpr int kStartBits = 20, kLengthBits = 11, kNoTarget = -2147483647 - 1;
 
 // Where a block's arcs are and how they are cut.
 struct Bundles {
-    const int2 *tasks;      // first piece, number of pieces
+    const int2 *tasks;  // first piece, number of pieces
     const Piece *pieces;
-    const Index *indices;   // rows of B, from the block's first arc on
-    const float *weights;   // likewise, or null
+    const Index *indices;  // rows of B, from the block's first arc on
+    const float *weights;  // likewise, or null
 };
 
 // What a group sums next: arcs start, start + 1, ..; or, where the whole warp sums a piece, every (32 / LANES)-th of

@@ -79,7 +79,8 @@ __device__ __forceinline__ void grouped_product(
             tile.left[d][lane] = mine && k + d < K ? __ldg(mine + k + d) : 0.0f;
 #pragma unroll
             for (int c = lane; c < COLUMNS; c += 32)
-                tile.right[d][c] = k + d < K && first + c < M ? __ldg(matrix + static_cast<long long>(k + d) * M + first + c) : 0.0f;
+                tile.right[d][c] =
+                    k + d < K && first + c < M ? __ldg(matrix + static_cast<long long>(k + d) * M + first + c) : 0.0f;
         }
         __syncthreads();
         sums.add(tile, lane);
@@ -142,7 +143,8 @@ __device__ __forceinline__ void grouped_sum(const long long *firsts, const float
     const int entry = blockIdx.y * 32 + threadIdx.x;
     if (entry >= SIZE) return;
     double sum = 0.0;
-    for (long long part = firsts[blockIdx.x]; part < firsts[blockIdx.x + 1]; ++part) sum += __ldg(parts + part * SIZE + entry);
+    for (long long part = firsts[blockIdx.x]; part < firsts[blockIdx.x + 1]; ++part)
+        sum += __ldg(parts + part * SIZE + entry);
     result[static_cast<long long>(blockIdx.x) * SIZE + entry] = static_cast<float>(sum);
 }
 

@@ -8,11 +8,11 @@ namespace mgg {
 
 // Where a matrix's arcs are and how they are cut.
 struct Pieces {
-    const int2 *tasks;        // first piece, number of pieces (1..32)
-    const long long *begin;   // first arc of each piece, and the end
-    const int *target;        // row of each piece, or ~slot of a partial sum
-    const Index *indices;     // rows of B
-    const float *weights;     // or null
+    const int2 *tasks;       // first piece, number of pieces (1..32)
+    const long long *begin;  // first arc of each piece, and the end
+    const int *target;       // row of each piece, or ~slot of a partial sum
+    const Index *indices;    // rows of B
+    const float *weights;    // or null
 };
 
 // The next task of the block, the same for all lanes.

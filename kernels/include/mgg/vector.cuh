@@ -84,8 +84,7 @@ __device__ __forceinline__ Pack<VEC> unpack(const Raw<VEC> &raw) {
     Pack<VEC> pack;
 #ifdef MGG_BF16
 #pragma unroll
-    for (int i = 0; i < VEC; ++i)
-        pack.v[i] = __uint_as_float(i % 2 ? raw.w[i / 2] & 0xffff0000u : raw.w[i / 2] << 16);
+    for (int i = 0; i < VEC; ++i) pack.v[i] = __uint_as_float(i % 2 ? raw.w[i / 2] & 0xffff0000u : raw.w[i / 2] << 16);
 #else
 #pragma unroll
     for (int i = 0; i < VEC; ++i) pack.v[i] = __uint_as_float(raw.w[i]);

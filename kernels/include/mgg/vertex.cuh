@@ -34,12 +34,12 @@ __device__ __forceinline__ float raise(float &top, float score) {
 template <int GROUP_, int LANES_, int HEAD_LANES_, int VEC_, int PARTS_>
 struct Lanes {
     static constexpr int GROUP = GROUP_, LANES = LANES_, HEAD_LANES = HEAD_LANES_, VEC = VEC_, PARTS = PARTS_;
-    static constexpr int ARCS = GROUP / LANES;    // at once
-    static constexpr int COUNT = VEC * PARTS;     // columns of a lane
-    static constexpr int STEP = HEAD_LANES * VEC; // from part to part
+    static constexpr int ARCS = GROUP / LANES;     // at once
+    static constexpr int COUNT = VEC * PARTS;      // columns of a lane
+    static constexpr int STEP = HEAD_LANES * VEC;  // from part to part
 
-    static constexpr int HEADS = LANES / HEAD_LANES;   // of a tile
-    static constexpr int WINDOW = GROUP / HEADS;       // arcs; each lane computes one head's numbers of one
+    static constexpr int HEADS = LANES / HEAD_LANES;  // of a tile
+    static constexpr int WINDOW = GROUP / HEADS;      // arcs; each lane computes one head's numbers of one
 
     // The arc of its row that a lane has under way, and the lane that computed this arc's numbers.
     static __device__ __forceinline__ int arc(int base, int step, int mine) { return base + step * ARCS + mine; }

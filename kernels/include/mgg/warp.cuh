@@ -63,9 +63,8 @@ struct Window {
 
 // Loads in flight per lane: MGG_UNROLL, or the number of steps in a window if that is smaller.
 template <int LANES, bool WEIGHTED>
-constexpr int kUnroll = LANES * Window<LANES, WEIGHTED>::SIZE / 32 < MGG_UNROLL
-    ? LANES * Window<LANES, WEIGHTED>::SIZE / 32
-    : MGG_UNROLL;
+constexpr int kUnroll =
+    LANES * Window<LANES, WEIGHTED>::SIZE / 32 < MGG_UNROLL ? LANES * Window<LANES, WEIGHTED>::SIZE / 32 : MGG_UNROLL;
 
 // This lane's part of the rows of B, in their memory format, for a step that begins at arc `base` of the window.
 template <int LANES, int VEC, bool WEIGHTED, int UNROLL>
@@ -92,7 +91,8 @@ __device__ __forceinline__ float weight_of(const Window<LANES, true> &window, in
 // 64 additions.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_window(
-    Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const Element *b, int stride, const Tile<LANES, VEC> &tile
+    Pack<VEC> &sum, const Window<LANES, WEIGHTED> &window, int n, const Element *b, int stride,
+    const Tile<LANES, VEC> &tile
 ) {
     constexpr int GROUPS = 32 / LANES, UNROLL = kUnroll<LANES, WEIGHTED>;
 #pragma unroll
@@ -133,11 +133,13 @@ __device__ __forceinline__ void reduce_groups(Pack<VEC> &sum) {
 // sum += the rows of B of arcs first .. last; the caller still has to add up the groups.
 template <int LANES, int VEC, bool WEIGHTED>
 __device__ __forceinline__ void add_arcs(
-    Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const Element *b, int stride,
-    const Tile<LANES, VEC> &tile
+    Pack<VEC> &sum, const Index *indices, const float *weights, long long first, long long last, const Element *b,
+    int stride, const Tile<LANES, VEC> &tile
 ) {
     using Arcs = Window<LANES, WEIGHTED>;
-    auto length = [last](long long from) { return static_cast<int>(min(static_cast<long long>(Arcs::SIZE), last - from)); };
+    auto length = [last](long long from) {
+        return static_cast<int>(min(static_cast<long long>(Arcs::SIZE), last - from));
+    };
     Arcs now, next;
     now.read(indices, weights, first, length(first), tile.lane);
     for (; first < last; first += Arcs::SIZE) {
