@@ -36,12 +36,12 @@ def alone(layouts):
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_product_and_gradients(graph, pes, layouts):
+def test_product_and_gradients_match_torch(graph, pes, layouts):
     assert_right(interop.run(layouts(graph, pes), derivatives, width=WIDTH, backend="simulated"), GRAPHS[graph])
 
 
 @pytest.mark.parametrize("technique", all_techniques())
-def test_every_technique(technique, layouts):
+def test_every_technique_gives_the_product(technique, layouts):
     pes = 1 if all_techniques()[technique].single_pe else 2
     program = derivatives
     parts = interop.run(layouts("weighted", pes), program, width=WIDTH, technique=technique, backend="simulated")
@@ -49,7 +49,7 @@ def test_every_technique(technique, layouts):
 
 
 @pytest.mark.parametrize("options", [{"ngs": 3, "sums": "atomic"}, {"decide": "paper"}, {"decide": "artifact"}])
-def test_a_layer_over_gnnadvisor(options, alone):
+def test_gcn_layer_over_gnnadvisor_matches_torch(options, alone):
     """GNNAdvisor's listing 1: a GCN layer over its kernel, whose parameters the Decider finds; a directed graph."""
     csr, layer = GRAPHS["weighted"], GCNConv(7, 5, normalize=False)
     x, seeds = (
@@ -72,7 +72,7 @@ def test_a_layer_over_gnnadvisor(options, alone):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("shared", ["1", "0"], ids=["shared memory", "windows"])
-def test_on_ranks(shared, layouts, tmp_path):
+def test_products_match_on_ranks(shared, layouts, tmp_path):
     folders = [layouts("weighted", 2), layouts("directed", 2)]
     done = on_ranks("mpi", 2, tmp_path, folders, MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
@@ -84,14 +84,14 @@ def test_on_ranks(shared, layouts, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_rank_that_fails_ends_the_others(layouts, tmp_path):
+def test_failing_rank_ends_the_others(layouts, tmp_path):
     done = on_ranks("mpi", 2, tmp_path, [layouts("weighted", 2)], fail=True)
     assert done.returncode != 0
     assert "x is on meta" in done.stderr
 
 
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
-def test_bf16(given, layouts):
+def test_bf16_products_are_within_their_tolerance(given, layouts):
     csr = GRAPHS["directed"]
     x = np.random.default_rng(0).standard_normal((csr.rows, 5)).astype(np.float32)
 
@@ -108,7 +108,7 @@ def test_bf16(given, layouts):
     np.testing.assert_allclose(found["by_x"], by_x, rtol=2**-8 if given == torch.bfloat16 else 1e-6)
 
 
-def test_gradcheck(alone):
+def test_torch_gradcheck_passes(alone):
     def program(graph):
         x = torch.randn(graph.rows, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
         # A linear function: steps may be large, so that float32 suffices.
@@ -119,7 +119,7 @@ def test_gradcheck(alone):
     alone(program)
 
 
-def test_the_input_is_symmetric_memory_and_the_result_is_the_product_s(alone, monkeypatch):
+def test_input_is_symmetric_memory_and_result_is_not_copied(alone, monkeypatch):
     def program(graph):
         x = graph.input(4)
         x.copy_(torch.randn(graph.rows, 4))
@@ -145,7 +145,7 @@ def test_the_input_is_symmetric_memory_and_the_result_is_the_product_s(alone, mo
 
 
 @pytest.mark.parametrize("view", [lambda x: x.T.contiguous().T, lambda x: x[:, :1].expand(-1, 6), lambda x: x.flip(0)])
-def test_any_strides(view, alone):
+def test_inputs_may_have_any_strides(view, alone):
     def program(graph):
         x = view(torch.randn(graph.rows, 6))
         assert torch.equal(interop.aggregate(graph, x), interop.aggregate(graph, x.contiguous()))
@@ -154,7 +154,7 @@ def test_any_strides(view, alone):
 
 
 @pytest.mark.parametrize("view", [lambda x: x[:, 2:6], lambda x: x[:1, 2:6].expand(len(x), -1)])
-def test_a_view_of_the_input_is_not_copied_over_itself(view, alone):
+def test_overlapping_view_of_the_input_is_copied_safely(view, alone):
     """Four columns of eight, or of one row for all rows, where the copy's first row lies over what is read."""
 
     def program(graph):
@@ -167,7 +167,7 @@ def test_a_view_of_the_input_is_not_copied_over_itself(view, alone):
 
 
 @pytest.mark.parametrize("columns", [4, 7])
-def test_overwriting_what_a_gradient_needs_is_noticed(columns, alone):
+def test_overwritten_saved_tensor_is_detected(columns, alone):
     def program(graph):
         weight = torch.randn(4, 3, requires_grad=True)
         y = graph.input(4) @ weight
@@ -178,7 +178,7 @@ def test_overwriting_what_a_gradient_needs_is_noticed(columns, alone):
     alone(program)
 
 
-def test_node_data(layouts, tmp_path):
+def test_node_data_become_tensors(layouts, tmp_path):
     csr = GRAPHS["directed"]
     rng = np.random.default_rng(0)
     data = {
@@ -222,7 +222,7 @@ def test_gradients_are_summed_over_the_pes(layouts):
         assert torch.equal(bias, torch.full((2,), 3.0))
 
 
-def test_totals_of_any_type(layouts):
+def test_totals_of_any_dtype(layouts):
     """Of booleans and small integers they need more than their type holds."""
     negated = torch.complex(torch.zeros(2), torch.tensor([1.0, 2.0])).conj().imag
     assert negated.is_neg()
@@ -262,12 +262,12 @@ def test_totals_of_any_type(layouts):
         ({"dtype": "fp16"}, "^unknown type of embeddings 'fp16'; known: bf16, fp32$"),
     ],
 )
-def test_what_run_does_not_know(wrong, message, layouts):
+def test_run_refuses_unknown_options(wrong, message, layouts):
     with pytest.raises(InputError, match=message):
         interop.run(layouts("weighted", 2), print, width=1, **{"backend": "simulated"} | wrong)
 
 
-def test_parameters_that_are_not_trained_get_no_gradient(layouts):
+def test_frozen_parameters_get_no_gradient(layouts):
     def program(graph):
         layer = torch.nn.Linear(3, 2)
         layer.bias.requires_grad_(False)
@@ -295,7 +295,7 @@ def test_parameters_that_are_not_trained_get_no_gradient(layouts):
         (lambda n: torch.zeros(n, 2).to_sparse(), r"x is stored as torch\.sparse_coo"),
     ],
 )
-def test_what_is_refused(x, message, alone):
+def test_invalid_aggregations_are_refused(x, message, alone):
     def program(graph):
         with pytest.raises(InputError, match=message) as caught:
             interop.aggregate(graph, x(graph.rows))
@@ -304,7 +304,7 @@ def test_what_is_refused(x, message, alone):
     alone(program)
 
 
-def test_a_closed_graph_and_a_wrong_width_are_refused(alone):
+def test_closed_graph_and_wrong_width_are_refused(alone):
     def program(graph):
         with pytest.raises(InputError, match=rf"{WIDTH + 1} columns: this graph was opened for 1\.\.{WIDTH}"):
             graph.input(WIDTH + 1)
@@ -316,26 +316,26 @@ def test_a_closed_graph_and_a_wrong_width_are_refused(alone):
     assert copy.deepcopy(graph) is graph
 
 
-def test_run_leaves_pytorch_s_threads_alone(alone):
+def test_run_keeps_the_thread_count_of_torch(alone):
     before = torch.get_num_threads()
     assert alone(lambda graph: torch.get_num_threads()) == 1
     assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("width", [0, -1, 2**17, 3.0, None])
-def test_a_width_that_is_none(width, layouts):
+def test_zero_width_is_refused(width, layouts):
     with pytest.raises(InputError, match=rf"width is {width}: expected the most columns .*, 1\.\.65536"):
         interop.run(layouts("weighted", 2), print, width=width, backend="simulated")
 
 
 @pytest.mark.parametrize("options", [{"stale": 1}, {"boundary": 0.5}, {"wire": "int8"}])
-def test_an_option_that_goes_by_epochs(options, layouts):
+def test_epoch_option_is_refused(options, layouts):
     with pytest.raises(InputError, match=rf"option {next(iter(options))}: needs the epoch, which"):
         interop.run(layouts("weighted", 2), print, width=4, options=options, backend="simulated")
 
 
 @pytest.mark.slow
-def test_pytorch_geometric_is_imported_for_its_layers_alone():
+def test_pyg_is_imported_only_for_its_layers():
     program = (
         "import sys; sys.modules['torch_geometric'] = None\n"
         "from mgg import interop; interop.aggregate, interop.run, interop.shards\n"

@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```(python)?\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_examples_run(tmp_path, monkeypatch, capfd):
+def test_documented_examples_run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     scripts = [block for language, block in BLOCKS if language]
     commands = [line for _, block in BLOCKS for line in block.splitlines() if line.startswith("mgg ")]
@@ -44,7 +44,7 @@ def test_the_examples_run(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_vertex_program_trains_in_pytorch(tmp_path, tmp_path_factory, monkeypatch, capfd):
+def test_documented_vertex_program_trains_in_torch(tmp_path, tmp_path_factory, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "layout2").symlink_to(layouts_below(tmp_path_factory.mktemp)("planted", 2))

@@ -134,12 +134,12 @@ def check(name, graph, dtype, pes, on_pes):
     + [(name, "typed", torch.float32, 1) for name in ("gatv2 mean", "pna")]
     + [(name, graph_of(name), torch.float64, 2) for name in ("gatv2", "pna", "rgcn")],
 )
-def test_layer(name, graph, dtype, pes, on_pes):
+def test_switched_layer_matches_pyg(name, graph, dtype, pes, on_pes):
     check(name, graph, dtype, pes, on_pes)
 
 
 @pytest.mark.parametrize("name", ["gcn", "gatv2", "rgcn"])
-def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
+def test_edge_index_in_any_order_is_recognized(name, on_pes):
     arcs = Arcs.of(ALL_GRAPHS[graph_of(name)]())
     order = torch.randperm(arcs.csr.arcs)
     edge_index, *more = (each[..., order] for each in given(name, arcs))
@@ -161,7 +161,7 @@ def test_arcs_in_any_order_stand_for_the_graph(name, on_pes):
     on_pes(program, 1, graph_of(name))
 
 
-def test_a_model_of_several_layers_in_copies(on_pes):
+def test_copied_model_of_several_layers_matches_pyg(on_pes):
     arcs = Arcs.of(CALLED["self"]())
 
     class Net(torch.nn.Module):
@@ -190,7 +190,7 @@ def test_a_model_of_several_layers_in_copies(on_pes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gatv2 mean", "transformer alone"])
-def test_dropout(name, on_pes):
+def test_dropout_depends_on_seed_pass_and_layer(name, on_pes):
     """Masks go by seed, pass and layer, on any number of PEs; evaluation drops nothing."""
     arcs = Arcs.of(CALLED["self"]())
     x, layers = torch.randn(arcs.csr.rows, INPUTS), [made(name, dropout=0.5), made(name, dropout=0.5), made(name)]
@@ -256,7 +256,7 @@ def test_dropout(name, on_pes):
         (lambda: FastRGCNConv(6, 4, TYPES), "typed", "FastRGCNConv: cannot aggregate through MGG"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_switched(layer, graph, message, on_pes):
+def test_unsupported_layers_are_refused_and_nothing_changes(layer, graph, message, on_pes):
     """Nothing is changed then, not even the other layers of the module."""
 
     def program(graph):
@@ -288,7 +288,7 @@ def test_what_cannot_be_switched(layer, graph, message, on_pes):
         ("gcn", {"edge_weight": torch.ones(3)}, "edge weights, types and sizes are the graph's"),
     ],
 )
-def test_what_a_switched_layer_refuses(name, arguments, message, on_pes):
+def test_switched_layer_refuses_unsupported_arguments(name, arguments, message, on_pes):
     def program(graph):
         layer = interop.use(made(name), graph)
         with pytest.raises(InputError, match=message):

@@ -80,7 +80,7 @@ def check(folder, side, model, settings):
 @pytest.mark.parametrize(
     "model", [name if name == "gcn" else pytest.param(name, marks=pytest.mark.slow) for name in ALIKE]
 )
-def test_the_curve_is_ours(model, layouts):
+def test_pyg_training_has_our_loss_curve(model, layouts):
     ours, theirs = check(layouts(graph_of(model), 1), "pyg", model, ALIKE[model])
     assert (ours.side, theirs.side, theirs.technique, theirs.options) == ("mgg", "pyg", "pyg", {})
     assert {"torch", "torch-geometric"} == theirs.versions.keys() - ours.versions.keys()
@@ -88,7 +88,7 @@ def test_the_curve_is_ours(model, layouts):
 
 
 @pytest.mark.parametrize("side", ["pyg", "pyg_sampled"])
-def test_epochs_say_where_they_are(side, layouts, monkeypatch):
+def test_pyg_epochs_report_progress_to_the_watchdog(side, layouts, monkeypatch):
     """Else the watchdog takes a long training for one that does not get further."""
     places = []
     monkeypatch.setattr(SimulatedWorld, "set_phase", lambda _, epoch, phase: places.append((epoch, phase)))
@@ -99,7 +99,7 @@ def test_epochs_say_where_they_are(side, layouts, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("graph", "model"), [("weighted", "gcn"), ("planted", "gin")])
-def test_sums_by_products_of_matrices(graph, model, layouts, monkeypatch):
+def test_pyg_csr_side_uses_sparse_products(graph, model, layouts, monkeypatch):
     """Where PyTorch Geometric would scatter, there are as many products as sums, A^T's backward among them."""
     products, product = [], pyg.torch.sparse.mm
     monkeypatch.setattr(pyg.torch.sparse, "mm", lambda *given: products.append(given) or product(*given))
@@ -112,7 +112,7 @@ def test_sums_by_products_of_matrices(graph, model, layouts, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_sparse_features_are_normalized_alike(model, layouts):
+def test_sparse_features_are_normalized_like_ours(model, layouts):
     """Ours are CSR there."""
     check(layouts("cora", 1), "pyg", model, ALIKE[model])
 
@@ -120,7 +120,7 @@ def test_sparse_features_are_normalized_alike(model, layouts):
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", ["typed", "featureless"])
 @pytest.mark.parametrize("side", ["pyg", "pyg_bmm"])
-def test_both_ways_of_rgcn(side, graph, layouts):
+def test_both_rgcn_layers_of_pyg_match(side, graph, layouts):
     settings = {"hidden": 8, "bases": 3} if graph == "typed" else {"hidden": 8, "selection": "last"}
     check(layouts(graph, 1), side, "rgcn", settings)
 
@@ -135,18 +135,18 @@ def test_both_ways_of_rgcn(side, graph, layouts):
         {"selection": "validation_loss", "patience": 1},
     ],
 )
-def test_settings_mean_the_same(settings, layouts):
+def test_settings_have_the_same_effect_in_pyg(settings, layouts):
     check(layouts("planted", 1), "pyg", "gcn", ALIKE["gcn"] | settings)
 
 
-def test_a_sample_of_all_neighbors_is_the_whole_graph(layouts, monkeypatch):
+def test_sampling_all_neighbors_equals_full_graph(layouts, monkeypatch):
     """As one batch: the steps are those of the whole graph, of three layers too."""
     monkeypatch.setattr(sampling, "FANOUTS", (10**6,))
     monkeypatch.setattr(sampling, "BATCH", 10**6)
     check(layouts("planted", 1), "pyg_sampled", "sage", ALIKE["sage"] | {"layers": 3})
 
 
-def test_samples_are_neighbors_each_as_likely_as_the_others():
+def test_sampled_neighbors_are_uniform():
     rng = np.random.default_rng(5)
     neighbors = [np.sort(rng.choice(40, count, replace=False)) for count in rng.integers(0, 12, 40)]
     neighbors[7] = np.arange(0, 40, 2)
@@ -172,7 +172,7 @@ def test_samples_are_neighbors_each_as_likely_as_the_others():
 @pytest.mark.parametrize(
     ("side", "model"), [("pyg", "gcn"), ("pyg_sampled", "sage"), pytest.param("pyg", "gin", marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_ends_as_one_that_was_not_stopped(side, model, layouts, tmp_path, monkeypatch):
+def test_resumed_pyg_run_ends_like_an_unbroken_one(side, model, layouts, tmp_path, monkeypatch):
     """With dropout, and for GIN running statistics; batches and samples are drawn again."""
     monkeypatch.setattr(sampling, "BATCH", 16)
     monkeypatch.setattr(sampling, "FANOUTS", (3, 2))
@@ -207,7 +207,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_stopped(side, model, layouts, tm
         ("directed", 1, {"model": "gat"}, "side pyg: model gat counts no weights of arcs, and test has some"),
     ],
 )
-def test_what_a_library_does_not_do_is_refused(graph, pes, options, message, layouts):
+def test_unsupported_settings_of_pyg_are_refused(graph, pes, options, message, layouts):
     options = {"model": "gcn", "technique": "local", "library": partial(LibraryTrainer, side="pyg")} | options
     folder = layouts(graph, pes)
     with pytest.raises(InputError) as error:
@@ -217,7 +217,7 @@ def test_what_a_library_does_not_do_is_refused(graph, pes, options, message, lay
 
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["mgg", "pyg"])
-def test_passes_are_timed_after_the_last_epoch(side, layouts, tmp_path, monkeypatch):
+def test_passes_of_pyg_are_timed_after_the_last_epoch(side, layouts, tmp_path, monkeypatch):
     """As many as there are to be, and nothing else is another for it; a finished run that lacks them is told."""
     kind, passes = LibraryTrainer if side == "pyg" else Trainer, []
     logits = kind._logits
@@ -233,7 +233,7 @@ def test_passes_are_timed_after_the_last_epoch(side, layouts, tmp_path, monkeypa
         run(layouts("planted", 1), inference=True, out=tmp_path / "run", resume=True, **how)
 
 
-def test_diverging_is_told(layouts):
+def test_divergence_in_pyg_is_reported(layouts):
     with pytest.raises(InputError, match=r"epoch \d+: the (training loss|loss of the validation split) is "):
         run(
             layouts("planted", 1),
@@ -248,7 +248,7 @@ def test_diverging_is_told(layouts):
     ("package", "message"),
     [("torch", "mgg.interop needs PyTorch"), ("torch_geometric", "models of PyTorch Geometric need it")],
 )
-def test_a_library_that_is_missing_is_named(package, message, monkeypatch):
+def test_missing_library_is_named(package, message, monkeypatch):
     for name in [each for each in sys.modules if each.startswith("mgg.interop")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:

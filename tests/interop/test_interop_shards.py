@@ -84,7 +84,7 @@ def content(folder):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_repeats_and_loops_as_asked_for(library, tmp_path):
+def test_repeats_and_loops_follow_the_options(library, tmp_path):
     data = random_data()
     interop.shards(library(data), tmp_path / "graph", name="random", repeats="sum", loops="keep")
     found = Graph.open(tmp_path / "graph").rows(0, NODES).to_scipy(np.float64)
@@ -95,7 +95,7 @@ def test_repeats_and_loops_as_asked_for(library, tmp_path):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_arcs_and_node_data(library, tmp_path):
+def test_arcs_and_node_data_are_converted(library, tmp_path):
     data = random_data()
     manifest = interop.shards(library(data), tmp_path / "graph", name="random")
     graph = Graph.open(tmp_path / "graph")
@@ -116,7 +116,7 @@ def test_arcs_and_node_data(library, tmp_path):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_attributes_that_are_not_read_are_told(library, tmp_path, caplog):
+def test_unread_attributes_are_reported(library, tmp_path, caplog):
     data = library(random_data())
     if isinstance(data, Data):
         data.edge_attr, data.pos, expected = torch.ones(ARCS, 2), torch.ones(NODES, 3), {
@@ -134,7 +134,7 @@ def test_attributes_that_are_not_read_are_told(library, tmp_path, caplog):
 @pytest.mark.skipif("MGG_DATA_DIR" not in os.environ, reason="MGG_DATA_DIR is not set: no real data here")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", ["cora", "citeseer"])
-def test_the_same_bytes_as_a_data_set(name, library, tmp_path):
+def test_shards_equal_those_of_the_data_set(name, library, tmp_path):
     build(name, tmp_path / "source")
     graph = Graph.open(tmp_path / "source")
     nodes = graph.manifest.nodes
@@ -152,7 +152,7 @@ def test_the_same_bytes_as_a_data_set(name, library, tmp_path):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_same_bytes_as_an_npz_file(weighted, tmp_path):
+def test_shards_equal_those_of_an_npz_file(weighted, tmp_path):
     data = random_data() if weighted else random_data(edge_weight=None)
     sources, targets = data.edge_index.numpy()
     values = np.ones(ARCS, np.float32) if data.edge_weight is None else data.edge_weight.numpy()
@@ -173,7 +173,7 @@ def test_the_same_bytes_as_an_npz_file(weighted, tmp_path):
     assert content(tmp_path / "graph") == content(tmp_path / "source")
 
 
-def test_other_forms(tmp_path):
+def test_other_graph_forms_are_converted(tmp_path):
     ids, types = torch.arange(NODES), torch.arange(ARCS) % 3
     tasks = torch.tensor([[0.0, 1.0, torch.nan]]).repeat(NODES, 1)
     masks = {
@@ -201,7 +201,7 @@ def test_other_forms(tmp_path):
     np.testing.assert_array_equal(data.edge_index[0, arcs], order[csr.indices])
 
 
-def test_each_column_of_masks_can_be_chosen(tmp_path):
+def test_any_mask_column_can_be_chosen(tmp_path):
     part = torch.arange(NODES) % 4
     columns = [torch.stack([part == first, part == second], 1) for first, second in ((1, 2), (2, 3))]
     data = random_data(train_mask=columns[0], val_mask=columns[1], test_mask=None)
@@ -214,7 +214,7 @@ def test_each_column_of_masks_can_be_chosen(tmp_path):
             interop.shards(data, tmp_path / "none", name="masks", split=split)
 
 
-def test_bfloat16_is_what_float32_says(tmp_path):
+def test_bfloat16_features_become_float32(tmp_path):
     """NumPy has no such numbers."""
     narrow = random_data().edge_weight.to(torch.bfloat16)
     tasks = (torch.arange(2 * NODES) % 2).reshape(NODES, 2).to(torch.bfloat16)
@@ -225,7 +225,7 @@ def test_bfloat16_is_what_float32_says(tmp_path):
     assert content(tmp_path / "bf16") == content(tmp_path / "fp32")
 
 
-def test_a_column_of_labels_and_nothing_else(tmp_path):
+def test_labels_may_be_one_column(tmp_path):
     data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([[0], [1], [1]]), num_nodes=3)
     manifest = interop.shards(data, tmp_path / "graph", name="few", symmetrize=True)
     assert (manifest.nodes, manifest.arcs, manifest.classes, manifest.features) == (3, 4, 2, 0)
@@ -284,7 +284,7 @@ def bad(**more):
         (bad(train_mask=torch.ones(NODES, dtype=torch.bool)), "is already in a split"),
     ],
 )
-def test_what_is_wrong(make, message, tmp_path):
+def test_invalid_graphs_are_refused(make, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:
         interop.shards(make(), tmp_path / "graph", name="wrong")
     assert "\n" not in str(caught.value)
@@ -300,7 +300,7 @@ def test_what_is_wrong(make, message, tmp_path):
         (3, "name is a int: expected a str"),
     ],
 )
-def test_a_name_that_is_none(name, message, tmp_path):
+def test_invalid_graph_name_is_refused(name, message, tmp_path):
     with pytest.raises(InputError, match=message) as caught:
         interop.shards(random_data(), tmp_path / "graph", name=name)
     assert "\n" not in str(caught.value) and not [*tmp_path.iterdir()]
@@ -315,14 +315,14 @@ def test_a_name_that_is_none(name, message, tmp_path):
         (3, "g: weights is a int: expected the name of an attribute, or None"),
     ],
 )
-def test_weights_that_are_asked_for_must_be_there(weights, message, library, tmp_path):
+def test_missing_weights_are_refused(weights, message, library, tmp_path):
     data = random_data(**{"edge_weight": None} if weights == "edge_weight" else {})
     with pytest.raises(InputError, match=message):
         interop.shards(library(data), tmp_path / "graph", name="g", weights=weights)
     assert not [*tmp_path.iterdir()]
 
 
-def test_numbers_that_pytorch_has_yet_to_negate(tmp_path):
+def test_lazily_negated_tensors_are_resolved(tmp_path):
     parts = torch.complex(torch.rand(NODES, 4), torch.rand(NODES, 4))
     given = parts.conj().imag
     assert given.is_neg()
@@ -330,7 +330,7 @@ def test_numbers_that_pytorch_has_yet_to_negate(tmp_path):
     np.testing.assert_array_equal(Graph.open(tmp_path / "graph").features(0, NODES), -parts.imag.numpy())
 
 
-def test_several_labels_a_node_come_back_as_they_went_in(tmp_path):
+def test_multi_label_tasks_round_trip(tmp_path):
     tasks = torch.tensor([[0.0, 1.0, torch.nan]]).repeat(NODES, 1)
     tasks[3, 0] = 1
     interop.shards(random_data(y=tasks), tmp_path / "graph", name="g", order="degree")
@@ -345,7 +345,7 @@ def test_several_labels_a_node_come_back_as_they_went_in(tmp_path):
     assert sum(interop.run(tmp_path / "layout", program, width=3, backend="simulated")) == NODES
 
 
-def test_a_graph_in_memory_is_no_layout(tmp_path):
+def test_graph_in_memory_is_not_a_layout(tmp_path):
     with pytest.raises(
         InputError, match=r"folder is a Data: expected the path of a layout; mgg\.interop\.shards makes"
     ):

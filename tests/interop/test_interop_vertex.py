@@ -148,13 +148,13 @@ COMPILED = [pytest.mark.slow, pytest.mark.sentinel]
         pytest.param("attention", "self", torch.float64, 2, marks=COMPILED),
     ],
 )  # fmt: skip
-def test_output_and_gradients(name, graph, dtype, pes, on_pes):
+def test_output_and_gradients_match_the_interpreter(name, graph, dtype, pes, on_pes):
     found, expected = compared(name, graph, dtype, pes, on_pes)
     for key, value in expected.items():
         assert_close(found[key], value)
 
 
-def test_types_of_arcs(on_pes):
+def test_typed_arcs_match_the_interpreter(on_pes):
     csr = CALLED["typed"]()
     x, W = torch.randn(csr.rows, 3, dtype=torch.float64), torch.randn(TYPES, 3, 2, dtype=torch.float64)
     parts = on_pes(lambda graph: passes(graph, typed, x, {"W": W}), 2, "typed")
@@ -171,7 +171,7 @@ def test_types_of_arcs(on_pes):
         assert_close(found[key], value)
 
 
-def test_another_technique_brings_the_rows(on_pes):
+def test_any_technique_may_fetch_the_rows(on_pes):
     found, expected = compared("attention", "self", torch.float32, 2, on_pes, technique="mgg")
     for key, value in expected.items():
         assert_close(found[key], value)
@@ -183,12 +183,12 @@ def test_another_technique_brings_the_rows(on_pes):
     on_pes(program, 2, technique="mgg")
 
 
-def test_bfloat16_rows(on_pes):
+def test_bf16_rows_are_within_their_tolerance(on_pes):
     found, expected = compared("attention", "self", torch.float32, 2, on_pes, dtype="bf16")
     assert 1e-6 < (found["y"] - expected["y"]).abs().max() < 2**-7 * expected["y"].abs().max()
 
 
-def test_a_wider_halo_takes_the_place_of_the_last_one(on_pes):
+def test_wider_halo_replaces_the_last_one(on_pes):
     """The first program goes back over the halo that the second one asked for."""
     narrow, wide = drawn("largest", 60, torch.float32), (torch.randn(60, 9), {"a": torch.randn(9)})
 
@@ -203,7 +203,7 @@ def test_a_wider_halo_takes_the_place_of_the_last_one(on_pes):
     assert_close(several[several[:, 0].argsort()], alone[alone[:, 0].argsort()])
 
 
-def test_the_executor_reads_the_tensors_and_the_result_is_what_it_wrote(on_pes, monkeypatch):
+def test_tensors_are_not_copied_on_one_pe(on_pes, monkeypatch):
     """On one PE, which has no halo."""
     read, written = [], []
 
@@ -233,7 +233,7 @@ class Spied:
 
 
 @pytest.mark.parametrize("view", [lambda x: x.T.contiguous().T, lambda x: x[:, :1].expand(-1, 6), lambda x: x.flip(0)])
-def test_any_strides(view, on_pes):
+def test_tensors_may_have_any_strides(view, on_pes):
     def program(graph):
         x, W = view(torch.randn(graph.rows, 6)), torch.randn(4, 6).T
         found = interop.apply(graph, convolution, x, {"W": W})
@@ -242,7 +242,7 @@ def test_any_strides(view, on_pes):
     on_pes(program)
 
 
-def test_a_result_that_is_the_input_is_memory_of_its_own(on_pes):
+def test_result_equal_to_the_input_is_a_copy(on_pes):
     @V.program
     def itself(v):
         return V.reshape(v.x, (3, 2))
@@ -258,7 +258,7 @@ def test_a_result_that_is_the_input_is_memory_of_its_own(on_pes):
     on_pes(program)
 
 
-def test_backward_again_and_what_was_overwritten(on_pes):
+def test_second_backward_and_overwritten_tensors_are_detected(on_pes):
     def program(graph):
         x, weights = torch.randn(graph.rows, 4, requires_grad=True), torch.randn(4)
         y = weighed(interop.apply(graph, largest, x, {"a": weights}), x)
@@ -274,7 +274,7 @@ def test_backward_again_and_what_was_overwritten(on_pes):
     on_pes(program)
 
 
-def test_only_gradients_that_are_wanted(on_pes):
+def test_only_requested_gradients_are_computed(on_pes):
     def program(graph):
         x, weights = torch.randn(graph.rows, 4), torch.randn(4, requires_grad=True)
         y = interop.apply(graph, largest, x, {"a": weights})
@@ -295,7 +295,7 @@ def test_only_gradients_that_are_wanted(on_pes):
 class TestModule:
     """VertexModule."""
 
-    def test_parameters(self, on_pes):
+    def test_module_parameters_start_alike_on_every_pe(self, on_pes):
         """They begin alike on every PE, and are those of PyTorch's own modules otherwise."""
 
         def program(graph):
@@ -323,7 +323,7 @@ class TestModule:
         (first, other), (second, _) = on_pes(program, 2)
         assert torch.equal(first, second) and not torch.equal(first, other)
 
-    def test_it_trains(self, on_pes):
+    def test_module_trains_with_the_same_curve_on_two_pes(self, on_pes):
         """The same curve on one PE and on two, float64."""
         target = torch.randn(60, 4, dtype=torch.float64)
         x = torch.randn(60, 6, dtype=torch.float64)
@@ -344,7 +344,7 @@ class TestModule:
         assert torch.equal(first, second) and (alone.diff() < 0).all()
         assert (first - alone).abs().max() <= 1e-12 * alone.max()
 
-    def test_dropout(self, on_pes):
+    def test_module_dropout_depends_on_node_and_pass(self, on_pes):
         """Masks go by node and pass, on any number of PEs; evaluation drops nothing, and has gradients."""
         rate = 0.4
 
@@ -391,7 +391,7 @@ class TestModule:
             ),
         ],
     )
-    def test_refuses(self, program, parameters, message, on_pes):
+    def test_module_refuses_invalid_programs(self, program, parameters, message, on_pes):
         def on_one(graph):
             with pytest.raises(InputError, match=message) as caught:
                 interop.VertexModule(graph, program, parameters)
@@ -418,7 +418,7 @@ class TestModule:
         (lambda n: torch.ones(n, 4), {"b": torch.ones(4)}, r"parameter a is not given|there is no parameter b"),
     ],
 )  # fmt: skip
-def test_what_is_refused(x, parameters, message, on_pes):
+def test_invalid_calls_of_a_program_are_refused(x, parameters, message, on_pes):
     def program(graph):
         with pytest.raises(InputError, match=message) as caught:
             interop.apply(graph, largest, x(graph.rows), {"a": torch.ones(4)} | parameters)
@@ -427,7 +427,7 @@ def test_what_is_refused(x, parameters, message, on_pes):
     on_pes(program)
 
 
-def test_float64_over_bfloat16_rows_and_a_closed_graph_are_refused(on_pes):
+def test_float64_with_bf16_rows_and_closed_graph_are_refused(on_pes):
     def program(graph):
         with pytest.raises(InputError, match=r"over a graph with bf16 embeddings take torch\.float32$"):
             interop.apply(graph, doubled, torch.ones(graph.rows, 2).double(), {})

@@ -37,6 +37,6 @@ def gradients(real, offset):
 
 #: PyTorch's float32, arc by arc, is off by 7e-6 and 1e-5 in graphs like these.
 @pytest.mark.parametrize(("offset", "tolerance"), [(0, 1e-6), (3, 1e-5)])
-def test_features_with_an_offset(offset, tolerance):
+def test_attention_survives_features_with_an_offset(offset, tolerance):
     for found, right in zip(gradients(np.float32, offset), gradients(np.float64, offset), strict=True):
         assert np.abs(found - right).max() <= tolerance * np.abs(right).max()

@@ -26,7 +26,7 @@ class Watched(dict):
         self.most = max(self.most, sum(held.values()))
 
 
-def test_arcs_hold_what_is_predicted(neighborhood, directed, monkeypatch):
+def test_gatedgcn_arcs_take_the_predicted_memory(neighborhood, directed, monkeypatch):
     """Layer by layer on the way back: of f, z, their gradients and what these are of no array more."""
     graph, most, run = neighborhood(directed), [], Work.run
     chain = build("gatedgcn", settings_of("gatedgcn", SETTINGS), 6, 3, nodes=12)

@@ -111,7 +111,7 @@ def assert_gradient(found, function, array):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules(name, neighborhood, directed):
+def test_module_gradients_match_finite_differences(name, neighborhood, directed):
     module, rng = MODULES[name], np.random.default_rng(1)
     graph, weights = neighborhood(directed), random_weights(module.parameters, rng)
     x = rng.normal(size=(12, 4))
@@ -134,7 +134,7 @@ def test_modules(name, neighborhood, directed):
 
 
 @pytest.mark.parametrize(("name", "columns", "as_sparse"), CASES)
-def test_models(name, columns, as_sparse, neighborhood, directed, relational):
+def test_model_gradients_match_finite_differences(name, columns, as_sparse, neighborhood, directed, relational):
     rng, (model, values) = np.random.default_rng(3), MODELS[name]
     graph = relational() if needs_types(model) else neighborhood(directed)
     chain = build(model, settings_of(model, values), columns, 3, nodes=12, relations=graph.arc_types)

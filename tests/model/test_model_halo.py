@@ -66,7 +66,7 @@ WAYS = [
 
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize("name", ["directed", "empty rows", "no arcs", "more PEs than nodes"])
-def test_both_ways(name, strict, tmp_path):
+def test_rows_are_fetched_and_gradients_returned(name, strict, tmp_path):
     """In bf16 rows come rounded, this PE's own as well; gradients do not."""
     pes, csr = 4, GRAPHS[name]
     folder = make_layout(tmp_path, csr, pes)
@@ -96,7 +96,7 @@ def test_both_ways(name, strict, tmp_path):
             assert not once or moved == 2 * columns * (fetched + size * len(part.forward.send_rows)), how
 
 
-def test_own_rows_may_follow_the_start_of_a_return(tmp_path):
+def test_own_rows_are_computed_during_a_return(tmp_path):
     """The halo's rows travel while this PE computes its own; two returns may be under way."""
     folder = make_layout(tmp_path, GRAPHS["directed"], 3)
     parts = [layout.load(folder, pe) for pe in range(3)]
@@ -126,7 +126,7 @@ def test_own_rows_may_follow_the_start_of_a_return(tmp_path):
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["host", "device"])
-def test_the_only_pe_rounds_as_several_do(strict):
+def test_single_pe_rounds_like_several(strict):
     x = np.random.default_rng(9).normal(size=(5, WIDTH)).astype(np.float32)
 
     def fetched(world):

@@ -32,7 +32,7 @@ def drop(x, ids, rate=0.5, place=0, epoch=1, seed=0, training=True):
     seed=st.integers(0, 2**32), epoch=st.integers(1, 10_000), place=st.integers(0, 9), rate=st.floats(0.05, 0.95),
     density=st.floats(0, 1), first=st.integers(0, 2**31),
 )  # fmt: skip
-def test_dropout_of_csr_is_that_of_the_dense_input(seed, epoch, place, rate, density, first):
+def test_dropout_of_csr_equals_that_of_the_dense_input(seed, epoch, place, rate, density, first):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(17, 9)).astype(np.float32) * (rng.random((17, 9)) < density)
     options = {"rate": rate, "place": place, "epoch": epoch, "seed": seed}
@@ -71,7 +71,7 @@ def test_dropout_is_off_outside_training():
     assert drop(x, np.arange(3), rate=0.0) is x
 
 
-def test_dropout_of_csr_leaves_the_input_alone():
+def test_dropout_of_csr_does_not_change_its_input():
     x = sparse.csr_array(np.ones((20, 5), np.float32))
     module = Dropout(0.5, 0)
     outputs = [module.forward(x, Pass(nodes(range(20)), {}, {}, training=True, epoch=e)).toarray() for e in (1, 2, 1)]
@@ -80,7 +80,7 @@ def test_dropout_of_csr_leaves_the_input_alone():
     assert (outputs[0] != outputs[1]).any()
 
 
-def test_dropout_of_another_csr_is_that_of_its_own_entries():
+def test_dropout_of_a_second_csr_uses_its_own_entries():
     """What is kept of the first one says nothing of the second."""
     graph = nodes(range(20))
     for rows in ([0, 3, 7], [1, 3, 19, 2]):
@@ -89,14 +89,14 @@ def test_dropout_of_another_csr_is_that_of_its_own_entries():
         np.testing.assert_array_equal(found.toarray(), drop(x.toarray(), range(20)))
 
 
-def test_normalized_drops_nodes_whose_degree_is_not_positive(neighborhood):
+def test_normalization_zeroes_nodes_without_positive_degree(neighborhood):
     matrix = np.array([[0, -3.0, 0], [1, 0, 0], [0, -1.0, 0]])
     found = VertexLayer("a", normalized, 1, {}).forward(np.ones((3, 1)), Pass(neighborhood(matrix), {}, {}))
     # Row sums of A + I: -2, 2, 0. Only node 1 is left, with its own loop: 1 / 2.
     np.testing.assert_allclose(found[:, 0], [0, 0.5, 0])
 
 
-def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood, directed):
+def test_mean_follows_the_formula_and_is_zero_without_neighbors(neighborhood, directed):
     x = np.random.default_rng(0).normal(size=(12, 3))
     found = VertexLayer("a", mean, 3, {}).forward(x, Pass(neighborhood(directed), {}, {}))
     for node, row in enumerate(directed):
@@ -104,7 +104,7 @@ def test_mean_is_the_formula_and_nodes_without_neighbors_get_zeros(neighborhood,
     assert not directed[3].any()
 
 
-def test_a_mean_with_weights_whose_sum_is_not_positive_is_zero(neighborhood):
+def test_mean_is_zero_where_weights_sum_to_zero_or_less(neighborhood):
     matrix = np.array([[0, -3.0, 1], [0, 0, 2], [1, -1, 0]])
     x = np.array([[5.0], [7.0], [9.0]])
     found = VertexLayer("a", mean, 1, {}).forward(x, Pass(neighborhood(matrix), {}, {}))
@@ -142,7 +142,7 @@ def masked(v):
     return V.sum(found), V.keep(found)
 
 
-def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood):
+def test_arc_masks_depend_on_ends_head_epoch_and_place(neighborhood):
     graph = neighborhood(np.ones((40, 40)))
 
     def masks(epoch=1, place=0):
@@ -159,7 +159,7 @@ def test_masks_of_arcs_are_told_apart_by_ends_head_epoch_and_place(neighborhood)
     assert not (by_arc == by_arc[0]).all() and not (by_arc == by_arc[:, :1]).all()
 
 
-def test_what_never_changes_is_worked_out_once(neighborhood, directed):
+def test_constant_values_are_computed_once(neighborhood, directed):
     run = Pass(neighborhood(directed), {}, {})
     x, kept = np.ones((12, 2)), CachedOutput(VertexLayer("a", normalized, 2, {}))
     first = kept.forward(x, run)
@@ -170,7 +170,7 @@ def test_what_never_changes_is_worked_out_once(neighborhood, directed):
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "width"), [(5, 2, 2), (2, 5, 2), (3, 3, 3)])
-def test_narrow_aggregates_the_fewer_columns(inputs, outputs, width):
+def test_products_aggregate_the_narrower_side(inputs, outputs, width):
     assert convolution("a", inputs, outputs).width == width
 
 

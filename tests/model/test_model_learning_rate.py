@@ -28,12 +28,12 @@ def test_step_halves_every_50_epochs():
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])
-def test_warm_up_grows_to_all_of_it(schedule):
+def test_warm_up_grows_to_the_full_rate(schedule):
     found = rates(20, schedule=schedule, warmup=5)
     assert found[:5] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
     assert max(found) == 0.5 and min(found) > 0
     assert schedule in {"constant", "step"} or found[5] < 0.5
 
 
-def test_a_warm_up_longer_than_the_run():
+def test_warm_up_may_be_longer_than_the_run():
     assert rates(3, schedule="cosine", warmup=10) == pytest.approx([0.05, 0.1, 0.15])

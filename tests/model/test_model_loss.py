@@ -64,7 +64,7 @@ def test_correct_counts_the_first_of_equal_logits():
 
 @settings(max_examples=40)
 @given(cases(), st.integers(0, 2**32))
-def test_class_weights_are_factors_of_the_rows(case, seed):
+def test_class_weights_scale_the_rows(case, seed):
     logits, labels, chosen = case
     weights = np.random.default_rng(seed).uniform(0.1, 3, logits.shape[1]).astype(np.float32)
     expected = sum(weights[labels[row]] * cross_entropy(logits, labels, np.array([row])) for row in chosen)
@@ -85,7 +85,7 @@ def task_cases(draw):
 
 @settings(max_examples=60)
 @given(task_cases())
-def test_binary_cross_entropy(case):
+def test_binary_cross_entropy_matches_its_gradient(case):
     logits, answers, chosen = case
     here = np.zeros(logits.shape, bool)
     here[chosen] = answers[chosen] <= 1
@@ -109,7 +109,7 @@ def test_binary_cross_entropy_by_hand():
 
 @settings(max_examples=40)
 @given(task_cases())
-def test_decisions_are_scikit_learns_confusion(case):
+def test_decisions_match_scikit_learns_confusion(case):
     logits, answers, chosen = case
     known = answers[chosen] <= 1
     truth, said = answers[chosen][known], logits[chosen][known] > 0

@@ -27,7 +27,7 @@ def reference(weight, gradients, rate, decay, decoupled):
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 40), rate=st.floats(1e-4, 0.1), decay=st.floats(0, 0.1))
-def test_adam(decoupled, seed, steps, rate, decay):
+def test_adam_follows_its_formula(decoupled, seed, steps, rate, decay):
     rng = np.random.default_rng(seed)
     parameters = [Parameter("a", (3, 4), "glorot", decay), Parameter("b", (5,), "zeros")]
     start = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
@@ -46,7 +46,7 @@ def test_adam(decoupled, seed, steps, rate, decay):
             np.testing.assert_allclose(weights[name], expected, rtol=tolerance, atol=tolerance)
 
 
-def test_decay_acts_on_its_parameter_alone():
+def test_decay_acts_only_on_its_parameter():
     parameters = [Parameter("a", (2,), "ones", 0.5), Parameter("b", (2,), "ones")]
     weights = joined(initial_weights(parameters, 0))
     Adam(HostArrays(), parameters, weights).step(np.zeros(4), Adam.rates(1, 0.01), np.ones(1))
@@ -54,7 +54,7 @@ def test_decay_acts_on_its_parameter_alone():
     assert (weights["b"] == 1).all()
 
 
-def test_glorot():
+def test_glorot_draws_within_its_bounds():
     parameters = [Parameter("a", (300, 200), "glorot"), Parameter("b", (300, 200), "glorot")]
     weights = initial_weights(parameters, 3)
     limit = np.sqrt(6 / 500)
@@ -66,7 +66,7 @@ def test_glorot():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_first_weights_depend_on_the_seed_alone(seed):
+def test_initial_weights_depend_only_on_the_seed(seed):
     parameters = [Parameter("a", (4, 4), "glorot"), Parameter("b", (2,), "ones"), Parameter("c", (2,), "zeros")]
     first, again = initial_weights(parameters, seed), initial_weights(parameters, seed)
     other = initial_weights(parameters, seed + 1)

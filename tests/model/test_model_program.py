@@ -32,7 +32,7 @@ def gcn_without_loops(v, W):
 
 @pytest.mark.parametrize("outputs", [3, 5, 9])
 @pytest.mark.parametrize("program", [gcn, gcn_without_loops])
-def test_convolution(neighborhood, directed, program, outputs):
+def test_convolution_uses_products_of_the_fewer_columns(neighborhood, directed, program, outputs):
     """By the plan's products alone, of the fewer columns."""
     graph, rng = neighborhood(directed), np.random.default_rng(0)
     layer = VertexLayer("p", program, INPUTS, {"W": Weight((INPUTS, outputs), name="matrix")})
@@ -56,7 +56,7 @@ def unweighted(v):
     return V.sum(u.x for u in v.innbs)
 
 
-def test_a_product_without_weights_takes_none(neighborhood, directed):
+def test_product_without_weights_has_no_parameter(neighborhood, directed):
     layer, x = VertexLayer("p", unweighted, INPUTS, {}), np.random.default_rng(0).normal(size=(12, INPUTS))
     assert (layer.width, layer.fetched) == (0, INPUTS)
     found = layer.forward(x, Pass(neighborhood(directed), {}, {}))
@@ -83,7 +83,7 @@ def own_and_sum(v, W):
 
 
 @pytest.mark.parametrize("as_sparse", [False, True])
-def test_products_of_what_never_changes_are_computed_once(neighborhood, directed, as_sparse):
+def test_constant_products_are_computed_once(neighborhood, directed, as_sparse):
     graph, rng = neighborhood(directed), np.random.default_rng(0)
     graph.plan, graph.transposed = Counting(graph.plan), Counting(graph.transposed)
     layer, x = VertexLayer("p", own_and_sum, INPUTS, {"W": Weight((INPUTS, 2))}), rng.normal(size=(12, INPUTS))
@@ -112,7 +112,7 @@ def dropped(v, W, rate):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dropout_of_features_that_never_change(neighborhood, directed, training):
+def test_dropout_of_constant_features_is_drawn_every_epoch(neighborhood, directed, training):
     graph, rng = neighborhood(directed), np.random.default_rng(0)
     layer = VertexLayer("p", dropped, INPUTS, {"W": Weight((INPUTS, 7)), "rate": 0.4}, place=3)
     x, weight = rng.normal(size=(12, INPUTS)), rng.normal(size=(INPUTS, 7))

@@ -43,7 +43,7 @@ def interpreted(layer, graph, x, weights, seeds, arc_features):
 
 
 @pytest.mark.parametrize("model", filter(programmed, models()))
-def test_layers(model, neighborhood, directed, relational):
+def test_layers_match_the_interpreter(model, neighborhood, directed, relational):
     graph = relational() if needs_types(model) else neighborhood(directed)
     graph.plan = graph.transposed = None  # they are of float32: products go over the arcs
     chain = build(model, settings_of(model, small(model, 4)), 6, 3, nodes=12, relations=graph.arc_types)
@@ -106,7 +106,7 @@ def bytes_of(layer, part):
 
 @pytest.mark.parametrize("pes", BOUNDS)
 @pytest.mark.parametrize("model", TURNED)
-def test_turned_layers(model, pes, parts):
+def test_turned_layers_match_the_interpreter(model, pes, parts):
     types = 3 if needs_types(model) else 0
     folder, alone = parts(types, pes), parts(types, 1) if pes > 1 else None
 

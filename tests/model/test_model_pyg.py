@@ -69,18 +69,18 @@ def case(name):
         for graph, pes in graphs
     ],
 )
-def test_model(name, graph, pes, oracle_layouts):
+def test_models_match_pyg(name, graph, pes, oracle_layouts):
     pyg.check(*case(name), oracle_layouts(graph, pes), pes)
 
 
 @pytest.mark.parametrize("pes", (1, 2))
-def test_self_loops_that_are_kept(pes, oracle_layouts):
+def test_kept_self_loops_match_pyg(pes, oracle_layouts):
     pyg.check(*case("gcn")[:2], references.gcn_of_all_loops, oracle_layouts("loops", pes), pes)
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_models_on_ranks(oracle_layouts, tmp_path):
+def test_models_match_pyg_on_ranks(oracle_layouts, tmp_path):
     """Compiled, as users have them; each model on the last of its graphs."""
     chosen = {name: graphs[-1][0] for name, (*_, graphs) in CASES.items() if name in ("appnp, by arcs", "rgcn, bases")
               or "," not in name}  # fmt: skip
@@ -88,7 +88,7 @@ def test_models_on_ranks(oracle_layouts, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["across", "within"])
-def test_the_program_of_pytorchs_is_rgatconv(kind, oracle_layouts):
+def test_rgat_program_matches_rgatconv(kind, oracle_layouts):
     """Where all types share q and k, as they do there."""
     torch.manual_seed(3)
     graph = pyg.Graph.open(oracle_layouts("typed", 1).parent / "graph")

@@ -66,7 +66,7 @@ def words(model, folder, path):
         pytest.param("gat", "planted", 2, marks=[pytest.mark.mpi, pytest.mark.slow]),
     ],
 )
-def test_logits(model, graph, pes, layouts, tmp_path, capsys):
+def test_inferred_logits_match_pyg(model, graph, pes, layouts, tmp_path, capsys):
     from safetensors.torch import save_file  # needs PyTorch, which may not be there
 
     folder = layouts(graph, pes)

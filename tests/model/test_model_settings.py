@@ -21,7 +21,7 @@ def test_models_are_found():
     assert "layers" not in models()
 
 
-def test_published_gcn():
+def test_gcn_has_the_published_settings():
     published = settings_of("gcn")
     assert (published.hidden, published.dropout, published.learning_rate) == (16, 0.5, 0.01)
     assert published.weight_decay == 5e-4
@@ -40,7 +40,7 @@ def test_published_gcn():
     ("layers", "widths"),
     [(1, [(16, 5)]), (3, [(16, 32), (32, 32), (32, 5)]), (5, [(16, 32), *[(32, 32)] * 3, (32, 5)])],
 )
-def test_gcn_of_other_depths(layers, widths):
+def test_gcn_of_other_depths_is_built(layers, widths):
     chain = build("gcn", settings_of("gcn", {"layers": layers, "hidden": 32}), 16, 5)
     weights = [each for each in chain.parameters if each.name.endswith("weight")]
     assert [(each.name, each.shape) for each in weights] == [(f"layer{k}.weight", at) for k, at in enumerate(widths)]
@@ -49,7 +49,7 @@ def test_gcn_of_other_depths(layers, widths):
     assert kinds.count("Relu") == layers - 1 and kinds[-1] == "Bias"
 
 
-def test_published_gin():
+def test_gin_has_the_published_settings():
     chain = build("gin", settings_of("gin"), 500, 3)
     names = {parameter.name for parameter in chain.parameters}
     assert {f"layer{k}.epsilon" for k in range(5)} <= names
@@ -58,7 +58,7 @@ def test_published_gin():
     assert chain.width == 64
 
 
-def test_none_is_null_where_a_setting_may_be_null():
+def test_none_means_null_for_optional_settings():
     values = settings_of("gcn", {"patience": "none", "row_normalize": "none", "class_weights": "none"})
     assert (values.patience, values.row_normalize, values.class_weights) == (None, None, "none")
     with pytest.raises(InputError, match="hidden: input should be a valid integer, found 'none'"):
@@ -79,13 +79,13 @@ def test_none_is_null_where_a_setting_may_be_null():
         ("gcn", {"learning_rate": float("nan")}, "learning_rate: "),
     ],
 )
-def test_mistakes_are_named(model, values, message):
+def test_invalid_settings_are_named(model, values, message):
     with pytest.raises(InputError, match=message):
         settings_of(model, values)
 
 
 @pytest.mark.parametrize(("types", "message"), [(0, "have no types"), (5, "5 types of arcs are no relations and as m")])
-def test_types_that_are_no_relations_and_their_inverses(types, message):
+def test_arc_types_that_are_not_relations_with_inverses_are_refused(types, message):
     with pytest.raises(InputError, match=message):
         build("compgcn", settings_of("compgcn"), 4, 3, 9, types)
 
@@ -115,7 +115,7 @@ TWICE = {
 
 
 @pytest.mark.parametrize("case", TWICE)
-def test_two_layers_of_one_name_are_refused(case, monkeypatch):
+def test_duplicate_layer_names_are_refused(case, monkeypatch):
     monkeypatch.setattr(gcn, "build", lambda settings, sizes: TWICE[case])
     with pytest.raises(
         InputError, match=r"test_model_settings.py:\d+: model gcn: two layers are called 'a' \(a\.\w+\)"
@@ -128,7 +128,7 @@ def turned(v, W):
     return v.x @ W
 
 
-def test_shared_parameters_are_alike(monkeypatch):
+def test_shared_parameters_must_agree(monkeypatch):
     """Layers that share a parameter have it once; two that differ in it are refused, naming both."""
 
     def chain(settings, sizes):

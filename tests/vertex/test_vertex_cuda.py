@@ -54,7 +54,7 @@ def made(wanted, graph, leaves, kernels, **how):
     return found, [name for _, name in kernels.launched], text
 
 
-def test_rows_that_are_cut_are_combined(kernels):
+def test_cut_rows_are_combined(kernels):
     graph = crowded()
     x = ir.leaf("x", D, (3,))
     arcs = vertex_models.of_source(x)
@@ -72,7 +72,7 @@ def test_rows_that_are_cut_are_combined(kernels):
     [*((name, False) for name in ("sage", "gat, one head", "rgcn", "deviation", "gated, odd columns")),
      *((name, True) for name in ("gat, eight heads of eight", "gat, odd columns", "gated", "edge_conv"))],
 )  # fmt: skip
-def test_models(name, is_cut, kernels):
+def test_generated_kernels_of_models_match_the_interpreter(name, is_cut, kernels):
     graph = crowded() if is_cut else awkward()
     outputs, late, seeds = vertex_models.differentiated(MODELS[name])
     wanted = [*outputs, *late]
@@ -87,7 +87,7 @@ def test_models(name, is_cut, kernels):
     ("space", "heads", "shape", "narrow"),
     [(S, (2,), (2, 16), True), (D, (20,), (20,), False)],
 )
-def test_masks_of_arcs_are_the_interpreters(space, heads, shape, narrow, kernels):
+def test_arc_masks_match_the_interpreter(space, heads, shape, narrow, kernels):
     graph = crowded()
     x = ir.leaf("x", space, shape)
     mask = ir.mask(E, heads, 0.4, 7)
@@ -102,7 +102,7 @@ def test_masks_of_arcs_are_the_interpreters(space, heads, shape, narrow, kernels
 
 # 450 arcs to or from twelve vertices: rows that arcs read take padding. 41 are columns for eleven lanes of four.
 @pytest.mark.parametrize("to", [D, S])
-def test_rows_of_odd_columns_are_padded(to, kernels):
+def test_odd_columns_are_padded(to, kernels):
     graph = crowded()
     x = ir.leaf("x", S if to is D else D, (41,))
     wanted = [ir.total(ir.cast(y, E), to) for y in (x, ir.unary("tanh", x))]
@@ -119,7 +119,7 @@ def test_rows_of_odd_columns_are_padded(to, kernels):
 
 # Scores of one lane each, of all lanes of a head, and of two heads; they rise and fall by hundreds along a row.
 @pytest.mark.parametrize(("shape", "wide"), [((16,), True), ((2, 16), False)])
-def test_a_softmax_takes_one_pass(shape, wide, kernels):
+def test_softmax_takes_one_pass(shape, wide, kernels):
     graph = crowded()
     x, scores = ir.leaf("x", D, shape), ir.leaf("scores", D, shape if wide else shape[:-1])
     score = vertex_models.of_source(scores)
@@ -143,7 +143,7 @@ def test_a_softmax_takes_one_pass(shape, wide, kernels):
     compare(wanted, found, expected, 1e-3)
 
 
-def test_what_is_infinite_stays_in_its_row(kernels):
+def test_infinite_values_stay_in_their_row(kernels):
     graph = crowded()
     x = ir.leaf("x", D, (41,))
     wanted = [ir.total(ir.unary("log", vertex_models.of_source(x)), D)]
@@ -155,7 +155,7 @@ def test_what_is_infinite_stays_in_its_row(kernels):
     assert not np.isnan(found).any()
 
 
-def test_a_sum_of_all_rows_goes_with_a_launch_of_them(kernels):
+def test_sum_over_all_rows_joins_their_launch(kernels):
     graph = crowded()
     x, w = ir.leaf("x", D, (41,)), ir.leaf("w", D, ())
     y = ir.unary("tanh", ir.binary("multiply", x, w))
@@ -168,7 +168,7 @@ def test_a_sum_of_all_rows_goes_with_a_launch_of_them(kernels):
     compare(wanted, found, [rows, *sums], 1e-6)
 
 
-def test_products_of_sources_are_those_of_vertices():
+def test_products_of_sources_become_products_of_vertices():
     x, w = ir.leaf("x", D, (5,)), ir.leaf("w", P, (5, 3))
     of_d, fetched = ir.matmul(ir.unary("tanh", x), w), ir.cast(x, S)
     of_s, other = ir.matmul(ir.unary("tanh", fetched), w), ir.matmul(ir.unary("exp", fetched), w)
@@ -180,7 +180,7 @@ def test_products_of_sources_are_those_of_vertices():
 
 
 @pytest.mark.parametrize("how", [DEFAULT, Execution("block", "parallel", "atomic", "sorted")], ids=["usual", "other"])
-def test_of_equal_entries_that_of_the_lowest_source_wins(how, kernels):
+def test_maximum_of_equal_entries_takes_the_lowest_source(how, kernels):
     graph = crowded()
     x = ir.leaf("x", D, (5,))
     wanted = [ir.winner(extreme(vertex_models.of_source(x), D)) for extreme in (ir.maximum_of, ir.minimum_of)]
@@ -195,7 +195,7 @@ def test_of_equal_entries_that_of_the_lowest_source_wins(how, kernels):
             assert arc == arcs[np.lexsort(key)[0]], (v, column)
 
 
-def test_what_is_empty_has_no_lanes_for_what_is_not(kernels):
+def test_empty_parts_do_not_set_the_layout_of_a_launch(kernels):
     """In a launch whose layout is that of an empty part nobody would write the others, nor add them up."""
     graph = awkward()
     x = ir.leaf("x", D, (2,))
@@ -212,7 +212,7 @@ def test_what_is_empty_has_no_lanes_for_what_is_not(kernels):
         compare(wanted, worked_off(wanted, graph, leaves, kernels=kernels), expected, 1e-6)
 
 
-def test_a_launch_for_one_sum_of_all_rows_includes_another(kernels):
+def test_one_launch_makes_two_sums_over_all_rows(kernels):
     """The first sum needs a small value before, so its rows get a launch of their own, which makes the second, too."""
     graph = awkward()
     x, p, q = ir.leaf("x", D, (2,)), ir.leaf("p", P, ()), ir.leaf("q", P, ())
@@ -232,7 +232,7 @@ def check(data, kernels):
 
 
 @pytest.mark.slow
-def test_programs(kernels):
+def test_random_programs_match_the_interpreter(kernels):
     @settings(max_examples=25, **SETTINGS)
     @given(data=st.data())
     def many(data):
@@ -241,7 +241,7 @@ def test_programs(kernels):
     many()
 
 
-def test_a_sum_of_all_rows_is_read_by_later_work(kernels):
+def test_sum_over_all_rows_is_read_by_later_launches(kernels):
     """The sum is float64 where it is made, and kernels read float32."""
     graph = crowded()
     x, seed = ir.leaf("x", D, (41,)), ir.leaf("seed", D, (41,))

@@ -33,20 +33,20 @@ def settings(name):
     return [word for key, value in SMALL[name].items() for word in ("--set", f"{key}={value}")]
 
 
-def test_blocks_are_models_or_parts_of_one():
+def test_documented_blocks_are_models_or_parts_of_one():
     assert list(FILES) == ["my_gcn", "my_gatv2", "my_gated", "my_recurrent", "my_arcs", "my_relational", "train_gcn"]
     assert list(MODELS) == list(FILES)[:6]
     parts = [block for block in PYTHON if block not in FILES.values()]
     assert len(parts) == 1 and parts[0] in MODELS["my_gcn"]
 
 
-def test_the_table_has_every_function():
+def test_documented_table_has_every_function():
     documented = set(re.findall(r"[`@]V\.(\w+)", DOCS))
     assert documented == set(V.__all__)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "my_arcs"])
-def test_explain(name, tmp_path):
+def test_explain_prints_values_with_lines_and_formulas(name, tmp_path):
     """Each value with its line, the gradients by name, and columns as the formulas have them."""
     relations = ["--relations", 3] if name == "my_relational" else []
     path = written(tmp_path, name)
@@ -74,7 +74,7 @@ def test_explain(name, tmp_path):
     assert lines >= set(body)
 
 
-def test_explain_tells_what_is_kept_of_arcs(tmp_path):
+def test_explain_lists_kept_arc_values(tmp_path):
     path = written(tmp_path, "my_arcs")
     first, second = mgg("vertex", "explain", path, "--columns", 6, "--classes", 3, *settings("my_arcs")).split("\n\n")
     (kept,) = re.findall(r"^  return %\d+ %(\d+)$", first, re.MULTILINE)
@@ -83,7 +83,7 @@ def test_explain_tells_what_is_kept_of_arcs(tmp_path):
         assert text.rstrip().endswith(f"\narrays of all arcs, inputs apart: %{value} [4]")
 
 
-def test_explain_as_json(tmp_path):
+def test_explain_prints_json(tmp_path):
     path = written(tmp_path, "my_gcn")
     facts = json.loads(mgg("vertex", "explain", path, "--classes", 3, "--json"))
     assert (facts["model"], facts["columns"], facts["classes"], facts["relations"]) == ("my_gcn", 16, 3, 0)
@@ -104,7 +104,7 @@ def test_explain_as_json(tmp_path):
         ("my_gatv2", ["--set", "gcn.hidden=3"], "'gcn' is neither the model"),
     ],
 )
-def test_explain_refuses(model, arguments, said, tmp_path):
+def test_explain_refuses_invalid_input(model, arguments, said, tmp_path):
     path = model if model == "gat" else written(tmp_path, model)
     with pytest.raises(InputError, match=said) as caught:
         mgg("vertex", "explain", path, *arguments)
@@ -113,7 +113,7 @@ def test_explain_refuses(model, arguments, said, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_models_train_on_one_pe_and_on_two(name, layouts, tmp_path):
+def test_documented_models_train_on_one_and_two_pes(name, layouts, tmp_path):
     graph = "typed" if name == "my_relational" else "planted"
     curves = []
     for pes in (1, 2):
@@ -130,7 +130,7 @@ def test_models_train_on_one_pe_and_on_two(name, layouts, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_commands_run(tmp_path):
+def test_documented_commands_run(tmp_path):
     """As they stand, but for fewer epochs; of two ranks the curve of one."""
     for name in MODELS:
         written(tmp_path, name)

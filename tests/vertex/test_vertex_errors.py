@@ -179,7 +179,7 @@ def _said(raised, tmp_path, source):
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistake_is_told_with_its_line(tmp_path, name):
+def test_error_names_its_line(tmp_path, name):
     source, words = BAD[name]
     program = _defined(tmp_path, source)
     parameters = dict.fromkeys(program.names, (5, 2, 4))
@@ -202,7 +202,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_what_it_is_traced_with_fits(tmp_path, name):
+def test_tracing_arguments_must_fit(tmp_path, name):
     source = "def f(v, W):  #!\n  return v.x @ W"
     arguments, named, words = GIVEN[name]
     with pytest.raises(V.VertexProgramError) as raised:
@@ -254,7 +254,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_others(tmp_path, name):
+def test_other_errors_are_one_line(tmp_path, name):
     source, parameters, named, words = OTHERS[name]
     with pytest.raises(V.VertexProgramError) as raised:
         _defined(tmp_path, source, decorate=None).trace({"x": (4,)}, parameters, **named)
@@ -268,7 +268,7 @@ def test_functions_need_a_program():
         V.program(3)
 
 
-def test_a_mistake_leaves_nothing_behind(tmp_path):
+def test_failed_trace_leaves_no_state(tmp_path):
     program = _defined(tmp_path, "def f(v, W):\n  return v.x @ W")
     with pytest.raises(V.VertexProgramError):
         program.trace({"x": (4,)}, {"W": (3, 2)})

@@ -39,7 +39,7 @@ def summed(columns):
 # Lanes of a warp that have nothing to do, and three warps of columns, of which lanes make numbers for each other.
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [7, 300])
-def test_every_choice(columns, kernels, monkeypatch):
+def test_every_execution_option_gives_the_same_result(columns, kernels, monkeypatch):
     monkeypatch.setattr(cuda, "STATIC_BLOCKS", 3)  # so that a block has several rows
     graph, launch = crowded(), summed(columns)
     leaves = drawn(launch.sums, graph)
@@ -60,7 +60,7 @@ def test_every_choice(columns, kernels, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", SOME, ids=str)
-def test_a_model(how, kernels):
+def test_execution_options_work_for_a_model(how, kernels):
     graph = crowded()
     outputs, late, seeds = vertex_models.differentiated(MODELS["gat, eight heads of eight"])
     wanted = [*outputs, *late]
@@ -89,12 +89,12 @@ def kernel(how, columns=4, mean=8.0):
     ],
     ids=str,
 )
-def test_rows_of_a_block_and_lanes_of_a_row(how, rows, lanes):
+def test_execution_options_set_rows_per_block_and_lanes_per_row(how, rows, lanes):
     made = kernel(how)
     assert (made.per_block, made.group) == (rows, lanes)
 
 
-def test_a_blocks_warps_have_the_columns():
+def test_wide_rows_are_shared_by_the_warps_of_a_block():
     """Of 602 columns a warp has 128."""
     tiles = {groups: kernel(Execution(groups, "sequence"), 602).tiles for groups in GROUPS}
     assert tiles == {"adaptive": 5, "warp": 5, "block": 1}
@@ -107,7 +107,7 @@ def test_static_blocks_are_bounded():
     assert kernel(Execution(blocks="static"), 602).blocks == 79
 
 
-def test_rows_are_cut_and_sorted_as_asked():
+def test_rows_are_cut_and_sorted_by_option():
     lengths = np.array([3, 0, 500, 1, 500])
     ptr = np.append(0, np.cumsum(lengths))
     whole = Execution(arcs="sequence", rows="sorted")
@@ -120,13 +120,13 @@ def test_rows_are_cut_and_sorted_as_asked():
     assert apart.split_rows.tolist() == [0, 2, 4] and apart.slots == 1003
 
 
-def test_choices_are_in_the_text_and_so_in_the_name_of_what_is_compiled():
+def test_execution_options_change_the_kernel_hash():
     texts = {cuda.source_of([kernel(how)]) for how in EVERY}
     assert len(texts) == len(EVERY)
     assert "groups=block,rows=sorted" in cuda.source_of([kernel(Execution("block", rows="sorted"))])
 
 
-def test_choices_as_text():
+def test_execution_options_are_parsed_from_text():
     for how in EVERY:
         assert Execution.parsed(str(how)) == how
     assert str(DEFAULT) == "" and str(Execution("block", "sequence")) == "groups=block,arcs=sequence"
@@ -141,7 +141,7 @@ def test_choices_as_text():
         ("rows=sorted,rows=given", "'rows=given': rows is given twice"),
     ],
 )
-def test_mistakes_are_one_line(text, said):
+def test_invalid_execution_options_are_one_line(text, said):
     with pytest.raises(ValueError, match=said) as refusal:
         Execution.parsed(text)
     assert "\n" not in str(refusal.value)

@@ -93,7 +93,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_operation(name):
+def test_operation_gradients_match_finite_differences(name):
     check(PROGRAMS[name])
 
 
@@ -111,14 +111,14 @@ def at(value, numbers, *wrt):
 
 
 @pytest.mark.parametrize(("op", "slope"), [("relu", 0), ("leaky_relu", 0.2), ("abs", 0), ("elu", 1)])
-def test_where_there_is_no_derivative(op, slope):
+def test_subgradients_are_defined_at_kinks(op, slope):
     x = leaf("x", D, ())
     value = unary(op, x, **({"slope": 0.2} if op == "leaky_relu" else {}))
     assert np.array_equal(at(value, {"x": np.zeros(6)}, x)[0], np.full(6, slope))
 
 
 @pytest.mark.parametrize("op", ["maximum", "minimum"])
-def test_equal_operands_share(op):
+def test_equal_operands_share_a_gradient(op):
     x, y = leaf("x", D, ()), leaf("y", D, ())
     numbers = {"x": np.array([1.0, 1, 2, 0, 0, 0]), "y": np.array([1.0, 2, 1, 0, 0, 0])}
     larger = [0.5, 0, 1, 0.5, 0.5, 0.5]
@@ -129,7 +129,7 @@ def test_equal_operands_share(op):
 
 
 @pytest.mark.parametrize("op", ["maximum_of", "minimum_of"])
-def test_the_winner_has_all(op):
+def test_extremes_pass_the_gradient_to_one_arc(op):
     """Of all equal arcs to a vertex, the one from the lowest id; vertices without arcs have none."""
     f = leaf("f", E, ())
     (found,) = at(getattr(ir, op)(f, D), {"f": np.zeros(11)}, f)
@@ -137,7 +137,7 @@ def test_the_winner_has_all(op):
     assert np.array_equal(found, [winners.get(arc, 0) for arc in zip(GRAPH.targets, GRAPH.sources, strict=True)])
 
 
-def test_nothing_depends_on_it():
+def test_unused_input_has_no_gradient():
     x, w = leaf("x", D, (2, 3)), leaf("w", T, (2,))
     value = binary("add", X, cast(constant(1), D))
     found = gradients([value], [X], [x, w, constant(3)])
@@ -152,13 +152,13 @@ def test_nothing_depends_on_it():
     [ir.stop(X), binary("greater", X, constant(0)), binary("equal", X, X), ir.won(ir.winner(ir.maximum_of(F, D)))],
     ids=lambda value: value.op,
 )
-def test_no_gradient_goes_through(value):
+def test_stop_blocks_gradients(value):
     (inputs,) = {*inputs_of([value])}
     (by,) = gradients([binary("multiply", value, value)], [leaf("seed", value.space, value.shape)], [inputs])
     assert not any(each.op == "input" for each in ir.walk([by]))
 
 
-def test_uses_are_added_in_their_order():
+def test_gradients_of_uses_are_added_in_order():
     """Outputs come last; so every executor has the same bits."""
     first, second = unary("exp", X), unary("tanh", X)
     output = binary("add", first, second)
@@ -171,7 +171,7 @@ def test_uses_are_added_in_their_order():
     assert by_second.inputs[1].op == "subtract"
 
 
-def test_by_what_was_made_on_the_way():
+def test_gradients_by_intermediate_values():
     middle = unary("exp", X)
     seed = leaf("seed", D, (3,))
     by_middle, by_x = gradients([binary("multiply", middle, middle)], [seed], [middle, X])
@@ -181,7 +181,7 @@ def test_by_what_was_made_on_the_way():
     assert np.allclose(second, 2 * np.exp(2 * leaves["x"]) * leaves["seed"])
 
 
-def test_by_a_weight_seen_from_arcs():
+def test_weight_gradients_from_arcs():
     """Then there is a matrix an arc, and else none: sums of outer products go to the parameter."""
     weight = leaf("w", T, (3, 2))
     seen = cast(weight, E)
@@ -197,6 +197,6 @@ def test_by_a_weight_seen_from_arcs():
     assert np.allclose(summed, other)
 
 
-def test_seeds_are_like_their_outputs():
+def test_seeds_have_the_type_of_their_outputs():
     with pytest.raises(ProgramError, match=r"a gradient \[2\] a vertex by a value \[3\] a source"):
         gradients([Y], [HEADS], [Y])

@@ -44,7 +44,7 @@ def numbers(space, *shape, seed=1):
     return np.random.default_rng(seed).standard_normal((*(() if space is P else (ROWS[space],)), *shape))
 
 
-def test_arcs_in_any_order():
+def test_arc_order_does_not_matter():
     assert [*zip(GRAPH.targets, GRAPH.sources, GRAPH.types, strict=True)] == LISTED
     assert [ARCS[k] for k in GRAPH.order] == LISTED
     assert list(GRAPH.order) == sorted(range(len(ARCS)), key=lambda k: (ARCS[k][0], ARCS[k][2], IDS[ARCS[k][1]]))
@@ -57,13 +57,13 @@ def test_arcs_in_any_order():
 
 
 @pytest.mark.parametrize("wrong", [{"targets": [3]}, {"sources": [-1]}, {"types": [2]}, {"ids": [1, 2]}])
-def test_arcs_out_of_range(wrong):
+def test_arcs_out_of_range_are_refused(wrong):
     arcs = {"targets": [0], "sources": [1], "types": [0], "type_count": 2} | wrong
     with pytest.raises(ValueError, match=f"{next(iter(wrong)).rstrip('s')} from 0 to|2 ids of 3"):
         ArcGraph.of(3, **arcs)
 
 
-def test_leaves_are_checked():
+def test_inputs_are_checked():
     x = ir.leaf("x", D, (2,))
     with pytest.raises(ValueError, match="no array for the input 'x'"):
         run(x)
@@ -74,7 +74,7 @@ def test_leaves_are_checked():
 
 
 @pytest.mark.parametrize(("finer", "coarser"), OWNER)
-def test_cast_and_total(finer, coarser):
+def test_casts_and_totals(finer, coarser):
     owner = OWNER[finer, coarser]
     x = numbers(coarser, 2, 3)
     expected = np.stack([rows(x, coarser)[owner(k)] for k in range(ROWS[finer])])
@@ -129,7 +129,7 @@ UNARY = {
 
 
 @pytest.mark.parametrize("op", UNARY)
-def test_elementwise(op):
+def test_unary_operations_match_numpy(op):
     assert set(UNARY) == {*ir.UNARY, "stop"}
     x = numbers(D, 4)
     leaf, attributes = ir.leaf("x", D, (4,)), {"leaky_relu": {"slope": 0.3}, "power": {"exponent": 3.0}}.get(op, {})
@@ -152,7 +152,7 @@ BINARY = {
 
 
 @pytest.mark.parametrize("op", BINARY)
-def test_elementwise_of_two(op):
+def test_binary_operations_match_numpy(op):
     """A number a head of each target meets a row a head of each source."""
     assert set(BINARY) == set(ir.BINARY)
     x, y = np.round(numbers(D, 2)) + 0.5, np.round(numbers(S, 2, 3, seed=2)) + 0.5
@@ -161,19 +161,19 @@ def test_elementwise_of_two(op):
     assert np.array_equal(found, expected)
 
 
-def test_where():
+def test_where_matches_numpy():
     condition, x = np.array([0.0, 1, -1, 0, 0.5, 0]), numbers(P, 3)
     value = ir.where(ir.leaf("c", D, ()), ir.leaf("x", P, (3,)), ir.constant(7))
     assert np.array_equal(run(value, c=condition, x=x), [x if c else [7, 7, 7] for c in condition])
 
 
-def test_types():
+def test_arc_types_select_parameters():
     w, leaf = numbers(P, TYPES, 2), ir.leaf("w", P, (TYPES, 2))
     assert np.array_equal(run(ir.cast(ir.by_type(leaf), R), w=w), [w[t] for _, t in RUNS])
     assert np.array_equal(run(ir.all_types(ir.leaf("t", T, (2,)), TYPES), t=w), w)
 
 
-def test_values_share_what_they_are_made_of():
+def test_common_subexpressions_are_computed_once():
     x = numbers(D, 2)
     leaf = ir.leaf("x", D, (2,))
     twice = ir.binary("add", leaf, leaf)
@@ -187,7 +187,7 @@ SEED, EPOCH, PLACE, RATE = 11, 3, 2, 0.4
 
 
 @pytest.mark.parametrize("space", [D, S])
-def test_dropout_of_vertices(space):
+def test_vertex_dropout_has_the_masks_of_models(space):
     """The masks of models' dropout."""
     x = np.ones((VERTICES, 6))
     _, expected = HostArrays().dropout(x, np.array(IDS), Draws(SEED, EPOCH, PLACE), RATE)
@@ -200,7 +200,7 @@ def test_dropout_of_vertices(space):
     assert np.array_equal(run(mask), np.ones((VERTICES, 2, 3)))
 
 
-def test_dropout_of_arcs():
+def test_arc_dropout_has_the_masks_of_attention():
     """The masks of attention: a row of numbers a target, in it as many a source as an arc has."""
     heads = 3
     (found,) = evaluate([ir.mask(E, (heads,), RATE, PLACE)], GRAPH, {}, masks=(SEED, EPOCH))

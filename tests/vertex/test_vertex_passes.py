@@ -178,7 +178,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_form(name):
+def test_passes_produce_the_expected_form(name):
     value, expected = FORMS[name]
     (found,) = optimized([value])
     if name == "product back":
@@ -188,7 +188,7 @@ def test_form(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_keep_their_values(name):
+def test_passes_keep_the_values_of_models(name):
     """Gradients, too, whether what they are derived of was optimized or not."""
     outputs = MODELS[name]
     forward, backward, seeds = differentiated(outputs)
@@ -199,7 +199,7 @@ def test_models_keep_their_values(name):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_programs_keep_their_values(seed):
+def test_passes_keep_the_values_of_random_programs(seed):
     outputs = program(seed)
     same(outputs, optimized(outputs), seed, tolerance=1e-11)
     forward, backward, seeds = differentiated(outputs)
@@ -210,7 +210,7 @@ def test_random_programs_keep_their_values(seed):
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data(), st.integers(0, 10**6))
-def test_drawn_programs_keep_their_values(data, seed):
+def test_passes_keep_the_values_of_drawn_programs(data, seed):
     """On other graphs, of other operations; wherever there are numbers."""
     graph = random_graph(seed)
     outputs = values(data.draw(programs(graph.type_count)))
@@ -225,20 +225,20 @@ def test_drawn_programs_keep_their_values(data, seed):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_fixed_point(name):
+def test_passes_reach_a_fixed_point(name):
     once = optimized(MODELS[name], differentiable=True)
     again = optimized(once, differentiable=True)
     assert len(list(ir.walk(once))) == len(list(ir.walk(again)))
     assert [form(v) for v in once] == [form(v) for v in optimized(MODELS[name], differentiable=True)]
 
 
-def test_leaves_are_the_same_objects():
+def test_passes_keep_the_input_objects():
     """Gradients are derived by the inputs of the program that was given."""
     (found,) = optimized([unary("tanh", X)], differentiable=True)
     assert found.inputs[0] is X
 
 
-def test_factors_that_are_infinite_where_there_are_no_arcs():
+def test_infinite_factors_without_arcs_stay_out_of_sums():
     """1 over a sum of none goes out of a sum that is 0 there."""
     value = total(times(softmax(Q), of_source(H)), D)
     (found,) = optimized([value])
@@ -252,7 +252,7 @@ def test_factors_that_are_infinite_where_there_are_no_arcs():
         assert np.allclose(array, expected, rtol=1e-12)
 
 
-def test_many_factors():
+def test_long_products_are_not_expanded():
     """Squares of squares have 2^40 factors, which nobody lists; a long product stays one."""
     value = unary("tanh", F)
     for _ in range(40):
@@ -262,7 +262,7 @@ def test_many_factors():
     same([total(value, D)], optimized([total(value, D)]))
 
 
-def test_stop_stays_where_gradients_follow():
+def test_stop_is_kept_for_gradients():
     (found,) = optimized([times(ir.stop(X), X)], differentiable=True)
     assert ops([found], "stop")
 
@@ -271,7 +271,7 @@ def test_stop_stays_where_gradients_follow():
 
 
 @pytest.mark.parametrize(("inner", "outer"), [(5, 2), (2, 5), (3, 3)])
-def test_gcn(inner, outer):
+def test_gcn_becomes_one_product_and_two_scalings(inner, outer):
     """One product and two scalings, forward and back; the matrix where it leaves fewer columns to gather."""
     forward, backward, _ = differentiated(gcn(inner, outer))
     products = ops(forward, "product")
@@ -287,7 +287,7 @@ def test_gcn(inner, outer):
     assert (ops(forward, "matmul")[0] in ir.walk(products)) == (outer <= inner)
 
 
-def test_sgc():
+def test_sgc_multiplies_by_the_matrix_first():
     """The matrix first: all hops with its columns."""
     (found,) = optimized(sgc(5, 2, hops=3))
     assert [v.shape for v in ops([found], "product")] == [(2,)] * 3
@@ -295,13 +295,13 @@ def test_sgc():
     assert [v.shape for v in ops([found], "product")] == [(2,)] * 3
 
 
-def test_a_sum_that_others_need_stays():
+def test_sum_with_other_uses_is_kept():
     hop = total(of_source(X), D)
     found = optimized([ir.matmul(hop, NARROW), hop])
     assert [v.shape for v in ops(found, "product")] == [(3,)]
 
 
-def test_gat():
+def test_gat_has_no_inner_products_per_arc():
     """Neither direction has a dot of an arc's: inner products are with sums. Everything of a vertex is done there."""
     forward, backward, _ = differentiated(gat(9, 2, 4))
     both = [*forward, *backward]
@@ -313,7 +313,7 @@ def test_gat():
     assert len(wide) == 2, "rows of sources, and gradients of targets over their sums"
 
 
-def test_rgcn():
+def test_rgcn_multiplies_sums_of_runs():
     """Matrices of types meet sums of runs, forward and back."""
     forward, backward, _ = differentiated(rgcn(3, 2))
     both = [*forward, *backward]
@@ -321,7 +321,7 @@ def test_rgcn():
     assert [(v.space, v.inputs[0].space) for v in ops(both, "gram")] == [(T, R)]
 
 
-def test_gated():
+def test_gated_model_multiplies_only_arc_features_per_arc():
     """Only arcs' own features meet a matrix an arc."""
     forward, backward, _ = differentiated(MODELS["gated"])
     assert [form(v) for v in ops(forward, "matmul", space=E)] == ["matmul(f, C)"]
@@ -329,7 +329,7 @@ def test_gated():
     assert len([v for v in ops(forward, "total") if v.inputs[0].op != "cast"]) == 2
 
 
-def test_edge_conv():
+def test_edge_conv_splits_its_matrix_by_ends():
     """A matrix of two ends side by side becomes one for each."""
     (found,) = optimized(MODELS["edge_conv"])
     assert not ops([found], "matmul", "concat", space=E)
@@ -338,7 +338,7 @@ def test_edge_conv():
 # Products.
 
 
-def test_rows_that_are_gathered_anyhow_make_no_product():
+def test_gathered_rows_make_no_product():
     rows = of_source(X)
     assert not ops(optimized([total(rows, D), ir.maximum_of(rows, D)]), "product")
     assert ops(optimized([total(rows, D), ir.maximum_of(of_source(Z), D)]), "product")
@@ -364,7 +364,7 @@ def brute(wanted, costs, given):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_least_cut(seed):
+def test_minimum_cut_of_crossing_values(seed):
     rng = random.Random(seed)
     nodes = [leaf(f"{k}", D, (rng.randint(1, 5),)) for k in range(3)]
     given = set(nodes)
@@ -383,7 +383,7 @@ def test_least_cut(seed):
 
 
 @pytest.mark.parametrize(("inner", "expected"), [(9, ["reshape(matmul(x, W))"]), (3, ["x"])])
-def test_crossing(inner, expected):
+def test_crossing_values_have_the_fewest_columns(inner, expected):
     """Rows, of which the scores are made again; or inputs, if these have fewer columns."""
     outputs = optimized(gat(inner, 2, 4), differentiable=True)
     fetched = crossing(outputs)
@@ -395,7 +395,7 @@ def test_crossing(inner, expected):
     }
 
 
-def test_crossing_takes_results_of_equal_columns():
+def test_crossing_prefers_results_over_equal_inputs():
     """Work is not done twice for nothing; sums are never made again."""
     outputs = [ir.maximum_of(of_source(unary("tanh", X)), D)]
     assert [v.op for v in crossing(outputs)] == ["tanh"]
@@ -408,7 +408,7 @@ def test_crossing_takes_results_of_equal_columns():
     assert sum(v.size for v in crossing(outputs)) == 6
 
 
-def test_what_is_made_of_halos_is_made_of_vertices_too():
+def test_halo_values_are_also_computed_for_own_vertices():
     """Then a PE's own rows are there already."""
     (outputs,) = optimized(gat(9, 2, 4))
     twins = mirrors([outputs])
@@ -422,7 +422,7 @@ def test_what_is_made_of_halos_is_made_of_vertices_too():
     assert not any(v.op == "dot" for v in twins), "scores are of sources here, of targets there"
 
 
-def test_masks_cross_for_nothing():
+def test_masks_do_not_cross():
     x = leaf("x", D, (2,))
     outputs = optimized([ir.maximum_of(ir.concat([times(cast(x, S), ir.mask(S, (2,), 0.5, 1)), cast(x, S)]), D)])
     assert [form(v) for v in crossing(outputs)] == ["x"]

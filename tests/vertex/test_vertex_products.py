@@ -34,7 +34,7 @@ def product(x, columns):
     return ir.matmul(x, ir.leaf(f"W {columns}", P, (*x.shape[-1:], columns)))
 
 
-def test_a_product_is_one_of_matrices_where_it_takes_more_than_moving_its_rows():
+def test_dense_product_is_chosen_where_it_outweighs_moving_rows():
     """Of what is there k >= 8 terms an entry; of 16 by 16 where rows are stored for it, of no fewer."""
     for inner, pays in ((7, False), (8, True)):
         v = product(ir.leaf("f", E, (inner,)), 5)
@@ -46,7 +46,7 @@ def test_a_product_is_one_of_matrices_where_it_takes_more_than_moving_its_rows()
         assert chosen(v, stored=[x]) == ({v}, set())
 
 
-def test_what_is_stored_for_one_product_is_there_for_others():
+def test_stored_rows_serve_several_products():
     """The sum of outer products alone pays for its rows at 12 columns; then so does the product, which is first."""
     f, g = ir.leaf("f", E, (12,)), ir.unary("exp", ir.leaf("g", E, (12,)))
     v, sums = product(g, 12), ir.gram(f, g, P)
@@ -54,14 +54,14 @@ def test_what_is_stored_for_one_product_is_there_for_others():
     assert chosen(v, sums) == ({v, sums}, {g})
 
 
-def test_rows_of_sources_are_not_stored():
+def test_source_rows_are_not_stored():
     x = ir.cast(ir.leaf("x", S, (16,)), E)
     by_type = ir.matmul(x, ir.by_type(ir.leaf("W", P, (TYPES, 16, 8))))
     assert chosen(by_type) == ({by_type}, set())
     assert products.reads(by_type)[0].space is S
 
 
-def test_a_pass_over_sources_reads_what_is_stored_by_targets():
+def test_pass_over_sources_reads_rows_stored_by_targets():
     """dz is written for its matrix; the sum over out-arcs need not make it of both ends again."""
     x, f = ir.leaf("x", D, (16,)), ir.leaf("f", E, (16,))
     dz = ir.binary("multiply", ir.unary("tanh", ir.binary("add", f, ir.cast(x, E))), f)
@@ -77,20 +77,20 @@ def product_of(plan, x):
     return found
 
 
-def test_stretches_have_one_type_and_no_gap():
+def test_type_segments_cover_all_arcs():
     types, begin, firsts = cut(np.array([0, 70, 70, 71, 135]), 32)
     assert types.tolist() == [0, 0, 0, 2, 3, 3]
     assert begin.tolist() == [0, 32, 64, 70, 71, 103, 135]
     assert firsts.tolist() == [0, 3, 3, 4, 6]
 
 
-def test_by_type_without_arcs():
+def test_types_without_arcs_are_empty_segments():
     assert [part.tolist() for part in cut(np.zeros(4, np.int64), 32)] == [[], [0], [0, 0, 0, 0]]
 
 
 # 37 terms and 70 columns: several tiles of each, none whole. Every type has another number of arcs, one has none.
 @pytest.mark.parametrize(("inner", "outer"), [(37, 70), pytest.param(9, 3, marks=pytest.mark.slow)])
-def test_kernels_take_all_types_at_once(inner, outer, kernels):
+def test_grouped_kernel_takes_all_types_at_once(inner, outer, kernels):
     graph = typed()
     x, y = ir.leaf("x", D, (inner,)), ir.leaf("y", D, (outer,))
     f, w = ir.leaf("f", E, (inner,)), ir.by_type(ir.leaf("W", P, (TYPES, inner, outer)))
@@ -131,7 +131,7 @@ def test_kernels_take_all_types_at_once(inner, outer, kernels):
         ("rgat", {"heads": 2, "hidden": 8, "softmax": "within"}),
     ],
 )  # fmt: skip
-def test_layers_with_their_gradients(model, given, kernels):
+def test_typed_layers_match_their_gradients(model, given, kernels):
     graph = typed(20, 150)
     relations = TYPES if model == "rgat" else 0
     for layer in programs_of(build(model, settings_of(model, given), 11, 3, relations=relations)):

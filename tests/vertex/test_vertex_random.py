@@ -223,12 +223,12 @@ def check(data):
 
 @settings(max_examples=60, derandomize=True)
 @given(data=st.data())
-def test_some_programs(data):
+def test_chosen_programs_match_autograd(data):
     check(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=300, derandomize=True)
 @given(data=st.data())
-def test_programs(data):
+def test_random_programs_match_autograd(data):
     check(data)

@@ -32,7 +32,7 @@ def check(data):
 @pytest.mark.usefixtures("interpreted")
 @settings(max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_some_programs(data):
+def test_chosen_programs_match_the_interpreter(data):
     check(data)
 
 
@@ -40,11 +40,11 @@ def test_some_programs(data):
 @pytest.mark.usefixtures("interpreted")
 @settings(max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_programs(data):
+def test_random_programs_match_the_interpreter(data):
     check(data)
 
 
-def test_threads_that_ask_for_the_same_unit_at_once(tmp_path, monkeypatch):
+def test_concurrent_threads_compile_a_unit_once(tmp_path, monkeypatch):
     """PEs may be threads: one of them writes the file, and all get one function."""
     monkeypatch.setattr(files, "cache_folder", tmp_path.joinpath)
     count = 8
@@ -62,7 +62,7 @@ def test_threads_that_ask_for_the_same_unit_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gat", "gated"])
-def test_threads_give_the_same_bits(name, monkeypatch):
+def test_number_of_threads_does_not_change_the_bits(name, monkeypatch):
     """Forward and backward: ``gat`` has a dropout of arcs, ``gated`` values of arcs and a unit that sums over all.
 
     That unit, of three, is not dealt out to threads. Both of ``gat`` are.

@@ -62,7 +62,7 @@ def number(value, space):
     return to(space, node("constant", P, (), value=value))
 
 
-def test_gcn():
+def test_gcn_traces_to_its_representation():
     trace = gcn.trace({"x": (16,)}, {"W": (16, 8)})
     norm, x, W = leaf("norm", D, ()), leaf("x", D, (16,)), leaf("W", P, (16, 8))
     sent = node("multiply", S, (8,), to(S, norm), node("matmul", S, (8,), to(S, x), W))
@@ -77,7 +77,7 @@ def test_gcn():
 
 
 @pytest.mark.parametrize("dropped", [True, False])
-def test_gat(dropped):
+def test_gat_traces_to_its_representation(dropped):
     given = {"W": (16, 4, 8), "a": (4, 8), "b": (4, 8), "rate": 0.5}
     trace = gat.trace({"x": (16,)}, given, training=dropped)
     x, W, a, b = leaf("x", D, (16,)), leaf("W", P, (16, 4, 8)), leaf("a", P, (4, 8)), leaf("b", P, (4, 8))
@@ -94,7 +94,7 @@ def test_gat(dropped):
     assert list(trace.parameters) == ["W", "a", "b"]
 
 
-def test_rgcn():
+def test_rgcn_traces_to_its_representation():
     trace = rgcn.trace({"x": (16,)}, {"W": (3, 16, 8)}, types=3)
     x, W = leaf("x", D, (16,)), leaf("W", P, (3, 16, 8))
     sent = node("matmul", E, (8,), to(E, to(S, x)), to(E, node("by_type", T, (16, 8), W, types=3)))
@@ -104,7 +104,7 @@ def test_rgcn():
     assert trace.types == 3
 
 
-def test_gated():
+def test_gated_model_traces_to_its_representation():
     trace = gated.trace({"x": (6,)}, GATED, arc_inputs={"f": (5,)})
     x, f = leaf("x", D, (6,)), leaf("f", E, (5,))
     A, B, C, own, other = (leaf(name, P, GATED[name]) for name in "ABCDE")
@@ -202,12 +202,12 @@ AGGREGATED = {
 
 
 @pytest.mark.parametrize("name", AGGREGATED)
-def test_aggregations(name):
+def test_aggregations_trace_to_their_operations(name):
     function, formula = AGGREGATED[name]
     np.testing.assert_allclose(result(function), by_vertex(formula), rtol=1e-12, atol=1e-14)
 
 
-def test_parameters_by_type():
+def test_parameters_are_selected_by_arc_type():
     W, b = RNG.normal(size=(2, 4, 3)), RNG.normal(size=(2, 3))
     expected = by_vertex(lambda v, arcs: sum((X[SOURCES[a]] @ W[ARC_TYPES[a]] for a in arcs), np.zeros(3)))
     by_arc = result(lambda v, W: V.sum(e.src.x @ W[e.type] for e in v.inedges), W=W)
@@ -218,12 +218,12 @@ def test_parameters_by_type():
     np.testing.assert_allclose(result(lambda v, b: V.sum(b[t] for t in v.types), b=b), there, rtol=1e-12)
 
 
-def test_entries_of_a_parameter():
+def test_parameter_entries_can_be_indexed():
     W = RNG.normal(size=(3, 4, 2))
     np.testing.assert_allclose(result(lambda v, W: v.x @ W[1] + v.x @ W[-1], W=W), X @ (W[1] + W[2]), rtol=1e-12)
 
 
-def test_correlation():
+def test_correlation_traces_to_its_representation():
     z, kinds = RNG.normal(size=4), RNG.normal(size=(2, 4))
 
     def correlated(x, z):  # by the convolution theorem
@@ -235,7 +235,7 @@ def test_correlation():
     np.testing.assert_allclose(by_type, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_a_number_for_each_type():
+def test_numbers_per_type_become_a_parameter():
     """Made of numbers alone: 2 for the first type, 3 for the second."""
     found = result(lambda v, W: V.sum(V.concat(V.repeat(2, 1), V.repeat(3, 1))[e.type] * e.f for e in v.inedges), W=X)
     expected = by_vertex(lambda v, arcs: ((2 + ARC_TYPES[arcs])[:, None] * F[arcs]).sum(0))
@@ -285,12 +285,12 @@ ELEMENTWISE = {
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
-def test_functions_of_values(name):
+def test_functions_apply_to_values(name):
     function, formula = ELEMENTWISE[name]
     np.testing.assert_allclose(result(lambda v: function(v.x)), formula(X), rtol=1e-12, atol=1e-14)
 
 
-def test_functions_of_lists_are_those_of_their_values():
+def test_functions_apply_to_lists_value_by_value():
     def listed(v):
         return V.sum(V.dropout(V.tanh(V.heads([u.x for u in v.innbs], 2)), 0))
 
@@ -301,18 +301,18 @@ def test_functions_of_lists_are_those_of_their_values():
     same(traces[0].outputs[0], traces[1].outputs[0])
 
 
-def test_a_feature_named_norm_is_the_users():
+def test_feature_named_norm_is_the_users():
     trace = gcn.trace({"x": (16,), "norm": (8,)}, {"W": (16, 8)})
     assert trace.inputs["norm"].shape == (8,)
 
 
-def test_features_that_nobody_reads_are_no_inputs():
+def test_unused_features_are_no_inputs():
     trace = V.program(lambda v, W, U: v.x @ W).trace({"x": (4,), "y": (3,)}, {"W": (4, 2), "U": (9,)})
     assert list(trace.inputs) == ["x"]
     assert list(trace.parameters) == ["W", "U"]
 
 
-def test_parameters_that_are_numbers_are_part_of_the_program():
+def test_numeric_parameters_are_constants_of_the_program():
     def f(v, W, scale, kind, bias):
         y = scale * v.x if kind == "scaled" else v.x
         return y if bias is None else y + bias
@@ -345,7 +345,7 @@ def test_each_dropout_has_its_place():
     assert [masks[place].space for place in range(6)] == [D, D, S, S, S, E]
 
 
-def test_loops_are_stated_and_a_program_may_call_another():
+def test_programs_state_loops_and_may_call_others():
     @V.program(loops=True)
     def outer(v, W):
         return 2 * inner(v, W)

@@ -43,18 +43,18 @@ def followed(values, fused):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models(name):
+def test_units_of_models_match_the_interpreter(name):
     followed(MODELS[name], fused=True)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_programs(seed, monkeypatch):
+def test_units_of_random_programs_match_the_interpreter(seed, monkeypatch):
     monkeypatch.setattr(products, "BALANCE", 4 * (seed % 2))  # 0: all products are of matrices that can be
     followed(program(seed, steps=20), fused=True)
 
 
 @pytest.mark.parametrize("values", [*MODELS.values(), *(program(seed, steps=20) for seed in range(30))])
-def test_without_fusion_a_pass_makes_one_value(values):
+def test_unfused_pass_makes_one_value(values):
     """Of arcs all that is computed is stored; rows are made between the passes."""
     for plan in followed(values, fused=False):
         for unit in units(plan.steps):
@@ -64,7 +64,7 @@ def test_without_fusion_a_pass_makes_one_value(values):
             assert all(v in known or v.op in ("cast", "by_type") or not v.inputs for v in stage.values)
 
 
-def test_without_fusion_attention_stores_its_arcs():
+def test_unfused_attention_stores_its_arcs():
     """Scores, what becomes of them, their exponentials, shares, messages; and their gradients, arc by arc."""
     fused, apart = (followed(gat(9, 2, 4), fused)[1] for fused in (True, False))
     assert not fused.stored and not fused.carried
@@ -73,7 +73,7 @@ def test_without_fusion_attention_stores_its_arcs():
     assert len(units(apart.steps)) > 3 * len(units(fused.steps))
 
 
-def test_gat_forward():
+def test_gat_forward_is_one_pass():
     """The largest, then the sums, in one pass that gathers scores and rows once; nothing of an arc is written."""
     forward, *_ = differentiated(gat(9, 2, 4))
     plan = schedule(optimized(forward))
@@ -87,7 +87,7 @@ def test_gat_forward():
     assert not unit.stored
 
 
-def test_gat_backward():
+def test_gat_backward_is_one_pass_over_out_arcs():
     """One pass over out-arcs; what in-arcs are summed for was summed forward."""
     forward, backward, seeds = differentiated(gat(9, 2, 4))
     plan = schedule(forward, backward, seeds)
@@ -102,7 +102,7 @@ def test_gat_backward():
     assert not plan.stored
 
 
-def test_an_aggregation_that_needs_another_of_its_rows_is_its_next_stage():
+def test_dependent_aggregation_is_the_next_stage():
     top = ir.maximum_of(F, D)
     plan = planned(total(unary("tanh", binary("subtract", F, unary("exp", top))), D))
     (unit,) = units(plan.steps)
@@ -111,7 +111,7 @@ def test_an_aggregation_that_needs_another_of_its_rows_is_its_next_stage():
     assert len(unit.results) == 1
 
 
-def test_rows_that_meet_a_matrix_or_others_begin_another_unit():
+def test_dense_product_begins_another_unit():
     top = ir.maximum_of(F, D)
     matrix = ir.matmul(top, leaf("w", P, (3, 3)))
     for row in (cast(matrix, E), of_source(top)):
@@ -119,7 +119,7 @@ def test_rows_that_meet_a_matrix_or_others_begin_another_unit():
         assert [len(unit.stages) for unit in units(plan.steps)] == [1, 1]
 
 
-def test_a_sum_of_out_arcs_begins_another_unit():
+def test_sum_over_out_arcs_begins_another_unit():
     sums = cast(unary("exp", total(F, S)), E)
     plan = planned(total(unary("tanh", binary("subtract", F, sums)), D))
     assert [(unit.orientation, unit.rows) for unit in units(plan.steps)] == [("out", S), ("in", D)]
@@ -136,7 +136,7 @@ def test_siblings_share_a_pass():
     assert shapes(unit.gathers) == [(3,)], "squares are made of what is gathered"
 
 
-def test_runs():
+def test_runs_of_types_are_summed_first():
     plan = schedule(optimized(rgcn(3, 2)))
     assert [(unit.over, unit.rows) for unit in units(plan.steps)] == [(E, R), (R, D)]
     (dense,) = [v for step in plan.steps if isinstance(step, Rows) for v in step.values if v.op == "matmul"]
@@ -157,7 +157,7 @@ def test_degrees_take_no_pass():
     assert any(is_count(v) for step in plan.steps for v in step.values)
 
 
-def test_kept_arcs_are_read_again_not_made():
+def test_kept_arc_values_are_read_not_recomputed():
     forward, backward, seeds = differentiated(MODELS["gated"])
     plan = schedule(forward, backward, seeds)
     z = forward[1]
@@ -171,7 +171,7 @@ def test_kept_arcs_are_read_again_not_made():
     assert len(plan.stored) == 2, "and the gradient of f, which is as large as it"
 
 
-def test_softmax_is_found_of_its_own_scores_alone():
+def test_softmax_is_recognized_only_for_its_own_scores():
     (unit,) = units(planned(total(times(softmax(Q), of_source(H)), D)).steps)
     assert len(unit.softmaxes) == 1
     other = unary("exp", binary("subtract", Q, cast(ir.maximum_of(unary("tanh", Q), D), E)))
@@ -179,7 +179,7 @@ def test_softmax_is_found_of_its_own_scores_alone():
     assert not unit.softmaxes
 
 
-def test_what_is_kept_are_the_fewest_columns():
+def test_kept_values_have_the_fewest_columns():
     """Of a wide row made of a narrow sum, the sum."""
     narrow = total(unary("tanh", binary("add", Q, cast(leaf("b", D, (2,)), E))), D)
     wide = ir.concat([narrow, unary("exp", narrow)])
@@ -189,7 +189,7 @@ def test_what_is_kept_are_the_fewest_columns():
     assert all(v.size <= 2 for v in plan.kept)
 
 
-def test_explain_gat():
+def test_explain_shows_the_units_of_gat():
     forward, backward, seeds = differentiated(gat(9, 2, 4))
     text = explain(forward, backward, seeds)
     names = {v: f"%{k}" for k, v in enumerate(ir.walk([*forward, *backward]))}
@@ -210,7 +210,7 @@ def test_explain_gat():
     assert lines[-1] == "arrays of all arcs, inputs apart: none"
 
 
-def test_explain_says_which_arrays_of_arcs_there_are():
+def test_explain_lists_arrays_of_arcs():
     forward, backward, seeds = differentiated(MODELS["gated"])
     text = explain(forward, backward, seeds)
     names = {v: f"%{k}" for k, v in enumerate(ir.walk([*forward, *backward]))}
@@ -218,7 +218,7 @@ def test_explain_says_which_arrays_of_arcs_there_are():
     assert re.search(r"stage 1: .*gram %\d+ \[3, 3\] of all", text)
 
 
-def test_explain_a_trace():
+def test_explain_shows_a_trace_with_gradients():
     """As users call it: forward and gradients, with their lines."""
 
     @V.program
@@ -235,7 +235,7 @@ def test_explain_a_trace():
     assert any(re.fullmatch(r"  gradients x %\d+, W %\d+", each) for each in lines)
 
 
-def test_explain_products():
+def test_explain_shows_products():
     forward, backward, seeds = differentiated(gcn(5, 2))
     lines = explain(forward, backward, seeds).splitlines()
     assert len([line for line in lines if line.startswith("  product: ")]) == 1

@@ -16,7 +16,7 @@ from mgg.train.resolve_auto import widths
 pytestmark = pytest.mark.usefixtures("quick_probes")
 
 
-def test_the_record_names_the_technique_and_who_chose_it(layouts):
+def test_record_names_technique_and_who_chose_it(layouts):
     found = run("simulated", layouts("planted", 2), 2, model="gcn", technique="auto", epochs=2)
     records = [each.record for each in found]
     assert records[0].chosen and records[0].technique not in ("auto", "local")
@@ -25,7 +25,7 @@ def test_the_record_names_the_technique_and_who_chose_it(layouts):
     assert not same.chosen and same.options == records[0].options and same.loss == pytest.approx(records[0].loss)
 
 
-def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
+def test_resumed_run_keeps_its_technique(layouts, tmp_path, monkeypatch):
     folder, options = layouts("planted", 2), {"model": "gcn", "technique": "auto", "epochs": 6, "out": tmp_path / "run"}
     parts, picks = parts_of("simulated", folder, 2), "mgg"
     monkeypatch.setattr("mgg.train.resolve_auto.for_training", lambda *_: [picks])
@@ -38,7 +38,7 @@ def test_a_resumed_run_keeps_the_technique(layouts, tmp_path, monkeypatch):
     assert run("simulated", folder, 2, **options)[0].record.technique == "halo"
 
 
-def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch, caplog):
+def test_auto_skips_techniques_that_do_not_fit_memory(layouts, monkeypatch, caplog):
     monkeypatch.setattr("mgg.train.resolve_auto.for_training", lambda *_: ["broadcast", "mgg", "halo"])
     needs, free = memory.need, []
 
@@ -61,5 +61,5 @@ def test_a_pick_without_enough_memory_gives_way_to_the_next(layouts, monkeypatch
 @pytest.mark.parametrize(
     ("model", "features", "expected"), [("gcn", 100, [16, 7]), ("gcn", 3, [3, 7]), ("gin", 100, [64] * 5)]
 )
-def test_the_widths_are_those_that_the_model_aggregates(model, features, expected):
+def test_auto_compares_the_widths_that_the_model_aggregates(model, features, expected):
     assert widths(build(model, settings_of(model), features, 7)) == expected

@@ -18,7 +18,7 @@ from mgg.train.targets import Scores
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 60}
 
 
-def test_patience_ends_a_run_that_does_not_improve(layouts):
+def test_patience_ends_a_run_that_does_not_improve_any_more(layouts):
     whole = run("simulated", layouts("planted", 2), 2, **OPTIONS)[0]
     for patience in (1, 5):
         found = run("simulated", layouts("planted", 2), 2, **OPTIONS, settings={"patience": patience})[0]
@@ -30,7 +30,7 @@ def test_patience_ends_a_run_that_does_not_improve(layouts):
 
 
 @pytest.mark.parametrize(("model", "last"), [("gcn", False), ("sgc", True), ("rgcn", True)])
-def test_the_epoch_that_counts_is_the_published_one(model, last, layouts):
+def test_best_epoch_follows_the_published_rule(model, last, layouts):
     graph = "typed" if model == "rgcn" else "planted"
     options = {**OPTIONS, "model": model, "epochs": 30, "settings": {"learning_rate": 0.5}}
     found = run("simulated", layouts(graph, 1), 1, **options)[0]
@@ -58,7 +58,7 @@ def test_balanced_class_weights_are_scikit_learns(layouts):
         assert found["loss"] == pytest.approx(np.log(10), rel=1e-6)  # the weights' mean over the nodes is 1
 
 
-def test_a_class_without_training_nodes(layouts, caplog):
+def test_class_without_training_nodes_warns_or_is_refused(layouts, caplog):
     run("simulated", layouts("directed", 2), 2, **{**OPTIONS, "epochs": 1})
     assert [record.message for record in caplog.records] == [
         "graph test: class 3 has no training node, so nothing tells the model of it"
@@ -75,7 +75,7 @@ def test_a_class_without_training_nodes(layouts, caplog):
         ({3: [3, 4, 5, 6, 7, 8, 9]}, "classes 3, 4, 5, 6, 7 and 2 more have nodes in its test split and none in its"),
     ],
 )
-def test_a_class_that_is_scored_needs_training_nodes(moved, expected, tmp_path):
+def test_scored_class_without_training_nodes_is_refused(moved, expected, tmp_path):
     csr, data = GRAPHS["planted"]()
     everywhere = [label for labels in moved.values() for label in labels]
     data["splits"] = np.where(np.isin(data["labels"], everywhere), 0, data["splits"]).astype(np.uint8)
@@ -116,18 +116,18 @@ def test_adamw_shrinks_what_adam_penalizes(layouts):
         ({"weights": Path("nowhere")}, "no weights of mgg train"),
     ],
 )
-def test_what_cannot_be_is_refused(change, message, layouts):
+def test_invalid_settings_are_refused(change, message, layouts):
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 2), 2, **{**OPTIONS, **change})
 
 
-def test_a_warmup_may_take_all_epochs(layouts):
+def test_warmup_over_all_epochs_ends_at_the_full_step(layouts):
     """In the last one the step size is the full one."""
     options = {**OPTIONS, "epochs": 4, "settings": {"warmup": 4}}
     assert len(run("simulated", layouts("planted", 1), 1, **options)[0].epochs) == 4
 
 
-def test_bf16_embeddings(layouts):
+def test_training_in_bf16_is_close_to_fp32(layouts):
     options = {**OPTIONS, "model": "gin", "epochs": 5, "settings": {"hidden": 16}}
     plain, found = (run("simulated", layouts("planted", 2), 2, dtype=dtype, **options)[0] for dtype in ("fp32", "bf16"))
     again = run("simulated", layouts("planted", 2), 2, dtype="bf16", **options)[0]
@@ -143,7 +143,7 @@ def test_bf16_embeddings(layouts):
         np.testing.assert_array_equal(result_arrays(again)[name], array)
 
 
-def test_what_never_changes_is_aggregated_once(tmp_path):
+def test_constant_products_are_computed_once(tmp_path):
     """GIN with fewer features than hidden columns aggregates them first: A X is the same in every pass."""
     rng = np.random.default_rng(0)
     data = {"features": rng.random((80, 4), np.float32), "labels": rng.integers(0, 3, 80).astype(np.int32)}
@@ -156,7 +156,7 @@ def test_what_never_changes_is_aggregated_once(tmp_path):
     assert_close(gradients("simulated", folder, 2, **gradient)[0], gradients("simulated", one, 1, **gradient)[0])
 
 
-def test_given_weights_start_a_run_on_any_pes(layouts, tmp_path):
+def test_initial_weights_do_not_depend_on_the_number_of_pes(layouts, tmp_path):
     first = run("simulated", layouts("planted", 2), 2, out=tmp_path / "first", **OPTIONS)[0]
     kept = first.epochs[first.record.best_epoch - 1].validation_accuracy
     options = {**OPTIONS, "epochs": 1, "settings": {"learning_rate": 1e-9}}
@@ -172,7 +172,7 @@ def test_given_weights_start_a_run_on_any_pes(layouts, tmp_path):
         ({"settings": {"hidden": 9}}, r"array layer0.weight has shape \(32, 16\), this model's has \(32, 9\)"),
     ],
 )
-def test_weights_of_another_model(change, message, layouts, tmp_path):
+def test_weights_of_another_model_are_refused(change, message, layouts, tmp_path):
     run("simulated", layouts("planted", 1), 1, out=tmp_path / "first", **{**OPTIONS, "epochs": 1})
     with pytest.raises(InputError, match=message):
         run("simulated", layouts("planted", 2), 2, weights=tmp_path / "first", **{**OPTIONS, **change})
@@ -205,7 +205,7 @@ def scored(monkeypatch):
         ("last", [(0.5, 0.9), (0.4, 1.0), (0.4, 1.0)], 3),
     ],
 )
-def test_of_equal_epochs_the_first_is_the_best(selection, found, best, layouts, scored):
+def test_first_of_equal_epochs_is_the_best(selection, found, best, layouts, scored):
     scored(found)
     settings = {**OF_ONE["settings"], "selection": selection}
     for result in run("simulated", layouts("planted", 2), 2, **{**OF_ONE, "settings": settings}, epochs=len(found)):
@@ -213,14 +213,14 @@ def test_of_equal_epochs_the_first_is_the_best(selection, found, best, layouts, 
         assert {float(value) for array in result.weights.values() for value in array.flat} == {best}
 
 
-def test_an_epoch_that_is_no_better_than_the_best_does_not_renew_patience(layouts, scored):
+def test_equal_epoch_does_not_renew_patience(layouts, scored):
     scored([(0.5, 1.0), (0.6, 1.0)] + 6 * [(0.6, 1.0)])
     settings = {**OF_ONE["settings"], "patience": 3}
     record = run("simulated", layouts("planted", 1), 1, **{**OF_ONE, "settings": settings}, epochs=8)[0].record
     assert (record.best_epoch, record.epochs) == (2, 5)
 
 
-def test_an_epoch_takes_as_long_as_on_its_slowest_pe(layouts, monkeypatch):
+def test_epoch_seconds_are_those_of_the_slowest_pe(layouts, monkeypatch):
     """In each epoch another PE is the slowest; each PE has a clock of its own, which epochs alone move on."""
     took, clock = [[1.0, 4.0, 2.0], [3.0, 2.0, 5.0]], threading.local()
 

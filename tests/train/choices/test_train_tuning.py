@@ -53,7 +53,7 @@ def same(one, other):
     assert one == other
 
 
-def test_epochs_try_a_setting_each_and_the_fastest_stays(layouts, clock, tmp_path):
+def test_each_epoch_tries_a_setting_and_the_fastest_is_kept(layouts, clock, tmp_path):
     first, other = run("simulated", layouts("planted", 2), 2, out=tmp_path / "run", **EPOCHS | {"epochs": 30})
     assert clock[:LAST] == [START, START, START, *TRIED[1:]] and set(clock[LAST:]) == {None}
     found = first.record.tuning
@@ -69,7 +69,7 @@ def test_epochs_try_a_setting_each_and_the_fastest_stays(layouts, clock, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pes", "epoch"), [(1, 1), (2, 5), (2, 11)])
-def test_a_resumed_run_goes_on_with_the_search_or_its_choice(layouts, clock, tmp_path, monkeypatch, pes, epoch):
+def test_resumed_run_continues_the_search(layouts, clock, tmp_path, monkeypatch, pes, epoch):
     monkeypatch.setattr("mgg.train.tuning.Search", lambda *args, **kwargs: Search(*args, **kwargs, budget=6))
     folder = layouts("planted", pes)
     run("simulated", folder, pes, out=tmp_path / "whole", **EPOCHS)
@@ -82,7 +82,7 @@ def test_a_resumed_run_goes_on_with_the_search_or_its_choice(layouts, clock, tmp
     same(tables(tmp_path / "run"), tables(tmp_path / "whole"))
 
 
-def test_epochs_are_kept_as_a_whole_only_once_the_search_is_over(layouts, clock, monkeypatch):
+def test_epochs_are_captured_only_after_the_search(layouts, clock, monkeypatch):
     asked = []
 
     def repeated(world, *_):
@@ -94,14 +94,14 @@ def test_epochs_are_kept_as_a_whole_only_once_the_search_is_over(layouts, clock,
     assert asked == [LAST, LAST + 1]
 
 
-def test_too_few_epochs_are_said(layouts, clock, caplog):
+def test_too_few_epochs_for_the_search_are_reported(layouts, clock, caplog):
     (result,) = run("simulated", layouts("planted", 1), 1, **EPOCHS | {"epochs": 4})
     assert not result.record.tuning.done and result.record.tuning.forward is None
     assert "option tune: epochs: the 4 epochs ended before the search did: nothing was chosen" in caplog.text
 
 
 @pytest.mark.slow
-def test_models_that_work_arc_by_arc_tune_their_halo(layouts, clock, monkeypatch):
+def test_arc_wise_models_tune_their_halo(layouts, clock, monkeypatch):
     taken = []
     take = Partitioned.take
     monkeypatch.setattr(Partitioned, "take", lambda plan, setting: (taken.append(setting), take(plan, setting)))
@@ -112,7 +112,7 @@ def test_models_that_work_arc_by_arc_tune_their_halo(layouts, clock, monkeypatch
 
 
 @pytest.mark.slow
-def test_the_tables_setting_is_kept_whatever_becomes_of_the_table(layouts, tmp_path, monkeypatch, caplog):
+def test_tuned_setting_survives_changes_of_the_table(layouts, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder, options = layouts("planted", 2), EPOCHS | {"options": {"tune": "cached"}}
 
@@ -140,6 +140,6 @@ def test_the_tables_setting_is_kept_whatever_becomes_of_the_table(layouts, tmp_p
     assert tables(tmp_path / "run") == tables(tmp_path / "whole")
 
 
-def test_memory_is_predicted_for_the_finest_partitions():
+def test_memory_is_predicted_for_the_smallest_partitions_searched():
     plan = technique("mgg")
     assert [plan.finest(plan.Options(tune=each)) for each in ("none", "cached", "epochs")] == [32, 1, 1]

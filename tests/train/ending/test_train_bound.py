@@ -61,7 +61,7 @@ def unbound(request, layouts, tmp_path_factory):
     ],
     ids=["all on a core", "a core each", "a core each, kept"],
 )
-def test_bound_ranks_come_to_the_same_end(how, cores, choice, unbound, tmp_path):
+def test_ranks_bound_to_one_core_finish_with_the_same_result(how, cores, choice, unbound, tmp_path):
     backend, layout, expected = unbound
     found, had, said = trained(layout, tmp_path / "run", backend, MGG_BIND=choice, **how)
     assert found == expected

@@ -19,7 +19,7 @@ BASE = {"technique": "halo", "epochs": 12, "settings": {"hidden": 8}, "seed": 2}
 ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
 
 
-def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypatch):
+def test_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypatch):
     """The weights get a number that is none after epoch 7: no checkpoint has it, and the layer is named."""
     out, step = tmp_path / "run", Trainer.step
 
@@ -51,7 +51,7 @@ def test_a_divergence_keeps_the_last_good_checkpoint(layouts, tmp_path, monkeypa
         ("gcn", 3e38, "the training loss is (nan|inf)"),
     ],
 )
-def test_gradients_whose_squares_float32_does_not_hold(model, size, what, layouts, tmp_path):
+def test_gradients_with_squares_beyond_float32_are_a_divergence(model, size, what, layouts, tmp_path):
     """Features as large as these would leave infinite moments in a checkpoint that looks good."""
     features = np.full((60, 5), size, np.float32)
     folder = make_layout(tmp_path, random_csr(60, 200), 1, **{**node_data(), "features": features})
@@ -62,7 +62,7 @@ def test_gradients_whose_squares_float32_does_not_hold(model, size, what, layout
     assert not checkpoint_files(tmp_path / "run")
 
 
-def test_steps_that_are_too_long_name_the_first_layer_beyond_the_bound(layouts, tmp_path):
+def test_divergence_names_the_first_layer_beyond_the_bound(layouts, tmp_path):
     """Nobody breaks anything here: the numbers stop a training before they are infinite."""
     settings = {"learning_rate": 3.0, "normalization": "none", "layers": 8}
     message = r"^epoch \d: the training loss is \d\S+e\+\d+, first in layer layer\d\.mlp\d \(\w+\): lower"
@@ -77,7 +77,7 @@ def trainer_of(world, folder):
 
 
 @pytest.mark.parametrize(("bias", "which"), [(8e17, "largest"), (2e18, "first")])
-def test_a_loss_beyond_the_bound_names_a_layer(bias, which, layouts):
+def test_loss_beyond_the_bound_names_a_layer(bias, which, layouts):
     """A loss may be twice as large as what it is made of."""
 
     def program(world):
@@ -93,7 +93,7 @@ def test_a_loss_beyond_the_bound_names_a_layer(bias, which, layouts):
 
 
 @pytest.mark.parametrize("epoch", [7, 12])
-def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
+def test_divergence_is_detected_without_validation_nodes(epoch, layouts, tmp_path, monkeypatch):
     """In the last epoch, too, whose weights nobody trains with any more."""
     step = Trainer.step
 
@@ -110,7 +110,7 @@ def test_a_divergence_is_seen_without_validation_nodes(epoch, layouts, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-def test_gradients_that_are_not_finite_leave_the_weights_alone(layouts):
+def test_nonfinite_gradients_leave_the_weights_unchanged(layouts):
     def program(world):
         trainer = trainer_of(world, layouts("planted", 1))
         before, plain = trainer.save(), trainer._loss_and_gradients

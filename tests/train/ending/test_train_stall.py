@@ -28,7 +28,7 @@ OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 10_000, "stall_after":
     ("method", "epoch", "place", "pes"),
     [("step", 1, "first pass", 2), ("step", 3, "epoch 2, evaluation", 1), ("evaluate", 3, "epoch 3, update", 2)],
 )
-def test_a_pe_stuck_in_its_own_work_is_named(method, epoch, place, pes, layouts, monkeypatch):
+def test_blocked_pe_is_named(method, epoch, place, pes, layouts, monkeypatch):
     """In the first epoch as later, and without another PE that waits for it."""
     plain, stuck = getattr(Trainer, method), threading.Event()
     parts, last = parts_of("simulated", layouts("planted", pes), pes), pes - 1
@@ -47,7 +47,7 @@ def test_a_pe_stuck_in_its_own_work_is_named(method, epoch, place, pes, layouts,
     stuck.set()
 
 
-def test_a_training_that_takes_long_to_begin_comes_further(layouts, monkeypatch):
+def test_slow_start_is_no_stall(layouts, monkeypatch):
     """Before the first epoch each part of it may take as long as the limit: features, plans, the pass without steps."""
     parts = parts_of("simulated", layouts("planted", 1), 1)
     for name in ("trainer.prepare_features", "trainer.Neighborhood.prepare", "Trainer._logits"):
@@ -63,7 +63,7 @@ def test_a_training_that_takes_long_to_begin_comes_further(layouts, monkeypatch)
 
 
 @pytest.mark.parametrize("backend", ["simulated", "mpi"])
-def test_a_single_pe_that_works_on_is_not_taken_for_stalled(backend, layouts, monkeypatch):
+def test_single_working_pe_is_no_stall(backend, layouts, monkeypatch):
     plain, parts = Trainer.step, parts_of(backend, layouts("planted", 1), 1)
     monkeypatch.setattr(Trainer, "step", lambda trainer, epoch: [work(0.6), plain(trainer, epoch)][1])
     options = {**OPTIONS, "epochs": 1, "stall_after": 0.2}
@@ -78,7 +78,7 @@ def work(seconds):
         pass
 
 
-def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
+def test_slow_epoch_is_no_stall(layouts, monkeypatch):
     """Ten times the last epoch: PE 1 works for longer than the limit, but not than that."""
     plain, parts = Trainer.step, parts_of("simulated", layouts("planted", 2), 2)
 
@@ -92,7 +92,7 @@ def test_a_slow_epoch_is_no_stall(layouts, monkeypatch):
     assert len(launch("simulated", lambda: 2, lambda world: train(world, parts(world.rank), **options))[0].epochs) == 2
 
 
-def test_a_pe_that_computes_for_ever_is_named(layouts, monkeypatch):
+def test_endless_computation_is_named(layouts, monkeypatch):
     """It uses its core all the time, and comes no further."""
     plain, ended = Trainer.step, threading.Event()
     parts = parts_of("simulated", layouts("planted", 2), 2)
@@ -110,9 +110,7 @@ def test_a_pe_that_computes_for_ever_is_named(layouts, monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "place"), [("step", "first pass"), ("predict", "epoch 1, prediction")])
-def test_a_lone_pe_that_computes_for_ever_is_named_in_the_first_epoch_and_after_the_last(
-    method, place, layouts, tmp_path, monkeypatch
-):
+def test_endless_computation_of_a_single_pe_is_named(method, place, layouts, tmp_path, monkeypatch):
     """Where nothing is known of epochs, or disks may be slow, others would wait for the default limit; nobody waits."""
     plain, ended = getattr(Trainer, method), threading.Event()
     parts, end = parts_of("simulated", layouts("planted", 1), 1), time.monotonic() + 20
@@ -130,7 +128,7 @@ def test_a_lone_pe_that_computes_for_ever_is_named_in_the_first_epoch_and_after_
     ended.set()
 
 
-def test_a_resumed_run_knows_how_long_its_epochs_take(layouts, tmp_path, monkeypatch):
+def test_resumed_run_takes_its_limit_from_earlier_epochs(layouts, tmp_path, monkeypatch):
     """Its first one may take ten times as long, too."""
     plain, stop, seconds = Trainer.step, threading.Event(), iter((0.4, 1.5))
     parts = parts_of("simulated", layouts("planted", 1), 1)
@@ -178,7 +176,7 @@ main()
 @pytest.mark.parametrize(
     ("how", "ranks", "hosts"), [("computing", 2, 1), ("holding", 1, 1), ("holding", 2, 1), ("holding", 2, 2)]
 )
-def test_a_native_call_without_end(how, ranks, hosts, layouts, tmp_path):
+def test_endless_native_call_is_named(how, ranks, hosts, layouts, tmp_path):
     """With the interpreter's lock and without; alone, beside another rank, and as the only rank of its host."""
     arguments = ["train", str(layouts("planted", ranks)), "--model", "gcn", "--technique", "halo", "--stall-after", "2"]
     arguments += ["--backend", "mpi", "--out", str(tmp_path / "run")]
@@ -198,7 +196,7 @@ def test_a_native_call_without_end(how, ranks, hosts, layouts, tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(("victim", "hosts"), [(1, 1), (0, 2), (1, 3)])
-def test_a_stopped_rank_is_named_and_the_job_ends(victim, hosts, layouts, tmp_path):
+def test_stopped_rank_is_named_and_ends_the_job(victim, hosts, layouts, tmp_path):
     """SIGSTOP at any moment: what the other rank waits for then may be anything. Between hosts it asks."""
     out, ranks = tmp_path / "run", max(2, hosts)
     arguments = ["-m", "mgg.cli", "train", str(layouts("planted", ranks)), "--model", "gcn", "--epochs", "1000000"]

@@ -48,13 +48,13 @@ def signalled(program, victim, number, module, layout, out):
         (signal.SIGTERM, "mgg.cli.group"), pytest.param(signal.SIGUSR1, "mgg.train.phases", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_a_signal_while_the_libraries_are_loaded(number, module, layouts, tmp_path):
+def test_signal_during_imports_ends_the_training(number, module, layouts, tmp_path):
     assert signalled(SIGNALLED, 0, number, module, layouts("planted", 1), tmp_path / "run") == (5, [BEFORE])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_a_training_that_ignores_ctrl_c_hears_the_other_signals(layouts, tmp_path):
+def test_background_training_ignores_ctrl_c_but_obeys_other_signals(layouts, tmp_path):
     """As shell scripts start it in the background."""
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.raise_signal(signal.SIGINT)"
     given = ignoring + SIGNALLED, 0, signal.SIGTERM, "mgg.train"
@@ -63,7 +63,7 @@ def test_a_training_that_ignores_ctrl_c_hears_the_other_signals(layouts, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_signal_to_one_rank_while_the_libraries_are_loaded(layouts, tmp_path):
+def test_signal_to_one_rank_during_imports_ends_all_ranks(layouts, tmp_path):
     arguments = ["1", str(int(signal.SIGTERM)), "mgg.cli.group"]
     done = mpiexec(2, ["-c", SIGNALLED, *arguments, *command(layouts("planted", 2), tmp_path / "run")])
     assert done.returncode == 5
@@ -73,7 +73,7 @@ def test_a_signal_to_one_rank_while_the_libraries_are_loaded(layouts, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.sentinel), signal.SIGTERM])
-def test_signals_stop_the_command_after_a_checkpoint(number, layouts, tmp_path):
+def test_signals_end_the_training_after_a_checkpoint(number, layouts, tmp_path):
     """But for Ctrl-C, whose second one ends it at once, they go on until the process is gone: while it writes the
     checkpoint, and while the interpreter ends."""
     out = tmp_path / "run"
@@ -113,7 +113,7 @@ print("here")
 
 
 @pytest.mark.parametrize(("case", "said"), [("heard", "True\n"), ("ignored", "False\nhere\n")])
-def test_the_second_ctrl_c_is_obeyed_at_once(case, said):
+def test_second_ctrl_c_ends_the_training_at_once(case, said):
     done = subprocess.run([sys.executable, "-c", PRESSED, case], check=False, capture_output=True, text=True)
     assert done.stdout == said
     assert done.stderr.endswith("KeyboardInterrupt\n") == (case == "heard")

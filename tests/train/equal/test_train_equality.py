@@ -32,14 +32,14 @@ def check(model, technique, graph, pes, layouts, settings=None, options=None):
 
 
 @pytest.mark.parametrize(("model", "graph"), cases((model, graph) for model in models() for graph in graphs_for(model)))
-def test_loss_and_gradients_on_any_pes(model, graph, layouts):
+def test_loss_and_gradients_do_not_depend_on_the_number_of_pes(model, graph, layouts):
     for pes in (2, 4):
         check(model, "halo", graph, pes, layouts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("technique", all_techniques())
-def test_two_runs_have_the_bits_and_gradients_of_any_technique(technique, layouts):
+def test_runs_repeat_bit_by_bit_and_techniques_agree(technique, layouts):
     """A model asks techniques for products with A, as gcn does; for rows, see test_train_uneven.py."""
     pes = 4 if able(technique, 4) else 1
     check("gcn", technique, "directed", pes, layouts)
@@ -51,17 +51,17 @@ def test_two_runs_have_the_bits_and_gradients_of_any_technique(technique, layout
 
 
 @pytest.mark.parametrize("options", [{"split": "cover"}, {"split": "cover", "workgroup": 2}, {"split": "columns"}])
-def test_gradients_where_sums_cross(options, layouts):
+def test_gradients_are_right_where_sums_cross(options, layouts):
     check("gcn", "halo", "directed", 4, layouts, options=options)
 
 
 @pytest.mark.parametrize("graph", graphs_for("rgcn"))
-def test_bases_on_any_pes(graph, layouts):
+def test_rgcn_bases_do_not_depend_on_the_number_of_pes(graph, layouts):
     expected = check("rgcn", "halo", graph, 4, layouts, {"bases": 3, "dropout": 0.4})
     assert {name.split(".")[1] for name in expected if name != "loss"} == {"bases", "coefficients"}
 
 
-def test_appnp_without_dropout_on_arcs_goes_by_products_with_a(layouts):
+def test_appnp_without_arc_dropout_uses_products(layouts):
     options = {"model": "appnp", "epoch": 5}
     whole, product = ({"hidden": 16, "dropout": 0.0, "arc_dropout": rate} for rate in (1e-9, 0.0))
     expected = gradients("simulated", layouts("directed", 1), 1, technique="halo", settings=whole, **options)[0]
@@ -77,7 +77,7 @@ def test_appnp_without_dropout_on_arcs_goes_by_products_with_a(layouts):
         ("broadcast", {"replication": 2}),
     ],
 )  # fmt: skip
-def test_models_that_fetch_rows_take_options_of_techniques(technique, options, layouts):
+def test_row_fetching_models_take_technique_options(technique, options, layouts):
     check("gatv2", technique, "planted", 4, layouts, options=options)
 
 
@@ -91,19 +91,19 @@ def test_models_that_fetch_rows_take_options_of_techniques(technique, options, l
         ({"technique": "broadcast", "options": {"replication": 2}}, "option replication: the square of 2 must divide"),
     ],
 )
-def test_models_that_fetch_rows_refuse_what_techniques_refuse(wrong, message, layouts):
+def test_row_fetching_models_refuse_invalid_technique_options(wrong, message, layouts):
     """On one PE, too, where nothing is fetched."""
     with pytest.raises(InputError, match=message):
         gradients("simulated", layouts("planted", 1), 1, model="gatv2", **wrong)
 
 
-def test_models_that_fetch_rows_refuse_layouts_of_other_jobs(layouts):
+def test_row_fetching_models_refuse_layouts_of_other_sizes(layouts):
     part = layout.load(layouts("planted", 4), 0)
     with pytest.raises(InputError, match="the layout is for 4 PEs and the job has 2"):
         launch("simulated", lambda: 2, lambda world: loss_and_gradients(world, part, model="gatv2", technique="halo"))
 
 
-def test_dropout_is_drawn_anew_in_each_epoch_and_for_each_seed(layouts):
+def test_dropout_depends_on_epoch_and_seed(layouts):
     options = {"model": "gcn", "technique": "halo"}
     weights = gradients("simulated", layouts("planted", 1), 1, **options)[0]
     options["weights"] = {name: array.astype(np.float32) for name, array in weights.items() if name != "loss"}
@@ -112,7 +112,7 @@ def test_dropout_is_drawn_anew_in_each_epoch_and_for_each_seed(layouts):
     assert len({float(each["loss"]) for each in found}) == 3
 
 
-def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
+def test_gcn_epoch_moves_the_bytes_of_its_products(layouts):
     """GCN of 32 -> 16 -> 10 columns, halo: each halo row crosses once in each product."""
     record = run("simulated", layouts("planted", 4), 4, model="gcn", technique="halo", epochs=2)[0].record
     manifest = layout.read_manifest(layouts("planted", 4))
@@ -121,7 +121,7 @@ def test_bytes_on_the_wire_are_those_of_the_aggregations(layouts):
     assert record.bytes_wire == 4 * (16 + 10) * (2 * forward + backward)
 
 
-def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts):
+def test_attention_moves_each_halo_row_and_gradient_once_per_pass(layouts):
     """Two layers of 2 x 4 and 10 columns, whatever the arcs: forward in training and evaluation, and backward.
 
     Rows of 8 columns cross for both layers, before the second layer's weights. Gradients go back by rows after the
@@ -138,7 +138,7 @@ def test_attention_moves_each_halo_row_once_a_pass_and_its_gradient_once(layouts
 
 
 @pytest.mark.slow
-def test_fetched_rows_in_bf16_on_any_pes(layouts):
+def test_fetched_bf16_rows_do_not_depend_on_the_number_of_pes(layouts):
     """All rows are rounded, the PE's own as well: what differs are rare ties after sums in another order."""
     options = {"model": "gatv2", "technique": "halo", "settings": SMALL["gatv2"], "seed": 3, "epoch": 5}
     plain, expected = (
@@ -152,7 +152,7 @@ def test_fetched_rows_in_bf16_on_any_pes(layouts):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("pes", [1, 4])
-def test_loss_and_gradients_on_ranks(pes, layouts, tmp_path):
+def test_loss_and_gradients_are_right_on_mpi_ranks(pes, layouts, tmp_path):
     """Every model, and every technique for products and for rows."""
     techniques = [technique for technique in all_techniques() if able(technique, pes)]
     pairs = [(model, "halo") for model in models() if pes > 1]
@@ -171,7 +171,7 @@ def test_loss_and_gradients_on_ranks(pes, layouts, tmp_path):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.sentinel
-def test_runs_give_the_bits_of_the_simulated_backend(layouts, tmp_path):
+def test_mpi_runs_have_the_bits_of_the_simulated_backend(layouts, tmp_path):
     options = {"model": "gin", "technique": "halo", "settings": {"hidden": 16}, "epochs": 5}
     simulated = result_arrays(run("simulated", layouts("planted", 2), 2, **options)[0])
     calls = [{"folder": str(layouts("planted", 2)), **options}] * 2

@@ -40,7 +40,7 @@ def folder_of(tmp_path, csr: Csr):
     ],
     ids=str,
 )  # fmt: skip
-def test_gradients_have_the_bits_of_two_plans(technique, options, weighted, tmp_path, monkeypatch):
+def test_one_plan_of_a_symmetric_graph_has_the_bits_of_two(technique, options, weighted, tmp_path, monkeypatch):
     folder = folder_of(tmp_path, random_graph(weighted=weighted))
     given = {"model": "gcn", "technique": technique, "options": options}
     one = gradients("simulated", folder, PES, **given)
@@ -61,14 +61,14 @@ def test_gradients_have_the_bits_of_two_plans(technique, options, weighted, tmp_
     ],
     ids=str,
 )  # fmt: skip
-def test_plans_with_state_of_their_own_are_two(technique, options, shared, tmp_path):
+def test_plans_with_state_per_direction_stay_two(technique, options, shared, tmp_path):
     folder = folder_of(tmp_path, random_graph(weighted=False))
     parsed = parse_options(technique, options)
     parts = layouts("simulated", folder, PES)
     assert launch("simulated", lambda: PES, lambda world: one_plan(world, parts(world.rank), parsed)) == [shared] * PES
 
 
-def test_matrices_that_differ_from_their_transpose_have_two_plans(tmp_path):
+def test_asymmetric_matrices_have_two_plans(tmp_path):
     """A directed graph; and one that counts as symmetric, but has other weights one way on one PE alone."""
     directed = from_arcs(np.arange(39), np.arange(1, 40), n=40)
     symmetric = folder_of(tmp_path / "s", random_graph(weighted=True))

@@ -21,14 +21,14 @@ from mgg.train.targets.metrics import targets_of
 OPTIONS = {"model": "gcn", "technique": "halo", "settings": {"dropout": 0.0, "hidden": 16, "learning_rate": 0.1}}
 
 
-def test_loss_and_gradients_on_any_pes(layouts):
+def test_task_loss_and_gradients_do_not_depend_on_the_number_of_pes(layouts):
     expected = gradients("simulated", layouts("tasks", 1), 1, **OPTIONS)[0]
     for found in gradients("simulated", layouts("tasks", 4), 4, **OPTIONS):
         assert_close(found, expected)
 
 
 @pytest.mark.parametrize("metric", ["micro_f1", "roc_auc"])
-def test_scores_are_those_of_scikit_learn(metric, layouts, tmp_path):
+def test_scores_match_scikit_learn(metric, layouts, tmp_path):
     results = {}
     for pes in (1, 3):
         out = tmp_path / str(pes)
@@ -61,7 +61,7 @@ FAR = [18, 18.5, 21, 40, 90, 91, -110, -120, -130]
 
 
 @pytest.mark.parametrize("metric", ["micro_f1", "roc_auc"])
-def test_predictions_score_as_training_did(metric, layouts, tmp_path, monkeypatch):
+def test_predictions_score_like_the_training(metric, layouts, tmp_path, monkeypatch):
     """Yes is a logit above 0, and ranks are those of the logits, also where probabilities would tie."""
     shape = GRAPHS["tasks"]()[1]["tasks"].shape
     logits = np.random.default_rng(3).choice(np.array(NEAR + FAR, np.float32), shape)
@@ -84,7 +84,7 @@ def test_predictions_score_as_training_did(metric, layouts, tmp_path, monkeypatc
         ("tasks", {"settings": {"class_weights": "balanced"}}, "setting class_weights: nodes .* have no class"),
     ],
 )
-def test_a_metric_without_its_labels(graph, change, message, layouts):
+def test_metric_without_its_labels_is_refused(graph, change, message, layouts):
     with pytest.raises(InputError, match=message):
         run("simulated", layouts(graph, 2), 2, epochs=2, **{**OPTIONS, **change})
 
@@ -98,7 +98,7 @@ def test_a_metric_without_its_labels(graph, change, message, layouts):
         ("tasks", "ogbn-proteins", "roc_auc"),
     ],
 )
-def test_the_metric_that_a_graph_is_scored_by_unless_told(graph, name, metric, layouts):
+def test_default_metric_follows_the_labels(graph, name, metric, layouts):
     part = layout.load(layouts(graph, 1), 0)
     part = replace(part, manifest=part.manifest.model_copy(update={"name": name}))
     settings = settings_of("gcn", {})
@@ -116,7 +116,7 @@ def answers(value):
         (answers(0), "roc_auc", "no task of the train split of graph test has both yes and no"),
     ],
 )
-def test_tasks_that_cannot_be_scored(tasks, metric, message, tmp_path):
+def test_tasks_that_a_metric_cannot_score_are_refused(tasks, metric, message, tmp_path):
     data = {"features": np.ones((40, 3), np.float32), "splits": np.tile(np.arange(4, dtype=np.uint8), 10)}
     folder = make_layout(tmp_path, random_csr(40, 99), 2, tasks=tasks, **data)
     with pytest.raises(InputError, match=message):

@@ -57,7 +57,7 @@ def uneven_layouts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("model", "technique"), cases(PAIRS))
-def test_loss_and_gradients_are_those_of_one_pe(model, technique, uneven_layouts):
+def test_uneven_partitions_have_the_loss_and_gradients_of_one_pe(model, technique, uneven_layouts):
     graph = graphs_for(model)[0]
     options = {"model": model, "settings": SMALL[model], "seed": 3, "epoch": 5}
     expected = gradients("simulated", uneven_layouts(graph, 1), 1, technique="halo", **options)[0]
@@ -68,7 +68,7 @@ def test_loss_and_gradients_are_those_of_one_pe(model, technique, uneven_layouts
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
-def test_loss_and_gradients_on_stand_ins_for_gpus(uneven_layouts, tmp_path, monkeypatch):
+def test_uneven_partitions_are_right_on_simulated_gpus(uneven_layouts, tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_GPUS", str(PES))
     options = [
         {"model": model, "technique": "halo", "settings": SMALL[model], "folder": str(uneven_layouts(graph, PES))}

@@ -20,7 +20,7 @@ SIDES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("graph", "sides"), [("directed", SIDES), ("typed", SIDES[:1]), ("three_nodes", SIDES[:2])])
-def test_gradients_are_those_of_fetched_rows(graph, sides, layouts):
+def test_weighted_products_have_the_gradients_of_fetched_rows(graph, sides, layouts):
     """Loops, weights of arcs, arcs of several types between two nodes, PEs without rows."""
     same = {"model": "gat", "seed": 3, "epoch": 5}
     expected = gradients("simulated", layouts(graph, 1), 1, technique="halo", settings=ROWS, **same)[0]
@@ -32,7 +32,7 @@ def test_gradients_are_those_of_fetched_rows(graph, sides, layouts):
 
 
 @pytest.mark.parametrize(("technique", "unit"), [("mgg", "remote_arcs"), ("halo", "halo_rows")])
-def test_rows_travel_as_the_technique_moves_them(technique, unit, layouts):
+def test_weighted_products_move_rows_by_the_technique(technique, unit, layouts):
     """A row an arc by mgg, each needed row once by halo; the numbers of rows and heads each once by both."""
     folder = layouts("directed", 4)
     results = [
@@ -69,7 +69,7 @@ def test_rows_travel_as_the_technique_moves_them(technique, unit, layouts):
         (1, {"technique": "mgg", "settings": {"attention": "sum"}}, "setting of model gat: attention"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(pes, wrong, message, layouts):
+def test_techniques_without_arc_weights_are_refused(pes, wrong, message, layouts):
     with pytest.raises(InputError, match=message):
         gradients("simulated", layouts("planted", pes), pes, **{"model": "gat", "settings": PRODUCT, **wrong})
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused(pes, wrong, message, layouts):
         ("sage", "mgg", {}, None),
     ],
 )
-def test_who_sums_is_told(model, technique, settings, said, layouts, caplog):
+def test_run_reports_whether_the_technique_sums(model, technique, settings, said, layouts, caplog):
     graph = "typed" if model == "rgcn" else "planted"
     with caplog.at_level(logging.WARNING):
         gradients("simulated", layouts(graph, 2), 2, model=model, technique=technique, settings=settings)
@@ -95,14 +95,14 @@ def test_who_sums_is_told(model, technique, settings, said, layouts, caplog):
     )
 
 
-def test_sums_that_no_model_asks_for_are_told(layouts, caplog):
+def test_unused_option_split_is_reported(layouts, caplog):
     for model, times in (("gat", 1), ("gcn", 0)):
         caplog.clear()
         gradients("simulated", layouts("planted", 2), 2, model=model, technique="halo", options={"split": "cover"})
         assert caplog.text.count(f"option split changes nothing: model {model} fetches rows") == times
 
 
-def test_auto_picks_of_those_that_take_weights(layouts, monkeypatch):
+def test_auto_picks_among_techniques_with_arc_weights(layouts, monkeypatch):
     monkeypatch.setattr(choice, "for_training", lambda *_: ["cola", "mgg", "features", "halo"])
     found = run("simulated", layouts("planted", 2), 2, model="gat", technique="auto", epochs=1, settings=PRODUCT)
     assert found[0].record.technique == "mgg"

@@ -59,7 +59,7 @@ def losses(results):
         ("directed", 2, {"boundary": SHARE}), ("few nodes", 4, {"boundary": SHARE}),
     ],
 )  # fmt: skip
-def test_losses_are_those_of_the_simulation(folders, name, members, change):
+def test_stale_losses_match_a_simulation(folders, name, members, change):
     folder = folders(name, 4)
     bounds = layout.load(folder, 0).bounds
     exact = simulated(name, bounds, members, late=False)
@@ -76,7 +76,7 @@ def test_losses_are_those_of_the_simulation(folders, name, members, change):
 @pytest.mark.parametrize(
     "options", [{"workgroup": 2, "stale": 1}, {"workgroup": 2, "stale": 1, "wire": "int4"}, {"boundary": SHARE}]
 )
-def test_a_resumed_run_has_the_same_bits(options, folders, tmp_path):
+def test_resumed_stale_run_has_the_same_bits(options, folders, tmp_path):
     """Its checkpoint holds what other workgroups sent in the last epoch."""
     given = COMMON | {"epochs": 12, "settings": SETTINGS | {"dropout": 0.5}, "options": options}
     run("simulated", folders("directed", 4), 4, out=tmp_path / "whole", **given)
@@ -87,7 +87,7 @@ def test_a_resumed_run_has_the_same_bits(options, folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_rows_may_cross_as_late_as_the_next_epoch(folders):
+def test_stale_rows_may_arrive_in_the_next_epoch(folders):
     """Nothing that is sent leaves before its PE waits for it, when inputs and buffers have had other contents."""
     folder = folders("directed", 4)
 
@@ -102,7 +102,7 @@ def test_rows_may_cross_as_late_as_the_next_epoch(folders):
 
 
 @pytest.mark.slow
-def test_one_workgroup_is_exact_and_says_so(folders, caplog):
+def test_stale_option_with_one_workgroup_is_exact_and_reported(folders, caplog):
     for pes, members in ((1, 1), (2, 2)):
         folder = folders("directed", pes)
         caplog.clear()
@@ -116,7 +116,7 @@ WIRE_SEED = 0x77697265
 
 
 @pytest.mark.slow
-def test_packed_numbers_are_those_of_the_epoch_and_the_product(folders, monkeypatch):
+def test_stochastic_rounding_depends_on_epoch_and_product(folders, monkeypatch):
     drawn, pack = set(), cpu.pack_rows
 
     def noting(source, rows, ids, draws, bits, out):
@@ -134,7 +134,7 @@ def test_packed_numbers_are_those_of_the_epoch_and_the_product(folders, monkeypa
 
 
 @pytest.mark.slow
-def test_every_run_has_the_same_bits_near_to_those_of_fp32(folders):
+def test_quantized_runs_repeat_and_stay_close_to_fp32(folders):
     def curve(wire):
         options, settings = {"workgroup": 1, "wire": wire}, SETTINGS | {"dropout": 0.5}
         return losses(trained(folders("directed", 4), 4, options, settings=settings, epochs=5))
@@ -172,7 +172,7 @@ def simulated_samples(name, bounds):
     ("pes", "members", "dtype", "direction"),
     [(2, 1, "fp32", "forward"), (4, 2, "fp32", "transpose"), (4, 4, "bf16", "forward")],
 )
-def test_products_and_bytes_are_those_of_the_sample(folders, pes, members, dtype, direction):
+def test_boundary_products_and_bytes_match_the_sample(folders, pes, members, dtype, direction):
     """In every epoch, with work aside as late as it may be; a pass that is no training's has all rows again."""
     folder = folders("directed", pes)
     bounds, dim = layout.load(folder, 0).bounds, 3
@@ -201,7 +201,7 @@ def test_products_and_bytes_are_those_of_the_sample(folders, pes, members, dtype
             assert sum(each[number][1] for each in found) == crossing.sum() * dim * element
 
 
-def test_samples_are_right_in_the_mean(folders):
+def test_boundary_samples_are_unbiased(folders):
     part = layout.load(folders("directed", 2), 0)
     for direction in ("forward", "transpose"):
         remote = part.product(direction).remote
@@ -211,7 +211,7 @@ def test_samples_are_right_in_the_mean(folders):
         assert (np.abs(mean - weights) <= 6 * np.abs(weights) * np.sqrt((1 / SHARE - 1) / 1000)).all()
 
 
-def test_timings_are_of_one_sample_and_checked_against_it(folders, monkeypatch):
+def test_timings_check_one_boundary_sample(folders, monkeypatch):
     folder = folders("directed", 4)
 
     def program(world):
@@ -227,7 +227,7 @@ def test_timings_are_of_one_sample_and_checked_against_it(folders, monkeypatch):
         launch("simulated", lambda: 4, program)
 
 
-def test_mistakes_are_one_line(folders, caplog):
+def test_invalid_workgroup_options_are_refused_in_one_line(folders, caplog):
     for options, how in (({"boundary": 0.5}, "left out"), ({"stale": 1}, "late"), ({"wire": "int8"}, "packed")):
         said = rf"option {next(iter(options))}: model gat fetches rows of other PEs .* never {how}"
         with pytest.raises(InputError, match=said):
@@ -244,7 +244,9 @@ def test_mistakes_are_one_line(folders, caplog):
 @pytest.mark.parametrize(
     ("backend", "a_host", "stale", "boundary"), [("mpi", None, (2,), 4), ("nvshmem", 2, (1, 2), 2)]
 )
-def test_ranks_and_gpus(folders, backend, a_host, stale, boundary, tmp_path, monkeypatch):
+def test_stale_and_sampled_trainings_run_on_ranks_and_simulated_gpus(
+    folders, backend, a_host, stale, boundary, tmp_path, monkeypatch
+):
     """One start of the ranks for trainings with late rows in workgroups of ``stale`` PEs, and one with a sample."""
     folder, before = folders("directed", 4), [FAKE] if a_host else []
     for name in ("FAKE_PES_A_HOST", "FAKE_GPUS") if a_host else ():

@@ -16,13 +16,13 @@ from mgg.train.expected_kernels import of_training
         ("gcn", "auto", "fp32", {("gather", False), ("rows", False), ("halo", False), ("pull", False)}),
     ],
 )  # fmt: skip
-def test_kernels_are_known_before_they_are_asked_for(model, technique, dtype, expected):
+def test_kernels_are_predicted_before_their_first_launch(model, technique, dtype, expected):
     expected = expected | {("narrow_rows", bf16) for source, bf16 in expected if source == "rows"}
     builds = of_training(model, technique, {}, dtype)
     assert {(build.source, "MGG_BF16" in build.defines) for build in builds} == expected
     assert len(builds) == len(expected)
 
 
-def test_the_fused_kernel_is_foreseen_with_its_primitive():
+def test_mgg_kernel_is_predicted_with_its_primitive():
     assert build_of("mgg", 32, "warp") in of_training("gcn", "direct", {}, "fp32")
     assert build_of("mgg", 32, "thread") in of_training("gcn", "mgg", {"primitive": "thread"}, "fp32")

@@ -35,7 +35,7 @@ def on_fakes(kind, ranks, out, calls):
     return on_ranks(kind, ranks, out, calls, "nvshmem", [FAKE])
 
 
-def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
+def test_user_model_trains_and_infers(layouts, tmp_path):
     """The example of the documentation, whose layer goes by the table alone."""
     text = (Path(FAKE).parents[3] / "docs/guides/own-model.md").read_text(encoding="utf-8")
     model = tmp_path / "gained.py"
@@ -59,7 +59,7 @@ def test_a_model_of_ones_own_and_its_inference(layouts, tmp_path):
 
 
 @pytest.mark.sentinel
-def test_every_operation_of_the_table():
+def test_device_operations_match_the_host():
     done = mpiexec(1, [FAKE, str(Path(FAKE).parents[1] / "programs" / "arrays_program.py")])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ok\n"
@@ -82,12 +82,12 @@ def check_gradients(pes, out, layouts, cases):
 
 
 @pytest.mark.sentinel
-def test_loss_and_gradients_of_sparse_features(layouts, tmp_path):
+def test_sparse_features_have_the_loss_and_gradients_of_the_host(layouts, tmp_path):
     models = [("gcn", {"hidden": 16}), ("sage", {"hidden": 64}), ("gat", {"hidden": 4, "output_heads": 2})]
     check_gradients(2, tmp_path / "out.npz", layouts, [(*each, "directed", {}) for each in models])
 
 
-def test_loss_and_gradients(layouts, tmp_path):
+def test_loss_and_gradients_match_the_host(layouts, tmp_path):
     check_gradients(1, tmp_path / "one.npz", layouts, [(*each, "planted", {}) for each in SETTINGS])
     # Columns of a width at which rows of shared memory are not all aligned.
     cases = [("gcn", {"hidden": 7}, "planted", {"technique": "zero_copy"}), ("gin", {"hidden": 16}, "planted", {})]
@@ -101,7 +101,7 @@ def test_loss_and_gradients(layouts, tmp_path):
     check_gradients(2, tmp_path / "two.npz", layouts, cases)
 
 
-def test_schedules_of_programs(layouts, tmp_path):
+def test_program_schedules_match_the_host(layouts, tmp_path):
     """Gradients that come home, and those made by whoever has the source: a softmax, and extremes; arcs by blocks."""
     options = [
         {"model": model, "technique": "halo", "settings": {**settings, "hidden": 4, "backward": backward}, "epoch": 5,
@@ -115,7 +115,7 @@ def test_schedules_of_programs(layouts, tmp_path):
         assert_close(found, gradients("simulated", pes=2, **each)[0])
 
 
-def test_generated_kernels_are_compiled_ahead(layouts, tmp_path):
+def test_generated_kernels_are_all_compiled_ahead(layouts, tmp_path):
     """All of them, and no others: of both schedules, of training and evaluation."""
     settings = [{"heads": 2, "hidden": 4, "backward": backward} for backward in ("return", "turned")]
     settings.append(settings[1] | {"kernels": "arcs=sequence,rows=sorted"})
@@ -125,7 +125,7 @@ def test_generated_kernels_are_compiled_ahead(layouts, tmp_path):
         assert len(found["ahead"]) >= 4 and found["ahead"].tolist() == found["asked"].tolist()
 
 
-def test_runs_and_resumed_runs(layouts, tmp_path):
+def test_resumed_runs_have_the_bits_of_whole_runs(layouts, tmp_path):
     """The same accuracies as on the CPU, and the same bits whether the run was stopped or not."""
     options = {"model": "gin", "technique": "halo", "settings": {"hidden": 16}, "epochs": 9}
     options["folder"] = str(layouts("planted", 2))
@@ -139,7 +139,7 @@ def test_runs_and_resumed_runs(layouts, tmp_path):
     assert len(read_run(tmp_path / "run")[1]) == 9
 
 
-def test_bf16_tasks_and_phases(layouts, tmp_path, monkeypatch):
+def test_bf16_tasks_and_phases_match_the_host(layouts, tmp_path, monkeypatch):
     """Embeddings in bf16 give the CPU's numbers but for their order of summing; phases are told by events.
 
     Each PE's clock goes on by 1 when it is read; phases begin before an epoch and end after it.
@@ -194,7 +194,7 @@ def case(layouts, pes, kind="compare", model="gcn", technique="halo", graph=None
     return {"kind": kind, "folder": layouts(graph, pes), "model": model, "technique": technique, **others}
 
 
-def test_one_pe_launches_one_graph(layouts):
+def test_epoch_of_one_pe_is_one_cuda_graph(layouts):
     cases = [case(layouts, 1, graph="directed"), case(layouts, 1, model="rgcn", graph="featureless")]
     cases += [case(layouts, 1, technique=technique) for technique in ("local", "mgg_uvm")]
     cases += [
@@ -209,7 +209,7 @@ def test_one_pe_launches_one_graph(layouts):
         assert answer == SAME | {"graphs": 1}, each
 
 
-def test_several_pes_launch_one_graph_where_no_host_is_needed(layouts):
+def test_epoch_of_several_pes_is_one_cuda_graph_if_no_host_is_needed(layouts):
     """For every model; also where arcs get weights anew. Transfers by NCCL are submitted one by one."""
     cases = [case(layouts, 2, model=model) for model in SMALL]
     cases += [case(layouts, 2, model="rgcn", dtype="bf16")]
@@ -221,11 +221,11 @@ def test_several_pes_launch_one_graph_where_no_host_is_needed(layouts):
         assert answer == SAME | {"graphs": number}, each
 
 
-def test_an_epoch_whose_graph_finds_no_memory_runs_as_it_is_written(layouts):
+def test_epoch_without_memory_for_its_graph_runs_step_by_step(layouts):
     assert answers(1, [case(layouts, 1, model="gin")], FAKE_LEFT="10000") == [SAME | {"graphs": 0}]
 
 
-def test_divergence_resumed_runs_and_trainers_side_by_side(layouts):
+def test_divergence_resume_and_two_trainers_work_with_cuda_graphs(layouts):
     """Numbers that are not finite leave weights alone; trainers of a job keep out of each other's graphs' memory."""
     cases = [
         case(layouts, 2, "diverge", model, value=value)

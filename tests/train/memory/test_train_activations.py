@@ -45,7 +45,7 @@ def everything(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", models())
-def test_gradients_have_the_same_bits(model, layouts, everything, caplog):
+def test_recomputed_and_moved_activations_have_the_same_bits(model, layouts, everything, caplog):
     folder = layouts(graphs_for(model)[-1], 2)
     same = {"folder": folder, "pes": 2, "model": model, "technique": "halo", "settings": SMALL[model], "epoch": 5}
     expected = gradients("simulated", **same)
@@ -58,7 +58,7 @@ def test_gradients_have_the_same_bits(model, layouts, everything, caplog):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [{"wire": "int8"}, {"stale": 1}])
-def test_rows_that_go_by_the_order_of_products_are_not_brought_twice(option, layouts, everything, caplog):
+def test_stale_and_quantized_rows_rule_out_recomputation(option, layouts, everything, caplog):
     options = {"workgroup": 1, **option}
     same = {"folder": layouts("directed", 2), "pes": 2, "model": "gcn", "technique": "halo", "options": options}
     ways = ("keep", "recompute", "host")
@@ -71,7 +71,7 @@ def test_rows_that_go_by_the_order_of_products_are_not_brought_twice(option, lay
 
 @pytest.mark.parametrize("gpu", ["", "any"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gatv2", "rgcn"])
-def test_all_kept_takes_what_was_predicted(model, gpu, layouts):
+def test_kept_activations_take_the_predicted_memory(model, gpu, layouts):
     """Stage by stage, with what each is given and hands on."""
     part = layout.load(layouts(graphs_for(model)[-1], 1), 0)
     facts, world = part.manifest, SimpleNamespace(gpu=gpu, gather=lambda mine: [mine], name="any", size=1, rank=0)
@@ -114,7 +114,7 @@ def trained(folder, *, model="gcn", **how):
 
 
 @pytest.mark.slow
-def test_less_is_held_and_predicted_and_a_limit_is_kept_to(folder):
+def test_limited_training_takes_less_and_stays_within_the_limit(folder):
     most, kept, _ = trained(folder)
     for mode in ("recompute", "host"):
         peak, predicted, modes = trained(folder, activations=mode)
@@ -127,7 +127,7 @@ def test_less_is_held_and_predicted_and_a_limit_is_kept_to(folder):
     assert 0 < len(modes) < DEEP["layers"]  # no more than is needed
 
 
-def test_what_does_not_fit_is_refused_with_its_bytes(folder, tmp_path, monkeypatch):
+def test_training_that_does_not_fit_is_refused_with_its_bytes(folder, tmp_path, monkeypatch):
     with pytest.raises(
         MachineError, match=r"PE 0: training needs about \d+ .* held elsewhere and --memory-per-pe allows 9 "
     ):
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_refused_with_its_bytes(folder, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_under_another_limit(folder, tmp_path):
+def test_run_resumes_under_another_limit(folder, tmp_path):
     same = {"model": "gin", "technique": "halo", "settings": DEEP, "epochs": 3, "pes": 1, "folder": folder}
     expected = result_arrays(run("simulated", **same)[0])
     out = {"out": tmp_path / "run", "resume": True}
@@ -164,7 +164,7 @@ def limits_of(stages, cap, gpu=False):
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_choice_is_near_the_best_of_all(seed, gpu):
+def test_choice_of_activations_is_near_the_best(seed, gpu):
     rng = np.random.default_rng(seed)
     kept = [int(each) for each in rng.integers(50, 200, 5)]
     stages = [
@@ -191,7 +191,7 @@ def test_the_choice_is_near_the_best_of_all(seed, gpu):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
-def test_on_the_stand_in_for_gpus(layouts, tmp_path):
+def test_activations_move_on_simulated_gpus(layouts, tmp_path):
     """Page-locked memory, and the side stream."""
     same = {"technique": "halo", "epoch": 5, "folder": str(layouts("directed", 2))}
     calls = [
@@ -208,7 +208,7 @@ def test_on_the_stand_in_for_gpus(layouts, tmp_path):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
-def test_epochs_as_graphs_within_a_limit(folder, tmp_path):
+def test_cuda_graph_epochs_stay_within_the_limit(folder, tmp_path):
     """What CuPy's pools hold on the stand-in for a GPU, whose epochs are launched as graphs."""
     each = {"technique": "halo", "model": "gcn", "settings": DEEP, "epochs": 3, "folder": str(folder)}
 

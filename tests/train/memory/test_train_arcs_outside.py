@@ -29,7 +29,7 @@ def dense(tmp_path_factory):
     return random_layout(tmp_path_factory.mktemp("dense"), nodes=1500, features=16, degree=100)
 
 
-def test_memory_serves_again_once_no_view_of_it_is_left():
+def test_offloaded_memory_is_reused_once_no_view_is_left():
     def program(world):
         outside = OutsideArrays(world)
         array = outside.empty((3, 4), np.float32)
@@ -48,7 +48,7 @@ def test_memory_serves_again_once_no_view_of_it_is_left():
 
 @pytest.mark.parametrize("pes", [1, 2])
 @pytest.mark.parametrize("model", ["gat", pytest.param("gatv2", marks=pytest.mark.slow), "appnp", "rgcn", "gcn"])
-def test_gradients_have_the_same_bits(model, pes, layouts, monkeypatch, caplog):
+def test_offloaded_arcs_give_the_same_bits(model, pes, layouts, monkeypatch, caplog):
     """Also of models whose arcs stay: they are typed, or there are no lists."""
     settings = {"appnp": {"arc_dropout": 0.5}}.get(model, {})
     same = {"folder": layouts(graphs_for(model)[-1], pes), "pes": pes, "model": model, "technique": "halo", "epoch": 5}
@@ -62,7 +62,7 @@ def test_gradients_have_the_same_bits(model, pes, layouts, monkeypatch, caplog):
     assert (f"fits with {ARCS} in mapped files" in caplog.text) == (model not in ("rgcn", "gcn"))
 
 
-def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
+def test_training_with_mapped_arcs_stays_within_the_limit(dense):
     part = layout.load(dense, 0)
 
     def trained(cap):
@@ -93,7 +93,7 @@ def test_a_limit_is_kept_to_with_arcs_in_mapped_files(dense):
         trained(cap // 10)
 
 
-def test_values_of_arcs_outside_are_not_moved_out_again(dense, monkeypatch):
+def test_offloaded_arc_values_are_not_moved_twice(dense, monkeypatch):
     """Where activations leave the device, too."""
     part, moved, transfer = layout.load(dense, 0), [], CpuArrayMethods.transfer
 
@@ -125,7 +125,7 @@ def test_values_of_arcs_outside_are_not_moved_out_again(dense, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile the kernels for the host")
-def test_on_the_stand_in_for_gpus(dense, tmp_path, monkeypatch):
+def test_offloaded_arcs_work_on_simulated_gpus(dense, tmp_path, monkeypatch):
     """Kernels address page-locked memory, without which the training fails."""
     each = {"technique": "halo", "model": "gat", "settings": SETTINGS, "epochs": 3, "folder": str(dense)}
 

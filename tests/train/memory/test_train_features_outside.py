@@ -15,7 +15,7 @@ FAKE = str(Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py")
 NODES, COLUMNS = 2000, 400
 
 
-def test_streamed_features_take_a_part_of_themselves():
+def test_streamed_features_take_two_blocks_on_the_device():
     for rows, columns in ((8, 3), (2000, 400), (10**7, 128), (10**6, 10_000)):
         assert streamed_bytes(rows, columns) <= rows * columns
     assert streamed_bytes(10**7, 128) == 8 << 20
@@ -31,7 +31,7 @@ def test_streamed_features_take_a_part_of_themselves():
         ("gat", {"hidden": 4}, 1, 0.5), ("gin", {"hidden": 16, "layers": 2}, 1, 0.7),
     ],
 )  # fmt: skip
-def test_on_the_stand_in_for_gpus(model, settings, pes, share, tmp_path):
+def test_streamed_features_match_device_features(model, settings, pes, share, tmp_path):
     """Loss and gradients within 1e-5 of those of features on the device, and the same bits every time."""
     folder = random_layout(tmp_path, nodes=NODES, features=COLUMNS, degree=4, pes=pes)
     each = {"technique": "halo", "model": model, "settings": settings, "folder": str(folder)}

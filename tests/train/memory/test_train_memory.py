@@ -55,13 +55,13 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pes", "technique", "model", "columns", "density", "settings"), CASES)
-def test_the_prediction_is_near_the_peak(pes, technique, model, columns, density, settings, tmp_path):
+def test_predicted_memory_is_near_the_peak(pes, technique, model, columns, density, settings, tmp_path):
     folder = folder_of(tmp_path, columns, density, pes, types=20 * needs_types(model))
     check_prediction(folder, pes, technique, model, settings)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_a_checkpoint_that_is_being_written_is_counted(optimizer, tmp_path):
+def test_predicted_memory_counts_a_checkpoint_being_written(optimizer, tmp_path):
     """It is in the memory of PE 0's host, beside the arrays of the epochs that go on meanwhile."""
     folder = folder_of(tmp_path, 0, 1, 2, types=20)
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_is_being_written_is_counted(optimizer, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "settings"), [("gat", {}), ("gat", {"attention_dropout": 0.0})])
-def test_the_prediction_is_near_the_peak_where_nodes_have_many_arcs(model, settings, tmp_path):
+def test_predicted_memory_is_near_the_peak_with_many_arcs(model, settings, tmp_path):
     """Most is what arcs have: with dropout no more than without."""
     nodes = 2000
     folder = make_layout(tmp_path, random_csr(nodes, 180 * nodes), 1, **node_data(50, nodes=nodes))
@@ -112,7 +112,7 @@ def answers(kind, columns, shares, nodes=4000):
         ("tasks", 121, "roc_auc", (0.1, 0.1, 0.8)), ("classes", 100, "accuracy", (0.1, 0.8, 0.1)),
     ],
 )  # fmt: skip
-def test_the_prediction_is_near_the_peak_of_the_loss(kind, columns, metric, shares, pes, tmp_path):
+def test_predicted_memory_is_near_the_peak_of_the_loss(kind, columns, metric, shares, pes, tmp_path):
     data = answers(kind, columns, shares)
     folder = make_layout(tmp_path, random_csr(4000, 20_000), pes, **data)
     # Some classes have few nodes, and perhaps none to train on.
@@ -150,7 +150,7 @@ def check_prediction(folder, pes, technique, model, settings, metric="auto", at_
 
 
 @pytest.mark.parametrize(("kind", "columns", "nodes", "pes"), [("classes", 10, 200_000, 3), ("tasks", 112, 20_000, 1)])
-def test_what_predictions_take_is_near_the_peak(kind, columns, nodes, pes, tmp_path, monkeypatch):
+def test_predicted_memory_of_predictions_is_near_the_peak(kind, columns, nodes, pes, tmp_path, monkeypatch):
     monkeypatch.setattr(predictions, "BLOCK_BYTES", 2**18)
     data = answers(kind, columns, (0.8, 0.1, 0.1), nodes)
     del data["features"]
@@ -179,7 +179,7 @@ def test_what_predictions_take_is_near_the_peak(kind, columns, nodes, pes, tmp_p
 
 
 @pytest.mark.slow
-def test_what_trained_is_freed_before_predictions_are_collected(tmp_path, monkeypatch):
+def test_training_memory_is_freed_before_predictions_are_collected(tmp_path, monkeypatch):
     """So the larger of the two counts, not their sum."""
     folder, left, collect = folder_of(tmp_path, 100, 1), [], predictions.collect
     monkeypatch.setattr(
@@ -192,7 +192,7 @@ def test_what_trained_is_freed_before_predictions_are_collected(tmp_path, monkey
     assert peak > NODES * 256 * 4 and held < peak / 5
 
 
-def test_predictions_that_do_not_fit_are_said_before_anything_is_trained(tmp_path, monkeypatch):
+def test_predictions_that_do_not_fit_are_refused_before_training(tmp_path, monkeypatch):
     folder = folder_of(tmp_path, 4, 1, 2)
     needed = sum(predictions.memory(layout.load(folder, pe), first=pe == 0) for pe in range(2))
     monkeypatch.setattr(host_memory, "available", lambda: needed - 1)
@@ -212,7 +212,7 @@ def placed(monkeypatch):
 
 @pytest.mark.parametrize(("graph", "metric"), [("planted", "accuracy"), ("tasks", "micro_f1"), ("tasks", "roc_auc")])
 @pytest.mark.parametrize("gpu", ["", "any"])
-def test_what_is_learned_is_counted(gpu, graph, metric, placed, layouts, monkeypatch):
+def test_predicted_memory_counts_trained_embeddings(gpu, graph, metric, placed, layouts, monkeypatch):
     monkeypatch.setattr(SimulatedWorld, "gpu", gpu)
     part = layout.load(layouts(graph, 1), 0)
 
@@ -231,7 +231,7 @@ def test_what_is_learned_is_counted(gpu, graph, metric, placed, layouts, monkeyp
 
 
 @pytest.mark.parametrize(("pes", "named"), [(1, "PE 0"), (2, "PEs 0, 1")])
-def test_too_little_memory_is_said_before_it_is_taken(pes, named, placed, tmp_path, monkeypatch):
+def test_too_little_memory_is_refused_before_allocation(pes, named, placed, tmp_path, monkeypatch):
     monkeypatch.setattr(host_memory, "available", lambda: 2**20)
     # The first words have the workflow ask for more.
     message = rf"^{NOT_ENOUGH_MEMORY}: {named}: training needs about \d+ bytes of memory and .* host has 1048576 free "
@@ -248,7 +248,7 @@ def test_too_little_memory_is_said_before_it_is_taken(pes, named, placed, tmp_pa
         ("sgc", {}, 20_000, 0.01, None), ("gcn", {}, 20_000, 0.01, None),
     ],
 )  # fmt: skip
-def test_what_gpus_need_besides(model, settings, columns, density, widest, tmp_path, monkeypatch):
+def test_predicted_memory_counts_what_only_gpus_need(model, settings, columns, density, widest, tmp_path, monkeypatch):
     """Gradients by weights in pieces, those of sparse features at once; a dense copy for who needs it."""
     part = layout.load(folder_of(tmp_path, 0, 1), 0)
     part = replace(part, manifest=part.manifest.model_copy(update={"features": columns if widest is None else 0}))

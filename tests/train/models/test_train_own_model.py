@@ -43,7 +43,7 @@ def sha256(text):
 
 
 @pytest.mark.slow
-def test_the_example_of_the_docs_has_right_gradients(layouts, tmp_path):
+def test_documented_example_has_right_gradients(layouts, tmp_path):
     """On two PEs those of one, and that of its own layer is a difference quotient of the loss."""
     model = written(tmp_path, EXAMPLE, "gained.py")
     alone, two = (
@@ -67,7 +67,7 @@ def test_the_example_of_the_docs_has_right_gradients(layouts, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_is_called_by_the_file_and_keeps_it(layouts, tmp_path):
+def test_run_is_named_after_the_model_file_and_keeps_a_copy(layouts, tmp_path):
     model, out = written(tmp_path, EXAMPLE, "gained.py"), tmp_path / "run"
     result = run("simulated", layouts("planted", 2), 2, model=model, out=out, **BASE)[0]
     record = read_run(out)[0]
@@ -84,7 +84,7 @@ def test_a_run_is_called_by_the_file_and_keeps_it(layouts, tmp_path):
         find(str(kept))
 
 
-def test_a_copy_of_a_model_is_that_model(layouts, tmp_path):
+def test_copied_model_file_trains_like_the_built_in_model(layouts, tmp_path):
     """The same bits, memory and kernels, and whatever auto picks."""
     model, options = written(tmp_path, GCN, "own_gcn.py"), {**BASE, "technique": "auto"}
     mine, theirs = (run("simulated", layouts("planted", 2), 2, model=name, **options)[0] for name in (model, "gcn"))
@@ -131,7 +131,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_file_is_one_line(mistake, tmp_path):
+def test_error_in_the_model_file_is_one_line(mistake, tmp_path):
     text, said = MISTAKES[mistake]
     path = written(tmp_path, text.replace("{{", "{"))
     (tmp_path / "beside.py").write_text("")
@@ -153,7 +153,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("case", PATHS)
-def test_a_path_that_names_no_model_is_refused(case, tmp_path, monkeypatch):
+def test_path_without_a_model_is_refused(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.py").mkdir()
     for name in ("mine.txt", "gcn.py", "a.b.py", "mine.py"):
@@ -166,7 +166,7 @@ def test_a_path_that_names_no_model_is_refused(case, tmp_path, monkeypatch):
             check_names([path])
 
 
-def test_a_model_without_programs_has_nothing_to_take_apart(tmp_path):
+def test_model_without_programs_has_nothing_to_explain(tmp_path):
     text = HEAD + (
         "from mgg.model.layers import Linear\nfrom mgg.model.module import Chain\n"
         "def build(settings, sizes):\n    return Chain(Linear('layer0', sizes.features, sizes.classes))\n"
@@ -179,7 +179,7 @@ def test_a_model_without_programs_has_nothing_to_take_apart(tmp_path):
         built(model, settings_of(model, {"kernels": "groups=warp"}), 4, 3, 9, 0, fused=True)
 
 
-def test_names_are_checked_and_nothing_is_run(tmp_path, monkeypatch):
+def test_model_names_are_checked_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a/mine.py", "b/mine.py"):
         written(tmp_path, "raise SystemExit\n", name)
@@ -188,7 +188,7 @@ def test_names_are_checked_and_nothing_is_run(tmp_path, monkeypatch):
         check_names(["a/mine.py", "b/mine.py"])
 
 
-def test_what_counts_is_what_is_in_the_file_now(tmp_path):
+def test_changed_model_file_is_read_again(tmp_path):
     path = written(tmp_path, EXAMPLE)
     first = find(path)
     assert find(path).file is first.file and find(path, sha256(EXAMPLE)).name == "mine"
@@ -198,7 +198,7 @@ def test_what_counts_is_what_is_in_the_file_now(tmp_path):
         find(path, sha256(EXAMPLE))
 
 
-def test_resume_refuses_another_content(layouts, tmp_path):
+def test_resume_refuses_a_changed_model_file(layouts, tmp_path):
     path, out = written(tmp_path, EXAMPLE), tmp_path / "run"
     options = {"model": path, "out": out, **BASE}
     stop_at(5, layouts("planted", 1), 1, **options)
@@ -217,7 +217,7 @@ def test_resume_refuses_another_content(layouts, tmp_path):
         run("simulated", layouts("planted", 1), 1, resume=True, **{**options, "model": "gcn"})
 
 
-def test_pes_that_find_other_contents_are_told(layouts, tmp_path):
+def test_pes_with_different_model_files_are_refused(layouts, tmp_path):
     """As hosts that have files of their own at one path."""
     folder = layouts("planted", 3)
     paths = [written(tmp_path, text, f"{pe}/mine.py") for pe, text in enumerate((EXAMPLE, EXAMPLE, GCN))]
@@ -235,7 +235,7 @@ def test_pes_that_find_other_contents_are_told(layouts, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["forward", "backward"])
-def test_what_a_layer_raises_is_told_with_its_line(part, layouts, tmp_path):
+def test_exception_of_a_user_layer_names_its_line(part, layouts, tmp_path):
     wrong = {"forward": ("self._x = x\n", "self._x = x @ x\n"), "backward": (".inner(gradient, self._x)", ".innner(1)")}
     text = EXAMPLE.replace(*wrong[part])
     line = next(number for number, each in enumerate(text.splitlines(), 1) if wrong[part][1].strip() in each)
@@ -244,7 +244,7 @@ def test_what_a_layer_raises_is_told_with_its_line(part, layouts, tmp_path):
         gradients("simulated", layouts("planted", 1), 1, model=path, technique="halo")
 
 
-def test_what_mgg_raises_in_a_pass_is_not_blamed_on_the_file(layouts, tmp_path, monkeypatch):
+def test_internal_exception_is_not_blamed_on_the_model_file(layouts, tmp_path, monkeypatch):
     monkeypatch.setattr("mgg.model.layers.Elu.forward", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gradients("simulated", layouts("planted", 1), 1, model=written(tmp_path, EXAMPLE), technique="halo")
@@ -274,7 +274,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_layer_that_would_train_something_else_is_refused(case, layouts, monkeypatch):
+def test_wrong_user_layer_is_refused(case, layouts, monkeypatch):
     change, more, said = WRONG[case]
     monkeypatch.setattr(
         gcn, "build", lambda settings, sizes: Chain(Wrong(change, sizes.features, sizes.classes + more))

@@ -64,12 +64,12 @@ def job(tmp_path):
         ("return,back", "setting of model own: backward: 'return,back' is none of return, turned, auto, or one of the"),
     ],
 )
-def test_what_cannot_be_had_is_refused(value, said, job):
+def test_unsupported_schedules_are_refused(value, said, job):
     with pytest.raises(InputError, match=said):
         run("simulated", job[0], 2, settings={"backward": value}, **job[1])
 
 
-def test_the_pick_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
+def test_chosen_schedule_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
     folder, options = job
     picks = ["turned"]
     monkeypatch.setattr("mgg.train.resolve_auto.picked", lambda *_: picks * 2)
@@ -88,7 +88,7 @@ def test_the_pick_is_part_of_the_run(job, tmp_path, monkeypatch, caplog):
         run("simulated", folder, 2, resume=True, out=tmp_path / "run", settings={"backward": "return"}, **options)
 
 
-def test_choices_of_kernels_change_nothing_on_cpus_and_are_told(job, caplog):
+def test_kernel_options_are_ignored_on_cpus_with_a_note(job, caplog):
     folder, options = job
     usual = run("simulated", folder, 2, **options)[0].record
     assert "kernels" not in caplog.text and usual.settings["kernels"] is None
@@ -97,7 +97,7 @@ def test_choices_of_kernels_change_nothing_on_cpus_and_are_told(job, caplog):
     assert found.settings["kernels"] == "groups=block,rows=sorted" and found.loss == usual.loss
 
 
-def test_arcs_in_parallel_take_memory():
+def test_arc_parallel_kernels_take_predicted_memory():
     """Of an arc what it adds: gatv2's sums a head, a maximum, a denominator and columns of 8, padded to 16 bytes; and
     where it is, in both lists of arcs."""
     arcs = {}
@@ -114,7 +114,7 @@ def split(halo):
     return SplitCounts(counts, 10 * counts, 5 * counts, np.array(halo), 2, 0, 0, none)
 
 
-def test_rows_that_cross_decide():
+def test_schedule_with_fewer_crossing_bytes_is_chosen():
     """GATv2 gives gradients of 8 columns a head back, by the scores and by the sum together. Turned it fetches of each
     target the gradient over the sum of its softmax, the projection, and 2 numbers a head: largest score and mean
     gradient.
@@ -134,7 +134,7 @@ def test_rows_that_cross_decide():
     )
 
 
-def test_a_first_layer_that_fetches_its_input_gives_nothing_back():
+def test_first_layer_returns_no_input_gradients():
     """Its matrices' gradients are sums over the copies of rows that every PE has."""
     layer = programs_of(build("gatv2", settings_of("gatv2", {"heads": 2}), 6, 3))[0]
     plan = layer.plan(training=True, gradients=True)
@@ -143,7 +143,7 @@ def test_a_first_layer_that_fetches_its_input_gives_nothing_back():
     assert [v.size for v in home] == [6] and not {*home} & {*without_x}
 
 
-def test_predict_tells_of_every_layer_and_pe(job):
+def test_predict_lists_every_layer_and_pe(job):
     """Rows of a layer of plain sums without a plan: forward they come as wide as the matrix leaves them."""
     folder, options = job
     done = CliRunner().invoke(predict, [str(folder), "--model", options["model"], "--json"])
@@ -175,6 +175,6 @@ def test_predict_tells_of_every_layer_and_pe(job):
         ("gatedgcn", {}, [70] * 4),
     ],
 )
-def test_what_is_given_back_is_as_narrow_as_what_is_fetched(model, settings, columns):
+def test_returned_rows_are_as_narrow_as_fetched_rows(model, settings, columns):
     chain = build(model, settings_of(model, settings), 64, 3)
     assert [columns_of(chain, layer, "return").halo for layer in programs_of(chain)] == columns

@@ -62,7 +62,7 @@ def options_of(name, folder):
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "my_gcn")) for name in NAMES])
-def test_loss_and_gradients_on_any_pes_fused_or_not_and_turned(name, layouts, tmp_path):
+def test_programs_do_not_depend_on_pes_fusion_or_schedule(name, layouts, tmp_path):
     options = {**options_of(name, tmp_path), "epoch": 5}
     expected = gradients("simulated", layouts(graph_of(name), 1), 1, **options)[0]
     assert len(expected) > 2 and all(np.abs(array).max() > 0 for array in expected.values())
@@ -80,7 +80,7 @@ def test_loss_and_gradients_on_any_pes_fused_or_not_and_turned(name, layouts, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("technique", ["broadcast", "mgg", "cola"])
-def test_turned_gradients_by_any_technique(technique, layouts, tmp_path):
+def test_turned_gradients_agree_between_techniques(technique, layouts, tmp_path):
     options = {**options_of("my_gatv2", tmp_path), "epoch": 5}
     expected = gradients("simulated", layouts("directed", 1), 1, **options)[0]
     options |= {"settings": options["settings"] | {"backward": "turned"}, "technique": technique}
@@ -89,7 +89,7 @@ def test_turned_gradients_by_any_technique(technique, layouts, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.7])
-def test_evaluation_drops_nothing(rate, layouts, tmp_path):
+def test_evaluation_applies_no_dropout(rate, layouts, tmp_path):
     """Of one epoch that learns next to nothing, the scores are those of the first weights, whatever the rate."""
     settings = {"hidden": 4, "dropout": rate, "learning_rate": 1e-12}
     options = {**options_of("my_gcn", tmp_path), "settings": settings, "epochs": 1}
@@ -133,7 +133,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_written(mistake, layouts, tmp_path, monkeypatch):
+def test_program_error_is_one_line_and_writes_nothing(mistake, layouts, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     expression, weight, more, line, said = MISTAKES[mistake]
     path = tmp_path / "mine.py"
@@ -146,7 +146,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mistake, layouts, tmp_path
     assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
 
 
-def test_more_than_there_is_memory_is_refused_in_bytes_before_anything_is_made(layouts, tmp_path, monkeypatch):
+def test_program_beyond_memory_is_refused_before_allocation(layouts, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path, weight = tmp_path / "mine.py", "Weight((sizes.features, 10**11))"
     path.write_text(HEAD + BODY.format(expression=SUM, weight=weight, more=""), encoding="utf-8")
@@ -158,7 +158,7 @@ def test_more_than_there_is_memory_is_refused_in_bytes_before_anything_is_made(l
     assert [each.name for each in tmp_path.iterdir()] == ["mine.py"]
 
 
-def test_values_of_arcs_of_another_width_are_refused(layouts, tmp_path):
+def test_arc_values_of_another_width_are_refused(layouts, tmp_path):
     text = MODELS["my_arcs"].replace('arcs={"f": (hidden,)}', 'arcs={"f": (hidden + 1,)}')
     text = text.replace(
         "others = {name: Weight((hidden, classes))", 'others = {name: Weight((hidden + (name == "C"), classes))'
@@ -172,7 +172,7 @@ def test_values_of_arcs_of_another_width_are_refused(layouts, tmp_path):
     assert caught.value.everywhere
 
 
-def test_added_loops_keep_nothing(layouts, tmp_path):
+def test_added_loops_keep_no_arc_values(layouts, tmp_path):
     (tmp_path / "mine.py").write_text(
         MODELS["my_arcs"].replace("@V.program\ndef first", "@V.program(loops=True)\ndef first")
     )
@@ -181,7 +181,7 @@ def test_added_loops_keep_nothing(layouts, tmp_path):
 
 
 @pytest.mark.slow
-def test_loops_beside_typed_arcs_are_refused_on_every_pe_alike(layouts, tmp_path):
+def test_loops_with_typed_arcs_are_refused_on_every_pe(layouts, tmp_path):
     path = tmp_path / "typed.py"
     path.write_text(MODELS["my_gatv2"].replace("place=2 * k + 1)", "place=2 * k + 1, relations=sizes.relations)"))
     options = {**options_of("my_gatv2", tmp_path), "epochs": 1}
@@ -195,7 +195,7 @@ def test_loops_beside_typed_arcs_are_refused_on_every_pe_alike(layouts, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_program_is_refused(layouts, tmp_path):
+def test_function_without_a_program_is_refused(layouts, tmp_path):
     path = tmp_path / "mine.py"
     text = HEAD + BODY.format(expression=SUM, weight=FULL, more="").replace("@V.program\n", "")
     path.write_text(text, encoding="utf-8")

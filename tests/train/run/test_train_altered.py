@@ -18,7 +18,7 @@ def kinds(tmp_path_factory):
     return make(tmp_path_factory.mktemp("outputs"))
 
 
-def test_a_changed_byte_is_noticed_or_changes_nothing(kinds):
+def test_changed_byte_is_detected_or_harmless(kinds):
     rng, outcomes = np.random.default_rng(24), Counter()
     before = {kind.name: contents(kind.read()) for kind in kinds}
     for number in range(CHANGES):

@@ -43,7 +43,7 @@ def written(here, *histories):
 
 
 @pytest.mark.parametrize(("passed", "epoch", "due"), [(5, 2, False), (7.5, 2, True), (0, 11, True)])
-def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp_path, monkeypatch):
+def test_checkpoint_interval_includes_the_writing_time(passed, epoch, due, tmp_path, monkeypatch):
     """Ten seconds, of which the one before took one to be written."""
     clock = [0.0]
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_due_before_the_interval_is_over(passed, epoch, due, tmp
     assert checkpoints.due(10, epoch) is due
 
 
-def test_who_may_read_other_files_may_read_checkpoints(tmp_path):
+def test_checkpoints_have_the_default_file_mode(tmp_path):
     before = os.umask(0o027)
     try:
         assert written(tmp_path).wait().stat().st_mode & 0o777 == 0o640
@@ -73,7 +73,7 @@ def full_disk(monkeypatch):
     return lambda: monkeypatch.setattr(checkpoint, "save_file", full)
 
 
-def test_a_checkpoint_that_fails_leaves_nothing(runs, full_disk, caplog):
+def test_failed_checkpoint_leaves_no_file(runs, full_disk, caplog):
     """What a full disk has of it would take the place of the next; a whole run needs none, and says so at its end."""
     full_disk()
     said = "epoch-000001.safetensors: cannot be written: I/O error: No space left on device"
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_fails_leaves_nothing(runs, full_disk, caplog):
     assert said in warning
 
 
-def test_the_newest_is_told_when_the_last_one_cannot_be_written(tmp_path, full_disk, caplog):
+def test_divergence_on_a_full_disk_names_the_newest_checkpoint(tmp_path, full_disk, caplog):
     """So that a divergence is told, and not the full disk."""
     checkpoints = written(tmp_path)
     full_disk()
@@ -96,7 +96,7 @@ def test_the_newest_is_told_when_the_last_one_cannot_be_written(tmp_path, full_d
     assert "cannot be written: I/O error: No space left on device" in caplog.text
 
 
-def test_the_newest_is_not_a_torn_one(tmp_path):
+def test_torn_checkpoint_is_not_the_newest(tmp_path):
     """An empty one is torn; one that cannot be read does not go with it."""
     written(tmp_path)
     torn, away = (tmp_path / f"run.checkpoint/epoch-00000{epoch}.safetensors" for epoch in (8, 9))
@@ -110,7 +110,7 @@ def test_the_newest_is_not_a_torn_one(tmp_path):
     assert not torn.exists() and away.exists()
 
 
-def test_the_folder_of_a_first_checkpoint_is_on_the_disk(tmp_path, monkeypatch):
+def test_first_checkpoint_syncs_its_folder(tmp_path, monkeypatch):
     """What is around it as well, where that was made; later ones need the folder alone."""
     synced, folder = note_syncs(monkeypatch), f"{tmp_path}/deep/run.checkpoint"
     checkpoints = written(tmp_path / "deep")
@@ -129,7 +129,7 @@ def bits(records):
     ]
 
 
-def test_epochs_come_back_bit_by_bit(tmp_path):
+def test_epochs_are_restored_bit_by_bit(tmp_path):
     odd = [0.1 + 0.2, -0.0, math.nan, math.inf, 5e-324, struct.unpack("d", struct.pack("Q", 0x7FF8_0000_0000_BEEF))[0]]
     same = {"train_accuracy": 1 / 3, "test_accuracy": -0.0, "seconds": 1e-300}
     epochs = [
@@ -146,7 +146,7 @@ def test_epochs_come_back_bit_by_bit(tmp_path):
         assert (found.history.best_epoch, found.history.bytes_wire, found.groups) == (history.best_epoch, 7, {})
 
 
-def test_a_checkpoint_after_many_epochs(tmp_path):
+def test_checkpoint_header_does_not_grow_with_epochs(tmp_path):
     """The header of the file, which holds 100 MB at most, does not grow with them."""
     same = {"loss": 1 / 3, "train_accuracy": 1 / 3, "validation_loss": 1 / 3, "test_accuracy": 1 / 3, "seconds": 1 / 3}
     history = History(epochs=[EpochRecord(epoch=1, **same)] * 1000)
@@ -155,7 +155,7 @@ def test_a_checkpoint_after_many_epochs(tmp_path):
     assert Checkpoints(tmp_path / "run.checkpoint", IDENTITY, 45).load().history == history
 
 
-def test_a_disk_that_is_too_slow_does_not_stop_a_run(runs, monkeypatch, caplog):
+def test_slow_disk_skips_checkpoints(runs, monkeypatch, caplog):
     """All but the first are left out until a stop, which waits for both that one and its own."""
     write, asked = Checkpoints._write, threading.Event()
 
@@ -175,7 +175,7 @@ def test_a_disk_that_is_too_slow_does_not_stop_a_run(runs, monkeypatch, caplog):
 
 
 @pytest.mark.slow
-def test_a_slow_disk_is_not_taken_for_a_stall(runs, monkeypatch):
+def test_slow_disk_is_no_stall(runs, monkeypatch):
     """However short the limit is: the pause for the checkpoint before is a part of it."""
     write = Checkpoints._write
     monkeypatch.setattr(Checkpoints, "_write", lambda *given: [time.sleep(2), write(*given)][1])
@@ -183,7 +183,7 @@ def test_a_slow_disk_is_not_taken_for_a_stall(runs, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
-def test_a_torn_checkpoint_is_skipped(damage, runs, caplog):
+def test_torn_checkpoint_is_skipped(damage, runs, caplog):
     older, newest = runs.stop(6, checkpoint_every=ALWAYS)
     assert runs.names() == ["epoch-000005.safetensors", "epoch-000006.safetensors"]
     content = newest.read_bytes()
@@ -195,7 +195,7 @@ def test_a_torn_checkpoint_is_skipped(damage, runs, caplog):
     assert not older.exists()
 
 
-def test_a_torn_checkpoint_takes_no_place_of_a_whole_one(runs):
+def test_torn_checkpoint_does_not_displace_a_whole_one(runs):
     """Also where its epoch is ahead of the run that was resumed before it: it goes once there is a new one."""
     newest = runs.stop(4, checkpoint_every=ALWAYS)[-1]
     newest.with_name("epoch-000009.safetensors").write_bytes(b"torn")
@@ -205,7 +205,7 @@ def test_a_torn_checkpoint_takes_no_place_of_a_whole_one(runs):
     runs.check()
 
 
-def test_what_is_torn_stays_until_a_new_one_is_written(runs, full_disk):
+def test_torn_checkpoint_stays_until_a_new_one_is_written(runs, full_disk):
     for path in (paths := runs.stop(4, checkpoint_every=ALWAYS))[1:]:
         path.write_bytes(b"torn")
     full_disk()
@@ -226,7 +226,7 @@ def rewrite(path, change):
     save_file(tensors, path, {"mgg": json.dumps(meta), "sha256": digest(json.dumps(meta), tensors)})
 
 
-def test_a_checkpoint_of_an_earlier_version(runs):
+def test_checkpoint_of_an_earlier_version_loads(runs):
     """It did not note the layout and the device; its weights load, and its technique is that of ``auto``."""
     (path,) = runs.stop(5)
     rewrite(path, lambda meta, tensors: [meta["identity"].pop(name) for name in ("scheme", "layout", "device")])
@@ -237,7 +237,7 @@ def test_a_checkpoint_of_an_earlier_version(runs):
     assert checkpoint.read_weights(path, "gcn").keys() == checkpoint.read_weights(path.parent, "gcn").keys()
 
 
-def test_a_checkpoint_of_version_1(runs):
+def test_checkpoint_of_version_1_resumes_bit_by_bit(runs):
     """Its epochs were metadata: it goes on bit by bit."""
     (path,) = runs.stop(5, pes=2)
 
@@ -256,7 +256,7 @@ def test_a_checkpoint_of_version_1(runs):
     runs.check(pes=2)
 
 
-def test_a_checkpoint_of_a_later_version_is_refused_and_stays(runs):
+def test_checkpoint_of_a_later_version_is_refused(runs):
     before = runs.stop(5, checkpoint_every=ALWAYS)
     rewrite(before[-1], lambda meta, tensors: meta.update(schema_version=4))
     message = r"epoch-000005\.safetensors: is of a later MGG \(version 4 of checkpoints, this one reads up to 3\): run"

@@ -142,7 +142,9 @@ class Refusing:
     ("name", "said"),
     [("foo", "Invalid dataset name ogbn-foo"), ("proteins", "Number of tasks .* should be 112 but 1 given")],
 )
-def test_a_graph_that_only_has_a_name_of_ogb(name, said, real, finished, tmp_path, monkeypatch, capsys):
+def test_graph_with_only_the_name_of_an_ogb_data_set_is_scored_here(
+    name, said, real, finished, tmp_path, monkeypatch, capsys
+):
     """One line, and nothing else: standard output belongs to the scores."""
     if real:
         pytest.importorskip("ogb")
@@ -157,7 +159,7 @@ def test_a_graph_that_only_has_a_name_of_ogb(name, said, real, finished, tmp_pat
     assert capsys.readouterr().out == ""
 
 
-def test_the_scores_are_those_of_the_record_and_of_the_real_evaluator(finished, ogb_run):
+def test_scores_match_the_record_and_the_ogb_evaluator(finished, ogb_run):
     record, ours = finished[1], evaluate(finished[0])
     assert (ours["judge"], ours["metric"]) == ("mgg", "acc")
     assert ours["test"] == pytest.approx(record.test_accuracy, abs=1e-12)
@@ -170,7 +172,7 @@ def test_the_scores_are_those_of_the_record_and_of_the_real_evaluator(finished, 
         assert theirs[split] == pytest.approx(ours[split], abs=1e-12)
 
 
-def test_damaged_predictions(finished, tmp_path):
+def test_damaged_predictions_are_refused(finished, tmp_path):
     run = Path(shutil.copytree(finished[0], tmp_path / "run"))
     (run / "predictions.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"predictions\.parquet: altered since the run was written: .* train again"):
@@ -182,7 +184,7 @@ def test_damaged_predictions(finished, tmp_path):
         evaluate(alter_run(run))
 
 
-def test_what_is_no_run(finished, tmp_path):
+def test_folder_without_a_run_is_refused(finished, tmp_path):
     for path in (tmp_path, tmp_path / "nowhere", finished[0] / "weights.safetensors"):
         with pytest.raises(InputError) as caught:
             evaluate(path)

@@ -33,7 +33,7 @@ def inferred(folder, pes, **options):
 
 
 @pytest.mark.parametrize("graph", ["planted", "tasks"])
-def test_weights_of_a_run_give_its_predictions(graph, layouts, tmp_path):
+def test_inference_with_a_runs_weights_gives_its_predictions(graph, layouts, tmp_path):
     """On other PEs, with another technique; running statistics are among them."""
     options = {**BASE, "settings": {"hidden": 8, "layers": 2}, "model": "gin"}
     record = run("simulated", layouts(graph, 1), 1, out=tmp_path / "run", **options)[0].record
@@ -58,7 +58,7 @@ def test_weights_of_a_run_give_its_predictions(graph, layouts, tmp_path):
     assert scores == evaluate(tmp_path / "run")
 
 
-def test_an_own_model_goes_into_the_folder(layouts, tmp_path):
+def test_predictions_folder_holds_the_user_model(layouts, tmp_path):
     model = shutil.copyfile(sgc.__file__, tmp_path / "own_sgc.py")
     chain = chain_of("sgc", layouts("planted", 1))
     save_file(arrays_of(chain), tmp_path / "w.safetensors")
@@ -128,7 +128,7 @@ def gcn():
 
 
 @pytest.mark.parametrize("case", MISFITS)
-def test_what_does_not_fit_is_one_line(case, gcn, tmp_path):
+def test_weights_that_do_not_fit_are_refused_in_one_line(case, gcn, tmp_path):
     change, maps, said = MISFITS[case]
     arrays = arrays_of(gcn)
     assert {name: array.shape for name, array in arrays.items()} == HERE
@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_one_line(case, gcn, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_names_are_mapped_and_turned_as_asked(gcn, tmp_path):
+def test_weights_are_renamed_and_transposed_by_map(gcn, tmp_path):
     arrays = arrays_of(gcn)
     theirs = {
         "a": np.ascontiguousarray(arrays["layer0.weight"].T), "b": arrays["layer0.bias"][None, :, None],
@@ -162,7 +162,7 @@ def bf16(array):
     return (np.asarray(array, np.float32).view(np.uint32) >> 16).astype("<u2")
 
 
-def test_other_floats_are_converted_with_a_word(gcn, tmp_path):
+def test_other_float_types_are_converted_with_a_note(gcn, tmp_path):
     """A file written by hand, by the format's own description: a header of JSON, then the bytes."""
     halves = {name: np.round(array * 8).astype(np.float32) for name, array in arrays_of(gcn).items()}
     types = {"layer0.weight": "BF16", "layer0.bias": "F16", "layer1.weight": "F64", "layer1.bias": "F32"}
@@ -191,7 +191,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_that_is_none_is_one_line(case, tmp_path):
+def test_broken_weight_file_is_refused_in_one_line(case, tmp_path):
     name, content, said = FILES[case]
     path = tmp_path / name
     if content == "folder":
@@ -203,7 +203,7 @@ def test_a_file_that_is_none_is_one_line(case, tmp_path):
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
+def test_failed_inference_writes_nothing(layouts, tmp_path, caplog):
     folder, out = layouts("planted", 2), tmp_path / "out"
     arrays = {name: array.astype(np.float64) for name, array in arrays_of(chain_of("gcn", folder)).items()}
     np.savez(tmp_path / "w.npz", **arrays)
@@ -236,7 +236,7 @@ def test_nothing_is_written_where_something_is_wrong(layouts, tmp_path, caplog):
         read_run(out)
 
 
-def test_pes_that_read_other_weights_are_told(layouts, tmp_path):
+def test_pes_with_different_weights_are_refused(layouts, tmp_path):
     folder = layouts("planted", 2)
     parts = [layout.load(folder, rank) for rank in range(2)]
     for rank in range(2):

@@ -40,7 +40,7 @@ def no_training(monkeypatch):
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_training")
-def test_what_is_in_the_way_is_named_and_stays(name, message, resume, layouts, tmp_path):
+def test_existing_path_is_named_and_kept(name, message, resume, layouts, tmp_path):
     mine = tmp_path / name
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text("precious")
@@ -58,7 +58,7 @@ def test_what_is_in_the_way_is_named_and_stays(name, message, resume, layouts, t
     ],
 )
 @pytest.mark.usefixtures("no_training")
-def test_event_files_never_come_into_a_run(board, lies, layouts, tmp_path):
+def test_event_files_inside_a_run_are_refused(board, lies, layouts, tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/link").symlink_to("run")
     given = f"{tmp_path}/{board}"
@@ -73,7 +73,7 @@ def test_event_files_never_come_into_a_run(board, lies, layouts, tmp_path):
 
 
 @pytest.mark.parametrize("board", ["run.checkpoints", "."])
-def test_event_files_beside_a_run(board, layouts, tmp_path):
+def test_event_files_beside_a_run_are_written(board, layouts, tmp_path):
     pytest.importorskip("tensorboardX")
     options = {**OPTIONS, "out": tmp_path / "run", "tensorboard": tmp_path / board}
     run("simulated", layouts("planted", 1), 1, **options)
@@ -82,7 +82,7 @@ def test_event_files_beside_a_run(board, layouts, tmp_path):
 
 
 @pytest.mark.usefixtures("no_training")
-def test_a_folder_that_cannot_be_written(layouts, tmp_path):
+def test_unwritable_output_folder_is_refused(layouts, tmp_path):
     """Nobody, root included, makes files in /proc/self; below a file nobody makes any either."""
     (tmp_path / "file").touch()
     refused = {
@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_written(layouts, tmp_path):
             run("simulated", layouts("planted", 1), 1, out=Path(out), **OPTIONS)
 
 
-def test_what_came_to_the_checkpoints_during_a_run_stays(layouts, tmp_path, monkeypatch):
+def test_foreign_files_among_the_checkpoints_are_kept(layouts, tmp_path, monkeypatch):
     epoch, folder = Trainer.epoch, tmp_path / "run.checkpoint"
 
     def put_there(trainer, number):
@@ -108,7 +108,7 @@ def test_what_came_to_the_checkpoints_during_a_run_stays(layouts, tmp_path, monk
     assert (tmp_path / "run/run.json").is_file()
 
 
-def test_half_a_checkpoint_goes_with_the_others(layouts, tmp_path):
+def test_partial_checkpoint_is_removed_with_the_others(layouts, tmp_path):
     """A process that is killed leaves one."""
     (tmp_path / "run.checkpoint").mkdir()
     (tmp_path / "run.checkpoint/epoch-000007.part").write_bytes(b"half of it")
@@ -146,7 +146,7 @@ def python(program, out, **more):
     return subprocess.Popen([sys.executable, "-c", program, str(out)], env=changed_environment({}), text=True, **more)
 
 
-def test_a_second_training_is_refused_until_the_first_has_ended(layouts, tmp_path, monkeypatch):
+def test_second_training_of_a_run_is_refused(layouts, tmp_path, monkeypatch):
     out, folder = tmp_path / "run", layouts("planted", 2)
     monkeypatch.setattr(lock, "PATIENCE", 0.3)
     with python(HOLDS, out, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
@@ -168,7 +168,7 @@ def test_a_second_training_is_refused_until_the_first_has_ended(layouts, tmp_pat
         first.kill()
 
 
-def test_a_training_that_is_about_to_end_is_waited_for(tmp_path):
+def test_training_waits_for_one_that_is_about_to_end(tmp_path):
     out = tmp_path / "run"
     with python(HOLDS, out, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
         assert first.stdout.readline() == "held\n"
@@ -180,7 +180,7 @@ def test_a_training_that_is_about_to_end_is_waited_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_at_a_time_holds_it(tmp_path):
+def test_run_lock_has_one_holder(tmp_path):
     """Its file goes with each of them, and those that have opened it by then must not take it for the lock."""
     jobs = [python(CONTENDS, tmp_path / "run", stderr=subprocess.PIPE) for _ in range(3)]
     for job in jobs:
@@ -189,7 +189,7 @@ def test_one_at_a_time_holds_it(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_file_system_without_locks(layouts, tmp_path, monkeypatch, caplog):
+def test_file_system_without_locks_is_reported(layouts, tmp_path, monkeypatch, caplog):
     def none(handle, operation):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 

@@ -75,7 +75,7 @@ def table(folder):
     return pyarrow.parquet.read_table(folder / "predictions.parquet")
 
 
-def test_predictions_and_scores_are_those_of_any_order_and_partition(folders, tmp_path, monkeypatch):
+def test_predictions_do_not_depend_on_order_and_partition(folders, tmp_path, monkeypatch):
     """In small blocks, too."""
     _, data = planted()
     monkeypatch.setattr(predictions, "BLOCK_BYTES", 7 * 20)
@@ -108,7 +108,7 @@ def test_loss_and_gradients_do_not_depend_on_order_and_partition(model, folders,
         assert_close(found, expected)
 
 
-def test_ids_beyond_32_bits(tmp_path):
+def test_node_ids_beyond_32_bits_are_predicted(tmp_path):
     csr, data = planted()
     make_layout(tmp_path, csr, 2, **data)
     ids = (np.arange(csr.rows, dtype=np.int64)[::-1] << 40) + 5

@@ -27,7 +27,7 @@ from mgg.train.run.output import digest
 
 
 @pytest.mark.parametrize(("model", "pes"), cases([*((model, 2) for model in models()), ("gin", 1)]))
-def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_path):
+def test_resumed_run_has_the_bits_of_an_unbroken_run(model, pes, layouts, tmp_path):
     folder = layouts(graphs_for(model)[0], pes)
     options = {**BASE, "model": model, "settings": SMALL[model]}
     whole = run("simulated", folder, pes, out=tmp_path / "whole", **options)[0]
@@ -51,7 +51,7 @@ def test_resumed_is_bitwise_the_run_that_never_stopped(model, pes, layouts, tmp_
         ({"optimizer": "adamw"}, 5, 15),  # more epochs than the stopped run asked for: the same curve, longer
     ],
 )
-def test_settings_of_steps_and_of_the_end_go_on(settings, stopped, epochs, layouts, tmp_path):
+def test_schedule_and_patience_continue_after_resume(settings, stopped, epochs, layouts, tmp_path):
     options = {**BASE, "model": "gcn", "settings": {"hidden": 8, **settings}}
     stop_at(stopped, layouts("planted", 1), 1, out=tmp_path / "run", **options)
     options["epochs"] = epochs
@@ -67,7 +67,7 @@ def test_settings_of_steps_and_of_the_end_go_on(settings, stopped, epochs, layou
         ({"seed": 3}, "holds epoch 5, not of this run or"),
     ],
 )
-def test_without_resume_earlier_checkpoints_are_told(change, said, runs, caplog):
+def test_run_without_resume_reports_earlier_checkpoints(change, said, runs, caplog):
     """Once, whatever the number of PEs; nothing is said where there are none."""
     runs.stop(5, pes=2)
     assert not caplog.messages
@@ -77,7 +77,7 @@ def test_without_resume_earlier_checkpoints_are_told(change, said, runs, caplog)
     assert runs.names() == ["epoch-000002.safetensors"]
 
 
-def test_a_checkpoint_of_another_run_is_refused(runs):
+def test_checkpoint_of_another_run_is_refused(runs):
     paths = runs.stop(5, pes=2)
     for change, message in (
         ({"graph": "directed"}, "is of a run with graph_hash .*, this run has graph_hash"),
@@ -96,7 +96,7 @@ def test_a_checkpoint_of_another_run_is_refused(runs):
         assert runs.files() == paths
 
 
-def test_a_checkpoint_over_another_partition_is_refused(runs, layouts, tmp_path):
+def test_checkpoint_of_another_partition_is_refused(runs, layouts, tmp_path):
     csr, data = planted()
     other = make_layout(tmp_path / "other", csr, 2, scheme="equal_nodes", **data)
     options = {**BASE, "model": "gcn"}
@@ -116,7 +116,7 @@ def test_a_checkpoint_over_another_partition_is_refused(runs, layouts, tmp_path)
         run("simulated", other, 2, out=runs.out, resume=True, **options)
 
 
-def test_a_checkpoint_of_gpus_is_refused_on_cpus(runs, monkeypatch):
+def test_checkpoint_of_gpus_is_refused_on_cpus(runs, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(SimulatedWorld, "gpu", "H200")
         runs.stop(5)
@@ -124,14 +124,14 @@ def test_a_checkpoint_of_gpus_is_refused_on_cpus(runs, monkeypatch):
         runs.resume()
 
 
-def test_stopping_without_an_output(layouts):
+def test_stopped_training_without_output_says_what_is_lost(layouts):
     with pytest.raises(StoppedError, match="stopped after epoch 1 of 12: no output"):
         run("simulated", layouts("planted", 1), 1, model="gcn", stop=Stop(1), **BASE)
 
 
 @pytest.mark.sentinel
 @pytest.mark.slow
-def test_a_killed_run_resumes(runs, layouts, tmp_path):
+def test_killed_run_resumes(runs, layouts, tmp_path):
     """SIGKILL in the middle of a checkpoint-writing run, again and again, until it is done."""
     script = (
         "import json, sys; from pathlib import Path; from support.programs.train_program import run\n"
@@ -162,7 +162,7 @@ def test_a_killed_run_resumes(runs, layouts, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
 
 
-def test_weights_are_those_of_the_best_epoch(runs, layouts):
+def test_saved_weights_are_those_of_the_best_epoch(runs, layouts):
     result = runs.train(model="gin")
     kept = load_file(runs.out / "weights.safetensors")
 
@@ -179,7 +179,7 @@ def test_weights_are_those_of_the_best_epoch(runs, layouts):
 
 
 @pytest.mark.parametrize("change", [{"seed": 3}, {"epochs": 6}])
-def test_a_run_that_takes_the_place_of_a_finished_one_goes_on(change, runs):
+def test_interrupted_replacement_of_a_finished_run_resumes(change, runs):
     """Stopped on its way it is not taken for the finished one; before its first checkpoint there is only that."""
     runs.train()
     with pytest.raises(InputError, match=r"run: (is a finished run|has 12 epochs already)"):
@@ -191,7 +191,7 @@ def test_a_run_that_takes_the_place_of_a_finished_one_goes_on(change, runs):
     assert not runs.files()
 
 
-def test_a_finished_run_is_not_trained_again(runs, caplog):
+def test_finished_run_is_not_trained_again(runs, caplog):
     first = runs.train(pes=2)
     weights = runs.out / "weights.safetensors"
     written = (weights.stat().st_ino, weights.stat().st_mtime_ns)
@@ -213,7 +213,7 @@ def test_a_finished_run_is_not_trained_again(runs, caplog):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_run_that_patience_ended_is_finished(schedule, runs):
+def test_run_ended_by_patience_is_finished(schedule, runs):
     """Where step sizes depend on the epochs asked for, with others it is another run."""
     options = {"settings": {"hidden": 8, "patience": 2, "learning_rate": 0.3, "schedule": schedule}, "epochs": 60}
     done = len(runs.train(**options).epochs)
@@ -234,7 +234,7 @@ def test_a_run_that_patience_ended_is_finished(schedule, runs):
         ("first", "first", False),
     ],
 )  # fmt: skip
-def test_a_run_goes_on_from_its_own_start_alone(before, now, finished, runs, tmp_path):
+def test_run_resumes_only_from_its_own_initial_weights(before, now, finished, runs, tmp_path):
     """Wherever the weights lie: what counts is what is in them."""
     digests, start = {"none": "none"}, {"none": None}
     for name in {before, now} - {"none"}:
@@ -289,5 +289,5 @@ MINE = Identity(
         ({"settings": {"hidden": 16, "patience": None}}, "whose setting dropout is none, this run has 0.5"),
     ],
 )
-def test_difference(change, said):
+def test_first_difference_between_runs_is_named(change, said):
     assert difference(MINE.model_copy(update=change), MINE) == said

@@ -19,7 +19,7 @@ from mgg.train.run.output import EpochColumns
 OPTIONS = {"model": "gcn", "technique": "halo", "epochs": 3}
 
 
-def test_the_folder_holds_the_run(layouts, tmp_path):
+def test_run_folder_has_all_files(layouts, tmp_path):
     result = run("simulated", layouts("planted", 2), 2, out=tmp_path / "deep" / "run", seed=4, **OPTIONS)[0]
     assert {path.name for path in (tmp_path / "deep" / "run").iterdir()} == {
         "run.json", "metrics.jsonl", "metrics.parquet", "predictions.parquet", "weights.safetensors",
@@ -43,7 +43,7 @@ def test_the_folder_holds_the_run(layouts, tmp_path):
     assert record.options["ps"] == 4 and len(record.options) > 1
 
 
-def test_a_model_learns(layouts):
+def test_every_model_learns(layouts):
     for model in ("gat", "gin"):
         result = run("simulated", layouts("planted", 2), 2, model=model, technique="halo", epochs=100)[0]
         assert result.record.test_accuracy > 0.5  # ten classes
@@ -62,7 +62,7 @@ def test_a_model_learns(layouts):
         ({"labels": np.where(np.arange(60) < 9, -1, 1)}, "graph test: 2 nodes of its train split have no label"),
     ],
 )
-def test_graphs_that_cannot_be_trained_on(change, message, tmp_path):
+def test_untrainable_graphs_are_refused(change, message, tmp_path):
     data = {name: values for name, values in (node_data() | change).items() if values is not None}
     folder = make_layout(tmp_path, random_csr(60, 200), 2, **data)
     with pytest.raises(InputError, match=message):
@@ -70,7 +70,7 @@ def test_graphs_that_cannot_be_trained_on(change, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
+def test_last_epoch_is_best_without_validation_nodes(tmp_path):
     data = node_data() | {"splits": np.tile(np.array([0, 1, 1, 3], np.uint8), 15)}
     folder = make_layout(tmp_path, random_csr(60, 200), 2, **data)
     result = run("simulated", folder, 2, settings={"selection": "last"}, **OPTIONS)[0]
@@ -79,7 +79,7 @@ def test_without_validation_nodes_the_last_epoch_counts(tmp_path):
     assert {epoch.validation_accuracy for epoch in result.epochs} == {None}
 
 
-def test_a_split_without_nodes_is_not_spoken_of(layouts, tmp_path, capsys):
+def test_empty_split_is_not_reported(layouts, tmp_path, capsys):
     for graph, spoken in (("typed", True), ("featureless", False)):
         out = tmp_path / graph
         run("simulated", layouts(graph, 2), 2, model="rgcn", technique="halo", epochs=2, out=out, progress=True)
@@ -92,7 +92,7 @@ def test_a_split_without_nodes_is_not_spoken_of(layouts, tmp_path, capsys):
         assert [value is not None for value in column] == [spoken] * 2
 
 
-def test_no_progress_unless_asked_for(layouts, capfd):
+def test_progress_is_silent_by_default(layouts, capfd):
     run("simulated", layouts("planted", 1), 1, **OPTIONS)
     assert capfd.readouterr() == ("", "")
 
@@ -111,7 +111,7 @@ HEAVY = {"cupy", "matplotlib", "networkx", "pandas", "pymetis", "rich", "sklearn
 
 
 @pytest.mark.slow
-def test_a_training_loads_nothing_that_it_does_not_need(layouts, tmp_path):
+def test_training_imports_only_what_it_needs(layouts, tmp_path):
     """From the command line to the run's folder, its Parquet tables among what is written."""
     pytest.importorskip("pandas")  # else nobody could load it
     command = ["train", str(layouts("planted", 1)), "--model", "gat", "--technique", "local", "--backend", "simulated"]
@@ -123,7 +123,7 @@ def test_a_training_loads_nothing_that_it_does_not_need(layouts, tmp_path):
     assert not HEAVY & set(done.stdout.split())
 
 
-def test_epochs_as_a_table_are_those_that_arrow_would_make():
+def test_epoch_table_equals_that_of_arrow():
     epochs = [
         EpochRecord(
             epoch=number, loss=0.5 / number, train_accuracy=0.0, test_accuracy=1.0, seconds=1e-3,

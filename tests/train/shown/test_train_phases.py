@@ -18,7 +18,7 @@ OPTIONS = {"model": "gcn", "epochs": 2}
 
 
 @pytest.mark.parametrize("technique", ["halo", "mgg", "broadcast", "ring"])
-def test_phases_change_nothing(technique, layouts, tmp_path):
+def test_phases_do_not_change_results(technique, layouts, tmp_path):
     folder, options = layouts("planted", 2), {**OPTIONS, "technique": technique, "out": tmp_path / "run"}
     counted, plain = (run("simulated", folder, 2, phases=phases, **options)[0] for phases in (True, False))
     assert all(getattr(epoch, phase) is not None for epoch in counted.epochs for phase in PHASES)
@@ -54,7 +54,7 @@ def test_phases_add_up(model, pes, layouts, ticks):
 
 
 @pytest.mark.slow
-def test_what_goes_arc_by_arc_is_aggregation(layouts, monkeypatch):
+def test_arc_wise_operations_count_as_aggregation(layouts, monkeypatch):
     """All of the table's operations on arcs, and the halo but for what it fetches from other PEs."""
     here = threading.local()
 
@@ -70,13 +70,13 @@ def test_what_goes_arc_by_arc_is_aggregation(layouts, monkeypatch):
     assert seen == {name: {phase} for name, phase in PHASE_OF.items()} | {"get_rows": {"communication"}}
 
 
-def test_a_name_that_an_operation_does_not_have_any_more_is_an_error(layouts, monkeypatch):
+def test_unknown_operation_in_a_phase_is_an_error(layouts, monkeypatch):
     monkeypatch.setattr("mgg.train.phases._BY_ARC", ("arc_gone",))
     with pytest.raises(AttributeError, match="arc_gone"):
         run("simulated", layouts("planted", 1), 1, technique="halo", phases=True, **OPTIONS)
 
 
-def test_one_pe_fetches_and_puts_nothing(layouts, ticks, monkeypatch):
+def test_communication_of_one_pe_is_only_its_sums(layouts, ticks, monkeypatch):
     """The sums of an epoch are all that it communicates: every call takes a tick."""
     calls = []
     monkeypatch.setattr("mgg.train.phases._WORLD", ("get_rows", "put_rows", "shift", "broadcast"))
@@ -86,7 +86,7 @@ def test_one_pe_fetches_and_puts_nothing(layouts, ticks, monkeypatch):
     assert calls[0] == 0 < calls[1]
 
 
-def test_an_inner_phase_does_not_count_for_the_outer_one(monkeypatch):
+def test_inner_phase_is_not_counted_twice(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("mgg.backend.host.time.perf_counter", lambda: now[0])
     timeline = HostTimeline()

@@ -67,7 +67,7 @@ def frames(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "epochs", "metric"), [(80, 200_000, "micro_f1"), (80, 20, "accuracy"), (100, 1000, "micro_f1")]
 )
-def test_a_terminal_of_any_width_has_all_of_an_epoch_on_one_line(columns, epochs, metric, frames):
+def test_progress_line_fits_any_terminal_width(columns, epochs, metric, frames):
     found = frames(columns, epochs, 20, 0.125, metric=metric, title="gcn on ogbn-products")
     assert max(len(line) for line in found if "early" not in line) <= columns
     minutes, seconds = divmod(round((epochs - 20) * 0.125), 60)
@@ -79,19 +79,19 @@ def test_a_terminal_of_any_width_has_all_of_an_epoch_on_one_line(columns, epochs
 @pytest.mark.parametrize(
     ("columns", "parts"), [(200, "tbm"), (120, "tbm"), (100, "tbm"), (95, "bm"), (80, "m"), (70, "")]
 )
-def test_what_has_no_room_goes_in_turn(columns, parts, frames):
+def test_narrow_terminal_drops_title_bar_then_metric(columns, parts, frames):
     """Title, bar, and the name of the metric."""
     line = frames(columns, 1000, 100, 0.125)[-2]
     assert [part in line for part in ("gcn on cora", "━", "accuracy")] == [part in parts for part in "tbm"], line
 
 
-def test_a_frame_is_shown_ten_times_a_second_and_at_the_end(frames):
+def test_progress_refreshes_ten_times_per_second_and_at_the_end(frames):
     found = [int(line.split("/")[0].split()[-1]) for line in frames(80, 1000, 256, 2**-6) if "loss" in line]
     assert found[0] == 7 and found[-1] == 256  # 7 / 64 seconds are the first that are 0.1 or more
     assert len(set(found)) == 256 // 7 + 1
 
 
-def test_a_terminal_that_cannot_write_over_a_line_has_lines(monkeypatch):
+def test_dumb_terminal_gets_one_line_per_report(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys, "stderr", Terminal())
     clock = Clock()
@@ -102,12 +102,12 @@ def test_a_terminal_that_cannot_write_over_a_line_has_lines(monkeypatch):
     assert len(sys.stderr.getvalue().splitlines()) == 3 and "\x1b" not in sys.stderr.getvalue()
 
 
-def test_a_training_that_ends_early_says_so(frames):
+def test_early_end_is_reported(frames):
     assert frames(80, 1000, 47, 1.0)[-1] == EARLY
     assert "early" not in "".join(frames(80, 47, 47, 1.0))
 
 
-def test_a_training_that_fails_has_not_ended_early(capsys):
+def test_failure_is_not_reported_as_an_early_end(capsys):
     clock = Clock()
     with pytest.raises(ValueError, match="wrong"), reporting("gcn on cora", 9, 0, shown=True, clock=clock) as report:
         report(clock.epoch(1, 1.0))
@@ -116,7 +116,7 @@ def test_a_training_that_fails_has_not_ended_early(capsys):
 
 
 @pytest.mark.parametrize("seconds", [0.01, 20.0, 400.0])
-def test_off_a_terminal_nobody_waits_longer_than_an_epoch_or_half_a_minute(seconds, capsys):
+def test_log_reports_every_epoch_or_half_minute(seconds, capsys):
     shown(1000, 1000, seconds)
     numbers = [
         int(re.match(r"gcn on cora: epoch (\d+)/1000  loss 1.0663  accuracy validation", line)[1])
@@ -128,14 +128,14 @@ def test_off_a_terminal_nobody_waits_longer_than_an_epoch_or_half_a_minute(secon
     assert len(numbers) <= 11 + 1000 * seconds / (SILENCE - seconds if seconds < SILENCE / 2 else seconds)
 
 
-def test_off_a_terminal_a_training_that_ends_early_has_its_last_epoch(capsys):
+def test_log_shows_the_last_epoch_of_an_early_end(capsys):
     shown(1000, 47, 0.01)
     first, last, early = capsys.readouterr().err.splitlines()
     assert first.startswith("gcn on cora: epoch 1/1000 ") and last.startswith("gcn on cora: epoch 47/1000 ")
     assert early == EARLY
 
 
-def test_a_training_says_that_its_patience_ended_it(layouts, capsys):
+def test_end_by_patience_is_reported(layouts, capsys):
     options = {"model": "gcn", "technique": "halo", "epochs": 500, "settings": {"patience": 3}}
     done = run("simulated", layouts("planted", 2), 2, progress=True, **options)[0].record.epochs
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"gcn on test: stopped early, after epoch {done}/500,")
@@ -175,7 +175,7 @@ def test_without_tensorboardx_the_message_says_how_to_get_it(layouts, tmp_path, 
 
 
 @needs_tensorboardx
-def test_every_epoch_is_in_the_event_file(layouts, tmp_path):
+def test_event_file_has_every_epoch(layouts, tmp_path):
     found = run("simulated", layouts("planted", 2), 2, tensorboard=tmp_path / "board", phases=True, **OPTIONS)[0]
     scalars, begins = {}, []
     first, *_ = events = events_in(tmp_path / "board")
@@ -194,7 +194,7 @@ def test_every_epoch_is_in_the_event_file(layouts, tmp_path):
 
 
 @needs_tensorboardx
-def test_the_first_epoch_shows_at_once(layouts, tmp_path):
+def test_first_epoch_is_shown_at_once(layouts, tmp_path):
     record = run("simulated", layouts("planted", 1), 1, **OPTIONS)[0].epochs[0]
     with Board(tmp_path / "board", "accuracy", 5) as board:
         board.write(record)
@@ -206,7 +206,7 @@ def test_the_first_epoch_shows_at_once(layouts, tmp_path):
 
 @pytest.mark.usefixtures("full_disk")
 @needs_tensorboardx
-def test_a_full_disk_does_not_stop_a_training(layouts, tmp_path, caplog, capfd):
+def test_full_disk_loses_events_but_not_the_training(layouts, tmp_path, caplog, capfd):
     """It costs the events alone; more epochs than a queue would hold."""
     options = {**OPTIONS, "epochs": 15, "stall_after": 10.0, "out": tmp_path / "run"}
     result = run("simulated", layouts("planted", 2), 2, tensorboard=tmp_path / "board", **options)[0]
@@ -224,7 +224,7 @@ def test_a_full_disk_does_not_stop_a_training(layouts, tmp_path, caplog, capfd):
 
 
 @needs_tensorboardx
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+def test_uncreatable_event_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=f"^{tmp_path}/file/board: cannot be written: Not a directory$"):
         Board(tmp_path / "file/board", "accuracy", 0)
