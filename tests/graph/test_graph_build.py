@@ -38,14 +38,14 @@ def raw(tmp_path):
         ("graph.mtx", "graph.mtx: no such file or folder"),
     ],
 )
-def test_unknown_sources(tmp_path, monkeypatch, source, message):
+def test_unknown_sources_are_refused(tmp_path, monkeypatch, source, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         build(source, "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
+def test_folder_without_a_known_format_needs_a_loader(tmp_path):
     (tmp_path / "raw").mkdir()
     said = r"raw: a folder that neither .*, so --loader must say .*, digits, edges, .* \(docs/concepts/data\.md\)"
     with pytest.raises(InputError, match=said):
@@ -56,7 +56,7 @@ def test_a_folder_that_says_nothing_needs_a_loader(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["natural", "degree"])
-def test_a_graph_is_called_what_the_user_calls_it(raw, tmp_path, order):
+def test_graph_has_the_users_name(raw, tmp_path, order):
     (tmp_path / "a.csv").write_text("0,1\n1,2\n")
     assert build(tmp_path / "a.csv", tmp_path / "graph", order=order, name="mine").name == "mine"
     assert build(tmp_path / "graph", tmp_path / "other", order=order, name="yours").name == "yours"
@@ -68,14 +68,14 @@ def test_a_graph_is_called_what_the_user_calls_it(raw, tmp_path, order):
     ("name", "message"),
     [("cora", "is that of a real data set"), ("planted", "is that of a generator"), ("../a", "only letters"), ("", "")],
 )
-def test_a_name_that_a_graph_cannot_have(tmp_path, name, message):
+def test_invalid_graph_name_is_refused(tmp_path, name, message):
     (tmp_path / "a.csv").write_text("0,1\n1,2\n")
     with pytest.raises(InputError, match=f"name {name!r}: {message}"):
         build(tmp_path / "a.csv", tmp_path / "graph", name=name)
     assert not (tmp_path / "graph").exists()
 
 
-def test_a_raw_file_altered_since_it_was_retrieved(raw, tmp_path):
+def test_altered_raw_file_is_refused(raw, tmp_path):
     (raw / "digits.csv.gz").write_bytes(gzip.compress(b"0," * 64 + b"1\n"))
     with pytest.raises(InputError, match=r"digits\.csv\.gz: truncated or altered"):
         build(raw, tmp_path / "out")
@@ -85,19 +85,19 @@ def test_a_raw_file_altered_since_it_was_retrieved(raw, tmp_path):
 @pytest.mark.parametrize(
     "text", ["name: digits\n", "[", "files: 3\n", "\xff", "name: d\nloader: l\nlicence: n\nf: 1\n"]
 )
-def test_a_source_file_of_nonsense(raw, tmp_path, text):
+def test_unreadable_source_file_is_refused(raw, tmp_path, text):
     (raw / "source.yaml").write_bytes(text.encode("latin1"))
     with pytest.raises(InputError, match=r"source\.yaml"):
         build(raw, tmp_path / "out")
 
 
-def test_a_source_file_cannot_point_elsewhere(raw, tmp_path):
+def test_source_file_cannot_point_outside_its_folder(raw, tmp_path):
     describe(raw, description(raw).model_copy(update={"files": {"../secret": "0" * 64}}))
     with pytest.raises(InputError, match=r"source\.yaml: files"):
         build(raw, tmp_path / "out")
 
 
-def test_counts_other_than_the_catalog_says_are_refused(raw, tmp_path, monkeypatch):
+def test_counts_that_differ_from_the_catalog_are_refused(raw, tmp_path, monkeypatch):
     wrong = catalog()["digits"].model_copy(update={"arcs": 24680})
     monkeypatch.setattr("mgg.graph.source.catalog", lambda: {"digits": wrong})
     with pytest.raises(InputError, match="digits: the graph has 24678 arcs, expected 24680"):
@@ -105,7 +105,7 @@ def test_counts_other_than_the_catalog_says_are_refused(raw, tmp_path, monkeypat
     assert not (tmp_path / "out").exists()
 
 
-def test_the_manifest_does_not_depend_on_the_folder(raw, tmp_path):
+def test_manifest_does_not_depend_on_the_folder(raw, tmp_path):
     raw.rename(tmp_path / "elsewhere")
     build(tmp_path / "elsewhere", tmp_path / "a")
     build("digits", tmp_path / "b")
@@ -136,13 +136,13 @@ def test_symmetrize_adds_reverse_arcs(tmp_path, monkeypatch):
         ("planted", {"features": 5, "classes": 3}, "has features and classes of its own"),
     ],
 )
-def test_what_cannot_be_generated(tmp_path, name, options, message):
+def test_invalid_generator_options_are_refused(tmp_path, name, options, message):
     with pytest.raises(InputError, match=message):
         generate(name, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
+def test_graph_larger_than_memory_is_one_line(tmp_path, monkeypatch):
     def make(scale, seed, shuffle):
         raise MemoryError
 
@@ -158,7 +158,7 @@ def program_of(heading):
     return re.search(r"```python\n(.*?)```", below, re.DOTALL)[1]
 
 
-def test_the_manuals_way_to_another_split(raw, tmp_path, monkeypatch):
+def test_documented_program_for_another_split_works(raw, tmp_path, monkeypatch):
     """The program of docs/concepts/data.md, as it stands there."""
     monkeypatch.chdir(tmp_path)
     natural = build(raw, "graph")
@@ -170,7 +170,7 @@ def test_the_manuals_way_to_another_split(raw, tmp_path, monkeypatch):
     assert np.array_equal(made.labels(0, natural.nodes), Graph.open("graph").labels(0, natural.nodes))
 
 
-def test_the_manuals_way_to_numbers_for_names(tmp_path, monkeypatch):
+def test_documented_program_for_named_nodes_works(tmp_path, monkeypatch):
     """What refuses names points to it."""
     monkeypatch.chdir(tmp_path)
     arcs = [("alice", "bob"), ("NA", "alice"), ("bob", "10"), ("bob, jr.", "NA")]
@@ -192,7 +192,7 @@ def test_the_manuals_way_to_numbers_for_names(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [build, scatter])
-def test_labels_that_are_asked_for(tmp_path, make):
+def test_required_labels_must_exist(tmp_path, make):
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
     for path, loader in ((tmp_path / "edges.csv", None), (tmp_path, "table")):
         with pytest.raises(InputError) as caught:
@@ -204,7 +204,7 @@ def test_labels_that_are_asked_for(tmp_path, make):
     assert make(tmp_path, tmp_path / "out", loader="table", labels=True).classes == 2
 
 
-def test_yes_or_no_labels_are_labels(tmp_path):
+def test_boolean_labels_are_labels(tmp_path):
     tasks = np.array([[0, 1], [1, 0]], np.uint8)
     arcs = sources.ArcStream(lambda: iter([sources.Arcs(np.array([0]), np.array([1]))]), 2)
     asked = Source("mine", sources.StreamedGraph(arcs, tasks=tasks), {})
@@ -213,14 +213,14 @@ def test_yes_or_no_labels_are_labels(tmp_path):
         build(Source("mine", sources.StreamedGraph(arcs), {}), tmp_path / "none", labels=True)
 
 
-def test_unknown_loader_and_order(raw, tmp_path):
+def test_unknown_loader_and_order_are_refused(raw, tmp_path):
     with pytest.raises(InputError, match="unknown loader 'digit'; did you mean digits"):
         build(raw, tmp_path / "out", loader="digit")
     with pytest.raises(InputError, match="unknown order 'random'"):
         build(raw, tmp_path / "out", order="random")
 
 
-def test_a_foreign_output_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_foreign_output_folder_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "mine").write_text("x")
     monkeypatch.setattr("mgg.graph.generate.generators", lambda: {"planted": Generator("planted", None, 0)})
     with pytest.raises(InputError, match="not an output of this command"):

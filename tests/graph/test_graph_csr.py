@@ -28,7 +28,7 @@ def reference(n, arcs, symmetrize, drop_loops):
 
 
 @given(arc_lists, st.booleans(), st.booleans(), st.booleans())
-def test_from_arcs_equals_a_dictionary(graph, symmetrize, drop_loops, weighted):
+def test_csr_from_arcs_matches_a_dictionary(graph, symmetrize, drop_loops, weighted):
     n, arcs = graph
     rows, columns, weights = (np.array([arc[i] for arc in arcs], np.int64) for i in range(3))
     csr = from_arcs(
@@ -49,7 +49,7 @@ def test_from_arcs_equals_a_dictionary(graph, symmetrize, drop_loops, weighted):
 
 
 @given(arc_lists)
-def test_symmetry_is_found_out_and_made(graph):
+def test_symmetry_is_detected_and_made(graph):
     n, arcs = graph
     rows, columns, weights = (np.array([arc[i] for arc in arcs], np.int64) for i in range(3))
     csr = from_arcs(rows, columns, n=n, weights=weights)
@@ -66,7 +66,7 @@ def test_unsigned_and_narrow_ids_do_not_overflow():
     assert csr.indptr[-2:].tolist() == [0, 1]
 
 
-def test_ids_become_wide_from_2_to_the_31_nodes():
+def test_ids_are_int64_from_2_to_the_31_nodes():
     assert index_dtype(2**31 - 1) == np.int32
     assert index_dtype(2**31) == np.int64
 
@@ -80,6 +80,6 @@ def test_ids_become_wide_from_2_to_the_31_nodes():
         ([0, 1], [0], "2 targets, 1 sources"),
     ],
 )
-def test_bad_arcs_are_named(rows, columns, message):
+def test_invalid_arcs_are_named(rows, columns, message):
     with pytest.raises(InputError, match=message):
         from_arcs(np.array(rows), np.array(columns), n=3)

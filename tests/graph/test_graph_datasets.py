@@ -81,7 +81,7 @@ def test_every_data_set_of_the_cola_paper_with_its_counts():
         assert abs(dataset.edges * doubled / 1e6 - arcs) < 0.01, name
 
 
-def test_every_entry_has_what_a_user_needs():
+def test_every_entry_has_the_required_fields():
     for name, dataset in catalog().items():
         assert dataset.loader in loaders(), name
         assert dataset.licence, name
@@ -101,7 +101,7 @@ def test_counts_agree_with_each_other():
             assert dataset.arcs % 2 == 0, name
 
 
-def test_no_file_is_that_of_another_data_set():
+def test_no_two_data_sets_share_a_file():
     files = [raw for dataset in catalog().values() for raw in dataset.files.values()]
     hashes = [raw.sha256 for raw in files if raw.sha256] + [h for raw in files for h in raw.stand_in.values()]
     urls = [raw.url for raw in files if raw.url]
@@ -110,7 +110,7 @@ def test_no_file_is_that_of_another_data_set():
 
 
 @pytest.mark.parametrize("url", ["data/edges.csv", "/data/edges.csv", "file://data/edges.csv", "ftp://a/edges.csv", ""])
-def test_an_address_that_cannot_be_fetched_is_refused_where_it_stands(url):
+def test_unfetchable_address_in_the_catalog_is_refused(url):
     with pytest.raises(ValueError, match="must begin with https:// or, for a file of this machine, file:///"):
         RawFile(url=url)
 
@@ -129,7 +129,7 @@ def ogb(mirror):
     return facts
 
 
-def test_ogb_agrees(ogb):
+def test_catalog_agrees_with_ogb(ogb):
     names = [name for name, dataset in catalog().items() if dataset.loader == "ogb"]
     assert len(names) == 6
     for name in names:
@@ -173,7 +173,7 @@ def describe(**changes):
         ("datasets: [", "not readable as YAML"),
     ],
 )
-def test_a_wrong_catalogue_names_the_field(tmp_path, monkeypatch, text, message):
+def test_wrong_catalog_field_is_named(tmp_path, monkeypatch, text, message):
     path = tmp_path / "datasets.yaml"
     path.write_text(text)
     monkeypatch.setattr(datasets, "_path", lambda: path)
@@ -187,7 +187,7 @@ def test_a_wrong_catalogue_names_the_field(tmp_path, monkeypatch, text, message)
         catalog.cache_clear()
 
 
-def test_what_the_catalogue_expects_of_a_graph():
+def test_catalog_states_the_expected_graph():
     made = catalog()["amazon_computers"]
     assert made.undirected
     assert made.expected(False) == made.expected(True)

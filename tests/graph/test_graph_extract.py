@@ -34,7 +34,7 @@ def cliques(tmp_path_factory):
     return folder, ends
 
 
-def test_facts_are_those_of_the_arcs(cliques):
+def test_description_matches_the_arcs(cliques):
     """Nodes of a clique of s that follow one another are (s + 1) / 3 apart on average."""
     folder, (targets, sources) = cliques
     found = extract(Graph.open(folder), 2**40)
@@ -52,7 +52,7 @@ def test_facts_are_those_of_the_arcs(cliques):
     assert found["span_rabbit"] == pytest.approx(within / len(targets)) and found["span_rabbit"] < found["span"] / 2
 
 
-def test_communities_may_be_left_out(cliques):
+def test_communities_are_optional(cliques):
     """They need the graph in memory; all else one part of it at a time."""
     graph = Graph.open(cliques[0])
     found, whole = extract(graph, None), extract(graph, 2**40)
@@ -74,12 +74,12 @@ def test_communities_may_be_left_out(cliques):
         ("sgc", {}, [(20, [20], "II"), (20, [20], "II")]),
     ],
 )
-def test_layers_are_of_type_one_where_columns_fall_first(model, settings, expected):
+def test_layer_types_follow_the_order_of_widths(model, settings, expected):
     chain = build(model, settings_of(model, settings), 20, 3)
     assert [(each["inputs"], each["aggregated"], each["type"]) for each in layers_of(chain, 20)] == expected
 
 
-def test_a_record_of_a_graph(cliques, tmp_path):
+def test_describe_writes_a_record(cliques, tmp_path):
     """What the command prints, with the graph's hash; one graph after the other, or in the place of others."""
     graph, out = Graph.open(cliques[0]), tmp_path / "graphs.jsonl"
     run, arguments = CliRunner().invoke, ["describe", str(cliques[0]), "--json", "--out", str(out)]
@@ -95,7 +95,7 @@ def test_a_record_of_a_graph(cliques, tmp_path):
     assert "--replace" in str(run(cli, ["describe", str(cliques[0]), "--replace"]).exception)
 
 
-def test_the_command(cliques):
+def test_describe_command_prints_json_and_lines(cliques):
     """JSON, lines for people, and one line for what says nothing."""
     folder = str(cliques[0])
     run = CliRunner().invoke

@@ -98,7 +98,7 @@ def raw_files(folder):
     return {name: data for name, data in files_of(folder).items() if name != "source.yaml"}
 
 
-def test_from_the_network_then_from_the_cache(tiny, tmp_path):
+def test_second_retrieval_uses_the_cache(tiny, tmp_path):
     raw, asked = tiny
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
     assert raw_files(tmp_path / "out") == files_of(raw)
@@ -109,12 +109,12 @@ def test_from_the_network_then_from_the_cache(tiny, tmp_path):
     assert files_of(tmp_path / "again") == files_of(tmp_path / "out")
 
 
-def test_the_default_cache_follows_xdg(tiny, tmp_path):
+def test_default_cache_follows_xdg(tiny, tmp_path):
     retrieve("tiny", tmp_path / "out")
     assert raw_files(tmp_path / "out") == files_of(tmp_path / "xdg" / "mgg" / "tiny")
 
 
-def test_an_altered_cache_is_downloaded_again(tiny, tmp_path):
+def test_altered_cache_is_downloaded_again(tiny, tmp_path):
     raw, _ = tiny
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
     (tmp_path / "cache/tiny/ind.tiny.graph").write_bytes(b"altered")
@@ -122,7 +122,7 @@ def test_an_altered_cache_is_downloaded_again(tiny, tmp_path):
     assert raw_files(tmp_path / "again") == files_of(raw)
 
 
-def test_a_folder_that_has_everything_needs_neither_cache_nor_network(tiny, tmp_path, caplog):
+def test_complete_folder_needs_neither_cache_nor_network(tiny, tmp_path, caplog):
     raw, asked = tiny
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
     before, inode = files_of(tmp_path / "out"), (tmp_path / "out").stat().st_ino
@@ -167,7 +167,7 @@ def break_description(out):
 
 
 @pytest.mark.parametrize("change", [alter, lose, nest, rename, restate, break_description])
-def test_a_folder_that_has_not_everything_is_replaced(tiny, tmp_path, caplog, change):
+def test_incomplete_folder_is_replaced(tiny, tmp_path, caplog, change):
     retrieve("tiny", tmp_path / "out", cache=tmp_path / "cache")
     before = files_of(tmp_path / "out")
     change(tmp_path / "out")
@@ -178,7 +178,7 @@ def test_a_folder_that_has_not_everything_is_replaced(tiny, tmp_path, caplog, ch
 
 
 @pytest.mark.parametrize("members", [None, {"set/README": "readme"}])
-def test_an_unpacked_archive_is_known_by_what_it_held(tmp_path, packed, monkeypatch, members):
+def test_unpacked_archive_is_recognized_by_its_members(tmp_path, packed, monkeypatch, members):
     packed(members=members)
     retrieve("packed", tmp_path / "out")
     (described,) = datasets.catalog().values()
@@ -193,7 +193,7 @@ def test_an_unpacked_archive_is_known_by_what_it_held(tmp_path, packed, monkeypa
         retrieve("packed", tmp_path / "out")
 
 
-def test_files_of_this_machine_are_copied_again(packed, tmp_path):
+def test_local_files_are_copied_again(packed, tmp_path):
     """They may be others since, where nothing states their hash."""
     folder = packed()
     retrieve("packed", tmp_path / "out")
@@ -203,7 +203,7 @@ def test_files_of_this_machine_are_copied_again(packed, tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["a_mirror", "."])
-def test_the_mirror_comes_before_the_network(tiny, tmp_path, monkeypatch, folder):
+def test_mirror_precedes_the_network(tiny, tmp_path, monkeypatch, folder):
     _, asked = tiny
     TinyPlanetoid().write(tmp_path / "mirror" / folder)
     monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
@@ -212,7 +212,7 @@ def test_the_mirror_comes_before_the_network(tiny, tmp_path, monkeypatch, folder
     assert not (tmp_path / "xdg").exists()
 
 
-def test_an_altered_mirror_is_refused(tiny, tmp_path, monkeypatch):
+def test_altered_mirror_is_refused(tiny, tmp_path, monkeypatch):
     path = TinyPlanetoid().write(tmp_path / "mirror" / "a_mirror") / "ind.tiny.tx"
     path.write_bytes(path.read_bytes()[:-1])
     monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
@@ -221,13 +221,13 @@ def test_an_altered_mirror_is_refused(tiny, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mirror_that_does_not_exist_is_named(tiny, tmp_path, monkeypatch):
+def test_missing_mirror_is_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"MGG_DATA_DIR=.*nowhere: no such folder"):
         retrieve("tiny", tmp_path / "out")
 
 
-def test_a_network_that_fails_is_one_line(tiny, tmp_path):
+def test_network_failure_is_one_line(tiny, tmp_path):
     raw, _ = tiny
     (raw / "ind.tiny.y").unlink()
     with pytest.raises(MachineError, match=r"ind\.tiny\.y: cannot be downloaded \(HTTP 404 .*MGG_DATA_DIR") as caught:
@@ -240,7 +240,7 @@ def test_a_network_that_fails_is_one_line(tiny, tmp_path):
     ("name", "message"),
     [("kora", "unknown data set 'kora'; did you mean cora"), ("planted", "mgg generate planted"), ("", "unknown data")],
 )
-def test_unknown_data_sets(tmp_path, name, message):
+def test_unknown_data_sets_are_refused(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
         retrieve(name, tmp_path / "out")
 
@@ -256,7 +256,7 @@ def test_archives_are_unpacked_and_every_file_is_listed(packed, tmp_path):
     assert raw_files(tmp_path / "out") == files
 
 
-def test_a_raw_folder_with_something_else_is_kept(packed, tmp_path):
+def test_raw_folder_with_other_files_is_kept(packed, tmp_path):
     packed()
     retrieve("packed", tmp_path / "out")
     (tmp_path / "out" / "mine").write_text("x")
@@ -265,7 +265,7 @@ def test_a_raw_folder_with_something_else_is_kept(packed, tmp_path):
     assert (tmp_path / "out" / "mine").read_text() == "x"
 
 
-def test_the_bound_of_an_archive(packed, tmp_path):
+def test_archive_size_limit_is_checked(packed, tmp_path):
     packed(unpack=7)
     with pytest.raises(InputError, match=r"set\.zip: set/README: the archive unpacks to more than 7 bytes"):
         retrieve("packed", tmp_path / "out")
@@ -275,14 +275,14 @@ def test_the_bound_of_an_archive(packed, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"bytes": 5}])
-def test_an_archive_is_verified_before_it_is_unpacked(packed, tmp_path, wrong):
+def test_archive_is_verified_before_unpacking(packed, tmp_path, wrong):
     packed(**wrong)
     with pytest.raises(InputError, match=r"set\.zip: truncated or altered"):
         retrieve("packed", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_archive_of_unknown_hash_that_is_damaged(packed, tmp_path):
+def test_damaged_archive_without_hash_is_refused(packed, tmp_path):
     folder = packed()
     (folder / "set.zip").write_bytes((folder / "set.zip").read_bytes()[:-9])
     with pytest.raises(InputError, match=r"set\.zip: .*cut off or altered.*; remove it to have it downloaded again"):
@@ -290,13 +290,13 @@ def test_an_archive_of_unknown_hash_that_is_damaged(packed, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_archive_must_not_bring_a_description_of_its_own(packed, tmp_path):
+def test_archive_must_not_contain_a_source_file(packed, tmp_path):
     packed(members={"set/README": "source.yaml"})
     with pytest.raises(InputError, match="no data set may have a file of this name"):
         retrieve("packed", tmp_path / "out")
 
 
-def test_other_files_of_the_mirror_stand_in_for_an_archive(packed, tmp_path, monkeypatch):
+def test_mirror_files_replace_an_archive(packed, tmp_path, monkeypatch):
     packed(stand_in={"edge.csv.gz": hashlib.sha256(b"packed").hexdigest()})
     (tmp_path / "mirror" / "a_mirror").mkdir(parents=True)
     monkeypatch.setenv("MGG_DATA_DIR", str(tmp_path / "mirror"))
@@ -310,13 +310,13 @@ def test_other_files_of_the_mirror_stand_in_for_an_archive(packed, tmp_path, mon
         retrieve("packed", tmp_path / "altered")
 
 
-def test_a_file_url_that_leads_nowhere(packed, tmp_path):
+def test_file_url_without_a_file_is_refused(packed, tmp_path):
     (packed() / "labels.txt").unlink()
     with pytest.raises(InputError, match=r"labels\.txt: No such file"):
         retrieve("packed", tmp_path / "out")
 
 
-def test_files_are_never_in_memory_whole(packed, tmp_path):
+def test_files_are_never_held_in_memory_whole(packed, tmp_path):
     folder = packed()
     with (folder / "labels.txt").open("wb") as file:
         file.truncate(2**26)

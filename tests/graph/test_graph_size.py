@@ -21,17 +21,17 @@ from mgg.graph.size import Size, expected_size
         ("half-a-reddit", {"generator": "reddit-like", "scale": 0.5}, Size(116482, 57307946, 0)),
     ],
 )
-def test_sizes_as_their_publishers_state_them(name: str, options: dict, expected: Size):
+def test_sizes_match_their_publishers(name: str, options: dict, expected: Size):
     assert expected_size(name, DatasetConfig(**options)) == expected
 
 
-def test_the_factor_of_all_generators_multiplies():
+def test_scale_multiplies_all_generators():
     assert expected_size("reddit-like", DatasetConfig(scale=0.5), 0.1).nodes == 11648
     assert expected_size("cora", DatasetConfig(), 0.1).nodes == 2708
 
 
 @pytest.mark.parametrize("name", ["planted", "web-like"])
-def test_generated_graphs_are_no_larger_than_expected(tmp_path, name: str):
+def test_generated_graphs_are_within_the_expected_size(tmp_path, name: str):
     scale = 1.0 if name == "planted" else 0.002
     made = generate(name, tmp_path / "graph", scale=scale)
     size = expected_size(name, DatasetConfig(scale=scale))
@@ -39,7 +39,7 @@ def test_generated_graphs_are_no_larger_than_expected(tmp_path, name: str):
     assert (made.nodes, made.features) == (size.nodes, size.features)
 
 
-def test_files_of_ones_own_are_no_larger_than_expected(tmp_path):
+def test_user_files_are_within_the_expected_size(tmp_path):
     (tmp_path / "edges.csv").write_text("".join(f"{v},{v + 1}\n" for v in range(5000)))
     made = build(tmp_path / "edges.csv", tmp_path / "graph")
     guessed = expected_size("mine", DatasetConfig(source=str(tmp_path / "edges.csv")))

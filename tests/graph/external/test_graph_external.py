@@ -74,7 +74,7 @@ def ends(seed=0, nodes=NODES, arcs=ARCS):
     ("of", "workers", "symmetrize", "weighted"),
     [(1, 1, False, False), (3, 4, True, False), (1, 4, True, True), (3, 1, False, True)],
 )
-def test_the_same_bytes_as_in_memory(small_parts, tmp_path, of, workers, symmetrize, weighted):
+def test_external_build_has_the_bytes_of_the_in_memory_build(small_parts, tmp_path, of, workers, symmetrize, weighted):
     targets, sources = ends()
     weights = np.random.default_rng(1).random(ARCS, dtype=np.float32) if weighted else None
     made = make(tmp_path, stream(targets, sources, weights=weights), of=of, workers=workers, symmetrize=symmetrize)
@@ -97,7 +97,7 @@ def distinct(targets, sources, symmetrize, loops=False):
 
 @pytest.mark.parametrize("of", [1, 3])
 @pytest.mark.parametrize("symmetrize", [False, True])
-def test_repeats_are_arcs_of_the_source_where_loops_are_kept(small_parts, tmp_path, caplog, symmetrize, of):
+def test_repeats_and_loops_are_kept_on_request(small_parts, tmp_path, caplog, symmetrize, of):
     targets, sources = ends()
     made = make(tmp_path, stream(targets, sources, loops="keep"), of=of, symmetrize=symmetrize).manifest
     assert (targets == sources).any() and made.dropped_loops == 0
@@ -111,7 +111,7 @@ def test_repeats_are_arcs_of_the_source_where_loops_are_kept(small_parts, tmp_pa
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_graph(tmp_path_factory, data):
+def test_random_graphs_equal_the_in_memory_build(tmp_path_factory, data):
     nodes = data.draw(st.integers(1, 40))
     pairs = data.draw(st.lists(st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1)), max_size=120))
     symmetrize, of = data.draw(st.booleans()), data.draw(st.integers(1, 4))
@@ -130,7 +130,7 @@ def test_any_graph(tmp_path_factory, data):
     assert (made.manifest.shards, made.manifest.symmetric) == (expected.shards, expected.symmetric)
 
 
-def test_of_repeated_arcs_the_first_weight_counts_in_both_directions(tmp_path):
+def test_first_weight_of_repeated_arcs_counts_in_both_directions(tmp_path):
     targets, sources = np.array([1, 0, 0, 2]), np.array([0, 1, 1, 1])
     weights = np.array([5, 6, 7, 8], np.float32)
     made = make(tmp_path, stream(targets, sources, weights=weights, nodes=3), symmetrize=True)
@@ -141,7 +141,7 @@ def test_of_repeated_arcs_the_first_weight_counts_in_both_directions(tmp_path):
 
 
 @pytest.mark.parametrize("of", [1, 3])
-def test_a_graph_that_equals_its_transpose_is_symmetric_without_being_made_so(small_parts, tmp_path, of):
+def test_graph_equal_to_its_transpose_is_recognized_as_symmetric(small_parts, tmp_path, of):
     """Whatever range finds an arc and its reverse; one arc more, or another weight, and it is not."""
     targets, sources = (values[:2000] for values in ends())
     apart = targets != sources
@@ -158,13 +158,13 @@ def test_a_graph_that_equals_its_transpose_is_symmetric_without_being_made_so(sm
     assert not make(tmp_path / "other", stream(*both, weights=other), of=of).manifest.symmetric
 
 
-def test_zeros_of_both_signs_are_one_weight_to_symmetry(tmp_path):
+def test_zeros_of_both_signs_are_equal_weights(tmp_path):
     weights = np.array([0.0, -0.0], np.float32)
     made = make(tmp_path, stream(np.array([0, 1]), np.array([1, 0]), weights=weights, nodes=2))
     assert made.manifest.symmetric
 
 
-def test_arcs_of_several_types_join_the_same_nodes(small_parts, tmp_path):
+def test_arcs_of_several_types_may_join_the_same_nodes(small_parts, tmp_path):
     rng = np.random.default_rng(3)
     targets, sources, types = rng.integers(0, 9, 900), rng.integers(0, 9, 900), rng.integers(0, 4, 900).astype(np.int32)
     made = make(tmp_path, stream(targets, sources, types=types, nodes=9, relations=4), of=2)
@@ -178,7 +178,7 @@ def test_arcs_of_several_types_join_the_same_nodes(small_parts, tmp_path):
 
 
 @pytest.mark.parametrize("largest", [pytest.param(2**31 + 10, marks=pytest.mark.slow), 1000])
-def test_nodes_are_the_ids_that_occur(small_parts, tmp_path, largest):
+def test_nodes_are_the_occurring_ids(small_parts, tmp_path, largest):
     """Far apart, or so close that parts of 64 nodes begin and end within words of 64 ids."""
     rng = np.random.default_rng(4)
     known = np.sort(rng.choice(largest, 300, replace=False))
@@ -196,7 +196,7 @@ def test_nodes_are_the_ids_that_occur(small_parts, tmp_path, largest):
     assert np.array_equal(csr.indices, expected.indices)
 
 
-def test_a_node_of_a_self_loop_alone_is_a_node(tmp_path):
+def test_node_with_only_a_self_loop_is_kept(tmp_path):
     made = make(tmp_path, stream(np.array([7, 3]), np.array([7, 5]), nodes=None))
     assert made.ids(0, 3).tolist() == [3, 5, 7]
     assert (made.manifest.arcs, made.manifest.dropped_loops) == (1, 1)
@@ -214,19 +214,19 @@ def test_a_node_of_a_self_loop_alone_is_a_node(tmp_path):
         ([0], [1], {"nodes": 2**33}, "at most 4294967296 nodes"),
     ],
 )
-def test_arcs_that_cannot_be(tmp_path, targets, sources, facts, message):
+def test_invalid_arcs_are_refused(tmp_path, targets, sources, facts, message):
     with pytest.raises(InputError, match=message):
         make(tmp_path, stream(np.array(targets, np.int64), np.array(sources, np.int64), chunk=1000, **facts))
 
 
-def test_no_arcs_at_all(tmp_path):
+def test_graph_without_arcs_is_built(tmp_path):
     none = np.empty(0, np.int64)
     made = make(tmp_path, stream(none, none, nodes=4))
     assert (made.manifest.nodes, made.manifest.arcs, made.manifest.symmetric) == (4, 0, True)
     assert made.offsets().tolist() == [0] * 5
 
 
-def test_node_data_come_in_blocks_of_any_size(small_parts, tmp_path):
+def test_node_data_blocks_may_have_any_size(small_parts, tmp_path):
     rng = np.random.default_rng(5)
     features = rng.random((NODES, 3), dtype=np.float32)
     tasks = rng.choice(np.array([0, 1, 255], np.uint8), (NODES, 7))
@@ -254,12 +254,12 @@ def test_node_data_come_in_blocks_of_any_size(small_parts, tmp_path):
         ({"tasks": np.full((NODES, 2), 3, np.uint8)}, "task 0 of node 0 is 3"),
     ],
 )
-def test_node_data_that_cannot_be(tmp_path, change, message):
+def test_invalid_node_data_are_refused(tmp_path, change, message):
     with pytest.raises(InputError, match=message):
         make(tmp_path, replace(StreamedGraph(stream(*ends())), **change))
 
 
-def test_shards_of_another_graph_or_missing_ones_are_refused(tmp_path):
+def test_foreign_or_missing_shards_are_refused(tmp_path):
     a = make(tmp_path / "a", stream(*ends(0)), of=2)
     make(tmp_path / "b", stream(*ends(1)), of=2)
     assert a.manifest.arcs
@@ -272,7 +272,7 @@ def test_shards_of_another_graph_or_missing_ones_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("task", [150, 10**6])
-def test_any_damage_between_the_steps_is_noticed(tmp_path, monkeypatch, task):
+def test_damage_between_the_steps_is_detected(tmp_path, monkeypatch, task):
     monkeypatch.setattr(sharding, "TASK_ARCS", task)
     monkeypatch.setattr(shards, "VERTICES_PER_PART", 100)
     monkeypatch.setattr(spool, "SLICE", 100)
@@ -306,7 +306,7 @@ def again(tmp_path, folders):
     graph.rows(0, NODES)
 
 
-def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
+def test_budget_too_small_for_a_row_is_refused(tmp_path, monkeypatch):
     targets, sources = np.zeros(3 * 2**20, np.int64), np.arange(3 * 2**20)
     make(tmp_path / "fits", stream(targets, sources, chunk=2**20, nodes=2**22))
     scattered = scattering.Scattered.open(tmp_path / "fits" / "buckets")
@@ -320,7 +320,7 @@ def test_a_budget_that_cannot_hold_a_row_says_so(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("header", ["source,target", "source,target,weight"])
-def test_the_memory_that_is_named_is_enough(tmp_path, header):
+def test_budget_named_by_the_refusal_is_enough(tmp_path, header):
     """One number, not a larger one after every try; the first run compiles, which takes more."""
     (tmp_path / "edges.csv").write_text(header + "\n" + ",".join("012"[: header.count(",") + 1]) + "\n")
     command = [sys.executable, "-m", "mgg.cli", "graph", "edges.csv", "--out", "graph", "--memory"]
@@ -334,7 +334,7 @@ def test_the_memory_that_is_named_is_enough(tmp_path, header):
 
 
 @pytest.mark.slow
-def test_the_peak_stays_within_the_budget(tmp_path):
+def test_peak_memory_stays_within_the_budget(tmp_path):
     """56 million pairs: their keys alone are more than the budget, which the interpreter and its libraries share."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "edges.npy", rng.integers(0, 2**20, (56_000_000, 2), dtype=np.int32))
@@ -342,7 +342,7 @@ def test_the_peak_stays_within_the_budget(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_peak_with_weights_and_types(tmp_path):
+def test_peak_memory_with_weights_and_types_stays_within_the_budget(tmp_path):
     """12 million arcs in both directions are 384 MB in buckets."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 600_000, (2, 12_000_000))
@@ -354,7 +354,7 @@ def test_the_peak_with_weights_and_types(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_peak_of_a_graph_of_many_nodes(tmp_path):
+def test_peak_memory_with_many_nodes_stays_within_the_budget(tmp_path):
     """Degrees of 60 million nodes would take 480 MB."""
     header = "%%MatrixMarket matrix coordinate pattern general\n60000000 60000000 2\n"
     (tmp_path / "wide.mtx").write_text(header + "1 2\n60000000 7\n")

@@ -28,7 +28,7 @@ def communities_of(n, count):
     return home, (np.arange(n) - firsts[home]) / sizes[home]
 
 
-def test_counts_and_directedness(made):
+def test_citation_graph_has_the_counts_and_is_directed(made):
     facts = made.manifest
     scale = 40_000 / 169_343
     assert facts.nodes == 40_000 and not facts.symmetric and not facts.weighted
@@ -42,7 +42,7 @@ def test_counts_and_directedness(made):
     assert len(np.intersect1d(arcs, back)) < 0.01 * len(arcs)
 
 
-def test_degrees_are_those_of_citations(made):
+def test_citation_degrees_are_skewed(made):
     csr, n = made.rows(0, 40_000), 40_000
     cited, citing = np.diff(csr.indptr), np.bincount(csr.indices, minlength=n)
     # Beyond k0 a power law k^-gamma has the mean logarithm 1 / (gamma - 1); here gamma = 1 + 1 / SKEW = 2.8.
@@ -54,7 +54,7 @@ def test_degrees_are_those_of_citations(made):
     assert 0.7 < logs.std() < 1.0, "lists of references are log-normal"
 
 
-def test_arcs_go_to_older_nodes_mostly_of_the_same_community(made):
+def test_arcs_point_to_older_nodes_mostly_of_the_same_community(made):
     csr, n = made.rows(0, 40_000), 40_000
     home, age = communities_of(n, 9)
     cited, citing = row_ids(csr), csr.indices
@@ -64,7 +64,7 @@ def test_arcs_go_to_older_nodes_mostly_of_the_same_community(made):
     assert ((home[cited] - home[citing]) % 9 <= 1).mean() < 0.95, "hops go further than to the next one"
 
 
-def test_node_data_tell_the_community(made):
+def test_features_and_labels_depend_on_the_community(made):
     n, scale = 40_000, 40
     labels, splits, features = made.labels(0, n), made.splits(0, n), made.features(0, n)
     home, age = communities_of(n, 9)
@@ -76,7 +76,7 @@ def test_node_data_tell_the_community(made):
     assert not (features.view(np.uint32) & 0xFFFF).any(), "8 significant bits"
 
 
-def test_few_papers_have_labels(tmp_path):
+def test_papers_like_labels_are_few(tmp_path):
     facts = generate("papers-like", tmp_path / "graph", scale=0.0003)
     graph = Graph.open(tmp_path / "graph")
     labels, splits = graph.labels(0, facts.nodes), graph.splits(0, facts.nodes)
@@ -86,7 +86,7 @@ def test_few_papers_have_labels(tmp_path):
     assert set(labels[splits == 1]) == set(labels[labels >= 0]), "the rarest classes, too"
 
 
-def test_bits_depend_on_seed_and_options_alone(tmp_path, monkeypatch):
+def test_bits_depend_only_on_seed_and_options(tmp_path, monkeypatch):
     options = [{}, {"memory": Memory(resident() + 2**30, 3)}, {"seed": 5}, {"shuffle": True}]
     hashes = []
     for number, each in enumerate(options):
@@ -96,7 +96,7 @@ def test_bits_depend_on_seed_and_options_alone(tmp_path, monkeypatch):
     assert hashes[0] == hashes[1] and len(set(hashes)) == 3
 
 
-def test_shuffle_renames_the_same_arcs(tmp_path):
+def test_shuffle_only_renames_nodes(tmp_path):
     plain, mixed = (citation.make("citation-like", 0.01, 3, shuffle) for shuffle in (False, True))
     n = plain.arcs.nodes
     order = np.arange(n, dtype=np.int32)
@@ -108,7 +108,7 @@ def test_shuffle_renames_the_same_arcs(tmp_path):
 
 
 @pytest.mark.parametrize("name", citation.SHAPES)
-def test_what_is_refused(name, tmp_path):
+def test_invalid_sizes_are_refused(name, tmp_path):
     with pytest.raises(InputError, match=f"{name}: scale 1e-09 gives 0 nodes"):
         generate(name, tmp_path / "graph", scale=1e-9)
     with pytest.raises(MachineError, match=rf"^{name} at scale 1 may take \d+ MiB .* raise --memory \(300 MiB\)$"):
@@ -119,7 +119,7 @@ def test_what_is_refused(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_peaks_stay_within_the_budget(tmp_path):
+def test_peak_memory_stays_within_the_budget(tmp_path):
     """Features and arcs alone are 700 MB; the layout of 16 million arcs took 320 MB more than the interpreter."""
     budget = ("--memory", "680MiB", "--workers", "2")
     assert peak(tmp_path, "generate", "papers-like", "--scale", "0.01", "--out", "graph", *budget) <= 680

@@ -24,13 +24,13 @@ def keys(csr):
     return (row_ids(csr).astype(np.int64) * csr.columns + csr.indices) * 1000 + types
 
 
-def test_the_table_is_that_of_the_paper():
+def test_counts_match_the_papers_table():
     assert {name: (c.nodes, c.arcs, c.relations or 1) for name, c in COUNTS.items()} == TABLE2
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("name", TABLE2)
-def test_counts_are_exact(name, shuffle):
+def test_generated_counts_are_exact(name, shuffle):
     nodes, arcs, relations = TABLE2[name]
     scale = 0.05 if name in ("bgs-like", "physics-like") else 1.0
     data = generators()[name].make(scale, 3, shuffle)
@@ -53,7 +53,7 @@ def test_counts_are_exact(name, shuffle):
     assert np.diff(csr.indptr).max() > 10 * csr.arcs / csr.rows
 
 
-def test_labels_are_few_and_of_two_classes(tmp_path):
+def test_labels_are_few_and_binary(tmp_path):
     manifest = generate("mutag-like", tmp_path)
     assert (manifest.classes, manifest.features, manifest.relations) == (2, 0, 46)
     data = generators()["mutag-like"].make(1.0, 2026, False)

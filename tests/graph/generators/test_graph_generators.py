@@ -11,7 +11,7 @@ from mgg.graph.store import Graph
 
 
 @pytest.mark.parametrize("name", generators())
-def test_a_generator_says_whether_its_nodes_have_labels(name):
+def test_generators_state_whether_nodes_have_labels(name):
     made = generators()[name]
     data = made.make(0.001 if name != "planted" else 0.1, made.seed, False)
     assert (data.labels is not None) == made.labels
@@ -24,12 +24,12 @@ def test_every_class_of_a_small_planted_graph_has_training_nodes(seed):
 
 
 @pytest.mark.parametrize("name", generators())
-def test_a_scale_that_leaves_too_little_is_refused(name):
+def test_too_small_scale_is_refused(name):
     with pytest.raises(InputError, match=rf"{name}: scale 1e-09 gives 0 nodes"):
         generators()[name].make(1e-9, 1, False)
 
 
-def test_planted_communities(tmp_path):
+def test_planted_graph_has_its_communities(tmp_path):
     manifest = generate("planted", tmp_path / "graph")
     graph = Graph.open(tmp_path / "graph")
     assert (manifest.nodes, manifest.classes, manifest.features) == (2000, 10, 32)
@@ -41,7 +41,7 @@ def test_planted_communities(tmp_path):
     assert np.bincount(graph.splits(0, 2000)).tolist() == [0, 200, 500, 1300]
 
 
-def test_random_features_and_labels_for_a_graph_without(tmp_path):
+def test_random_features_and_labels_are_added(tmp_path):
     plain = generate("reddit-like", tmp_path / "plain", scale=0.005)
     manifest = generate("reddit-like", tmp_path / "noise", scale=0.005, features=5, classes=3)
     assert (plain.features, manifest.features, manifest.classes, manifest.arcs) == (0, 5, 3, plain.arcs)
@@ -55,14 +55,14 @@ def test_random_features_and_labels_for_a_graph_without(tmp_path):
     assert again == manifest
 
 
-def test_random_labels_leave_no_class_without_training_nodes(tmp_path):
+def test_random_labels_give_every_class_training_nodes(tmp_path):
     manifest = generate("reddit-like", tmp_path, scale=0.001, features=2, classes=100)
     graph, n = Graph.open(tmp_path), manifest.nodes
     assert 200 < n < 1000  # so that chance alone leaves some out
     assert np.unique(graph.labels(0, n)[graph.splits(0, n) == 1]).tolist() == list(range(100))
 
 
-def test_planted_shuffle_renames_the_same_graph(tmp_path):
+def test_planted_shuffle_only_renames_nodes(tmp_path):
     plain, mixed = (generators()["planted"].make(0.1, 3, shuffle) for shuffle in (False, True))
     assert not np.array_equal(plain.labels, mixed.labels)
     key = [np.lexsort(data.features.T) for data in (plain, mixed)]
@@ -76,7 +76,7 @@ def test_planted_shuffle_renames_the_same_graph(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["planted", "reddit-like"])
-def test_generators_depend_on_seed_and_options_alone(tmp_path, name):
+def test_generators_depend_only_on_seed_and_options(tmp_path, name):
     hashes = [
         Graph.open(path).hash
         for path, options in ((tmp_path / str(i), o) for i, o in enumerate([{}, {}, {"seed": 5}, {"shuffle": True}]))
@@ -90,7 +90,7 @@ def test_generators_depend_on_seed_and_options_alone(tmp_path, name):
     ("name", "scale"),
     [(name, {"proteins-like": 0.05, "it-like": 5e-4}.get(name, 0.005)) for name in communities.SHAPES],
 )
-def test_communities_are_skewed_symmetric_and_bare(name, scale):
+def test_community_graphs_are_skewed_and_symmetric(name, scale):
     data = generators()[name].make(scale, 2026, False)
     degrees = np.diff(data.csr.indptr)
     assert is_symmetric(data.csr)
@@ -108,7 +108,7 @@ def test_chunks_do_not_change_the_draws(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "shuffle"), [("reddit-like", False), ("web-like", True)])
-def test_communities_equal_the_benchmark_graphs(mirror, name, shuffle):
+def test_community_graphs_equal_the_benchmark_graphs(mirror, name, shuffle):
     """The same arcs as the script that defines them, up to a few in a million."""
     script = mirror.parent / "tools" / "bench_graphs.py"
     if not script.is_file():

@@ -56,14 +56,14 @@ def refuse(path, folder, message, limit=None):
 
 
 @pytest.mark.parametrize("suffix", [".zip", *PACK])
-def test_every_kind_is_unpacked(tmp_path, suffix):
+def test_every_kind_of_archive_is_unpacked(tmp_path, suffix):
     path = make(tmp_path, suffix, FILES.items())
     assert list(unpack(path, tmp_path / "out")) == sorted(FILES)
     assert files_of(tmp_path / "out") == dict(sorted(FILES.items()))
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_only_some_members_under_other_names(tmp_path, suffix):
+def test_chosen_members_are_unpacked_under_other_names(tmp_path, suffix):
     path = make(tmp_path, suffix, FILES.items())
     hashes = unpack(path, tmp_path / "out", members={"set/raw/edge.csv": "edges.csv"})
     assert list(hashes) == ["edges.csv"]
@@ -97,7 +97,7 @@ def test_other_files_of_the_folder_are_kept(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "a\\b", "..", "new\nline", "x" * 300])
-def test_names_that_leave_the_folder_or_are_no_names(tmp_path, suffix, name):
+def test_unsafe_member_names_are_refused(tmp_path, suffix, name):
     refuse(make(tmp_path, suffix, [("good", b"1"), (name, b"2")]), tmp_path / "out", "not a name inside the folder")
     assert {path.name for path in tmp_path.iterdir()} == {f"archive{suffix}"}
 
@@ -105,7 +105,7 @@ def test_names_that_leave_the_folder_or_are_no_names(tmp_path, suffix, name):
 @pytest.mark.parametrize("suffix", [".zip", ".tar"])
 @pytest.mark.parametrize("second", ["a/b", "a", "a/b/c", "./a//b"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_names_that_collide(tmp_path, suffix, second):
+def test_colliding_member_names_are_refused(tmp_path, suffix, second):
     refuse(make(tmp_path, suffix, [("a/b", b"1"), (second, b"2")]), tmp_path / "out", "has this name twice")
 
 
@@ -176,7 +176,7 @@ NEGATIVE = "has this name twice|cut off or altered"
         ("gone.zip", None, "No such file"),
     ],
 )
-def test_what_cannot_be_unpacked(tmp_path, monkeypatch, name, data, message):
+def test_unsupported_archives_are_refused(tmp_path, monkeypatch, name, data, message):
     monkeypatch.setattr(module, "MAX_HEADER", 2**14)
     if data is not None:
         (tmp_path / name).write_bytes(data)
@@ -185,21 +185,21 @@ def test_what_cannot_be_unpacked(tmp_path, monkeypatch, name, data, message):
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 @pytest.mark.parametrize("target", ["/etc/passwd", "good"])
-def test_links_and_devices_of_tar(tmp_path, kind, target):
+def test_tar_links_and_devices_are_refused(tmp_path, kind, target):
     link = tarfile.TarInfo("odd")
     link.type, link.linkname = kind, target
     refuse(make(tmp_path, ".tar.gz", [("good", b"1"), (link, b"")]), tmp_path / "out", "odd: a link or device")
 
 
 @pytest.mark.parametrize("suffix", [".zip", *PACK])
-def test_the_bound_counts_all_members(tmp_path, suffix):
+def test_size_limit_counts_all_members(tmp_path, suffix):
     path = make(tmp_path, suffix, [("a", bytes(600)), ("b", bytes(400)), ("c", b"")])
     assert list(unpack(path, tmp_path / "fits", limit=1000)) == ["a", "b", "c"]
     refuse(path, tmp_path / "out", "b: the archive unpacks to more than 999 bytes", limit=999)
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz", ".tar.bz2", ".tar.xz"])
-def test_a_bomb_is_refused_by_default(tmp_path, monkeypatch, suffix):
+def test_decompression_bomb_is_refused_by_default(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(module, "MIN_LIMIT", 2**20)
     path = make(tmp_path, suffix, [("bomb", bytes(2**25))])
     assert path.stat().st_size < 2**25 // 200
@@ -207,7 +207,7 @@ def test_a_bomb_is_refused_by_default(tmp_path, monkeypatch, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
-def test_too_many_members(tmp_path, monkeypatch, suffix):
+def test_too_many_members_are_refused(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(module, "MAX_MEMBERS", 3)
     entries = [(f"f{i}", b"") for i in range(4)]
     assert len(unpack(make(tmp_path, suffix, entries[:3]), tmp_path / "fits")) == 3
@@ -215,7 +215,7 @@ def test_too_many_members(tmp_path, monkeypatch, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".zip", *PACK])
-def test_truncated_anywhere(tmp_path, suffix):
+def test_truncated_archive_is_refused(tmp_path, suffix):
     rng = random.Random(0)
     entries = [(f"f{i}", rng.randbytes(700)) for i in range(5)]
     data = make(tmp_path, suffix, entries).read_bytes()
@@ -228,7 +228,7 @@ def test_truncated_anywhere(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".zip", *PACK])
-def test_one_altered_byte_is_noticed_or_harmless(tmp_path, suffix):
+def test_altered_byte_is_detected_or_harmless(tmp_path, suffix):
     rng = random.Random(1)
     entries = {f"f{i}": rng.randbytes(300) for i in range(4)}
     data = make(tmp_path, suffix, entries.items()).read_bytes()
@@ -248,5 +248,5 @@ def test_one_altered_byte_is_noticed_or_harmless(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("name", "found"), [("a/b", "a/b"), ("./a//b/", "a/b"), ("a..b", "a..b"), ("é", "é"), ("", None), (".", None)]
 )
-def test_relative_names(name, found):
+def test_relative_member_names_are_normalized(name, found):
     assert relative_name(name) == found

@@ -33,7 +33,7 @@ def start(*arguments):
     return subprocess.Popen([sys.executable, "-c", CHILD, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
 
 
-def test_a_killed_download_is_resumed(site, path):
+def test_killed_download_is_resumed(site, path):
     site.script = [lambda site, handler: ranged(site, handler, step=1000)]
     child = start(site.url, path)
     part = Path(f"{path}.part")
@@ -52,7 +52,7 @@ def test_a_killed_download_is_resumed(site, path):
     assert alone(path)
 
 
-def test_a_full_disk_keeps_what_has_arrived(site, path):
+def test_full_disk_keeps_the_received_part(site, path):
     child = start(site.url, path, 100_000)
     said, _ = child.communicate()
     assert child.returncode == MachineError.exit_code, said
@@ -64,7 +64,7 @@ def test_a_full_disk_keeps_what_has_arrived(site, path):
     assert path.read_bytes() == DATA
 
 
-def test_processes_that_want_the_same_file_wait_for_each_other(site, path):
+def test_processes_download_a_file_once(site, path):
     site.script = [lambda site, handler: ranged(site, handler, step=5000)]
     children = [start(site.url, path) for _ in range(3)]
     assert [child.wait() for child in children] == [0, 0, 0]
@@ -75,7 +75,7 @@ def test_processes_that_want_the_same_file_wait_for_each_other(site, path):
     assert alone(path)
 
 
-def test_threads_that_want_the_same_file_wait_for_each_other(site, path):
+def test_threads_download_a_file_once(site, path):
     site.script = [lambda site, handler: ranged(site, handler, step=20_000), *([cut(5000)] * 3)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: fetch(site.url, path), range(8)))
@@ -84,7 +84,7 @@ def test_threads_that_want_the_same_file_wait_for_each_other(site, path):
     assert alone(path)
 
 
-def test_a_folder_that_cannot_be_written(site, tmp_path):
+def test_unwritable_cache_is_refused(site, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(MachineError, match=r"cannot be written: (Not a directory|File exists)"):
         fetch(site.url, tmp_path / "file" / "file.bin")

@@ -6,7 +6,7 @@ from mgg.graph.io import download as module
 from mgg.graph.io.download import fetch
 
 
-def test_progress_is_lines_where_there_is_no_terminal(site, path, monkeypatch, capsys):
+def test_progress_is_lines_without_a_terminal(site, path, monkeypatch, capsys):
     monkeypatch.setattr(module, "REPORT_EVERY", 0.0)
     site.script = [lambda site, handler: ranged(site, handler, step=100_000), ranged]
     fetch(site.url, path)
@@ -24,7 +24,7 @@ def test_progress_is_a_bar_on_a_terminal(site, path, monkeypatch, capsys):
     assert "━" in said.err
 
 
-def test_a_terminal_that_cannot_write_over_a_line_has_lines(site, path, monkeypatch, capsys):
+def test_progress_is_lines_on_a_dumb_terminal(site, path, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(module, "REPORT_EVERY", 0.0)

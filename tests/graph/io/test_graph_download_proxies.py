@@ -40,25 +40,25 @@ def refused(error, message, site, path, capsys):
         "http://",
     ],
 )
-def test_addresses_that_are_none(address, name, proxy, site, path, capsys):
+def test_invalid_proxy_addresses_are_refused(address, name, proxy, site, path, capsys):
     proxy(address, name)
     refused(InputError, rf"^{name}: is not the address of a proxy: write http://host:port", site, path, capsys)
 
 
-def test_schemes_that_proxies_do_not_have(proxy, site, path, capsys):
+def test_unsupported_proxy_schemes_are_refused(proxy, site, path, capsys):
     proxy("ftp://me:secret@127.0.0.1:9")
     refused(InputError, "^http_proxy: scheme ftp is none of proxies: http, https, socks4", site, path, capsys)
 
 
 @pytest.mark.parametrize("scheme", ["socks4a", "socks5", "socks5h"])
-def test_socks_without_its_package(scheme, proxy, site, path, capsys, monkeypatch):
+def test_socks_proxy_without_its_package_is_refused(scheme, proxy, site, path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "socks", None)
     proxy(f"{scheme}://me:secret@127.0.0.1:9")
     refused(MachineError, rf"^http_proxy: {scheme} needs the package PySocks: pip install", site, path, capsys)
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_a_proxy_is_used(scheme, proxy, site, path):
+def test_proxy_is_used(scheme, proxy, site, path):
     host = site.url.split("/")[2]
     proxy(f"{scheme}{host}")
     fetch("http://elsewhere.example/file.bin", path)
@@ -66,7 +66,7 @@ def test_a_proxy_is_used(scheme, proxy, site, path):
     assert [asked for asked, _ in site.asked] == ["http://elsewhere.example/file.bin"]
 
 
-def test_hosts_that_need_no_proxy(proxy, site, path):
+def test_no_proxy_hosts_bypass_the_proxy(proxy, site, path):
     proxy("http://me:secret@")
     proxy("127.0.0.1", "no_proxy")
     fetch(site.url, path)

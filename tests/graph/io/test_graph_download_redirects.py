@@ -25,7 +25,7 @@ def test_redirects_are_followed(site, path):
     assert site.asked[3][1] == "bytes=1000-"
 
 
-def test_redirects_in_a_circle(site, path):
+def test_circular_redirects_are_refused(site, path):
     site.script = [status(302, Location=site.url)] * 50
     with pytest.raises(MachineError, match="Exceeded 10 redirects"):
         fetch(site.url, path)
@@ -33,7 +33,7 @@ def test_redirects_in_a_circle(site, path):
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "file"])
-def test_redirects_to_other_schemes(site, path, scheme):
+def test_redirects_to_other_schemes_are_refused(site, path, scheme):
     site.script = [status(302, Location=f"{scheme}:///etc/passwd")]
     with pytest.raises(MachineError, match="redirected to where it must not go"):
         fetch(site.url, path)
@@ -65,7 +65,7 @@ def test_https_does_not_fall_back_to_http(site, path, monkeypatch):
     assert site.asked == []
 
 
-def test_no_server_at_all(tmp_path, monkeypatch):
+def test_unreachable_server_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("MGG_ALLOW_HTTP", "1")
     monkeypatch.setattr(module, "PATIENCE", urllib3.Retry(total=1, backoff_factor=0))
     with pytest.raises(MachineError, match=r"127\.0\.0\.1:9/file: cannot be downloaded \(Connection refused\)"):
@@ -85,7 +85,7 @@ def test_no_server_at_all(tmp_path, monkeypatch):
         ("http://\xff/x", "invalid start byte"),
     ],
 )
-def test_a_redirect_to_an_address_that_is_none(site, path, address, said):
+def test_redirect_to_an_invalid_address_is_not_retried(site, path, address, said):
     """It ends at once: asked again, the server would say the same."""
     site.script = [status(302, Location=address)]
     with pytest.raises(MachineError) as caught:
@@ -99,7 +99,7 @@ def test_a_redirect_to_an_address_that_is_none(site, path, address, said):
 
 @pytest.mark.parametrize("address", ["://[::1", "://me:secret@example.org:99999/x?key=secret", "://", "://a b/x"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_address_that_is_none(tmp_path, monkeypatch, scheme, address):
+def test_invalid_address_is_refused(tmp_path, monkeypatch, scheme, address):
     monkeypatch.setenv("MGG_ALLOW_HTTP", "1" if scheme == "http" else "0")
     with pytest.raises(InputError, match=f"^{scheme}:.*: is no address of a file") as caught:
         fetch(scheme + address, tmp_path / "file")

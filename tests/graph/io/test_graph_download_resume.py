@@ -9,7 +9,7 @@ from mgg.errors import InputError, MachineError
 from mgg.graph.io.download import fetch, fits
 
 
-def test_a_whole_file_in_one_request(site, path):
+def test_complete_file_takes_one_request(site, path):
     fetch(site.url, path, sha256=SHA, size=len(DATA))
     assert path.read_bytes() == DATA
     assert site.asked == [("/set/file.bin", None)]
@@ -20,7 +20,7 @@ def test_a_whole_file_in_one_request(site, path):
 
 
 @pytest.mark.parametrize("wrong", [b"x" * len(DATA), b"short"])
-def test_a_file_that_does_not_fit_is_replaced(site, path, wrong):
+def test_file_with_a_wrong_hash_is_replaced(site, path, wrong):
     path.parent.mkdir()
     path.write_bytes(wrong)
     assert not fits(path, SHA, len(DATA))
@@ -28,7 +28,7 @@ def test_a_file_that_does_not_fit_is_replaced(site, path, wrong):
     assert path.read_bytes() == DATA
 
 
-def test_an_empty_file(site, path):
+def test_empty_file_is_downloaded(site, path):
     site.data = b""
     fetch(site.url, path)
     assert path.read_bytes() == b""
@@ -46,7 +46,7 @@ def test_attempts_without_progress_end(site, path):
     assert site.sent == len(DATA)
 
 
-def test_wrong_parts_are_not_fetched_anew_for_ever(site, path):
+def test_corrupt_parts_are_not_retried_forever(site, path):
     site.data = CHANGED
     site.script = [cut(100_000), cut(300_000), cut(100_000)]
     with pytest.raises(InputError, match="does not have sha256"):
@@ -55,7 +55,7 @@ def test_wrong_parts_are_not_fetched_anew_for_ever(site, path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_what_is_whole_already_is_not_sent_again(site, path):
+def test_complete_part_is_not_sent_again(site, path):
     site.script = [cut(len(DATA)), ranged]
     path.parent.mkdir()
     Path(f"{path}.part").write_bytes(DATA)
@@ -70,7 +70,7 @@ def test_what_is_whole_already_is_not_sent_again(site, path):
     assert alone(path)
 
 
-def test_what_is_known_to_be_whole_needs_no_request(site, path):
+def test_verified_file_needs_no_request(site, path):
     path.parent.mkdir()
     Path(f"{path}.part").write_bytes(DATA)
     Path(f"{path}.part.json").write_text(f'{{"url": "{site.url}", "etag": null, "modified": null, "total": null}}')
@@ -80,7 +80,7 @@ def test_what_is_known_to_be_whole_needs_no_request(site, path):
     assert alone(path)
 
 
-def test_more_than_the_server_has_is_thrown_away(site, path):
+def test_part_longer_than_the_file_is_discarded(site, path):
     path.parent.mkdir()
     Path(f"{path}.part").write_bytes(DATA + b"more")
     Path(f"{path}.part.json").write_text(f'{{"url": "{site.url}", "etag": "\\"v1\\"", "modified": null, "total": 9}}')
@@ -91,7 +91,7 @@ def test_more_than_the_server_has_is_thrown_away(site, path):
 @pytest.mark.parametrize(
     "note", ["", "{", "[]", '{"url": 1}', '{"url": "http://other", "etag": "\\"v1\\"", "modified": null, "total": 9}']
 )
-def test_a_part_of_unknown_origin_is_thrown_away(site, path, note):
+def test_part_of_unknown_origin_is_discarded(site, path, note):
     path.parent.mkdir()
     Path(f"{path}.part").write_bytes(b"anything")
     Path(f"{path}.part.json").write_text(note)

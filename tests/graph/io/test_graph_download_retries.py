@@ -13,7 +13,7 @@ from mgg.graph.io.download import fetch
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 410, 416])
-def test_no_retry_where_none_can_help(site, path, code):
+def test_permanent_errors_are_not_retried(site, path, code):
     site.script = [status(code)]
     with pytest.raises(MachineError, match=rf"cannot be downloaded \(HTTP {code} "):
         fetch(site.url, path)
@@ -21,7 +21,7 @@ def test_no_retry_where_none_can_help(site, path, code):
     assert list(path.parent.iterdir()) == []
 
 
-def test_nothing_is_left_where_nothing_arrived(site, path):
+def test_failed_download_without_data_leaves_no_file(site, path):
     site.script = [cut(0)] * 9
     with pytest.raises(MachineError, match=r"cannot be downloaded \(IncompleteRead\)$"):
         fetch(site.url, path)
@@ -29,7 +29,7 @@ def test_nothing_is_left_where_nothing_arrived(site, path):
 
 
 @pytest.mark.parametrize("asked", ["7", "Sat, 21 Nov 2026 07:28:00 GMT"])
-def test_the_server_may_say_how_long_to_wait(site, path, monkeypatch, asked):
+def test_retry_after_header_is_obeyed(site, path, monkeypatch, asked):
     waits = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
     monkeypatch.setattr("urllib3.util.retry.time.time", lambda: 1_795_246_073.0)
@@ -38,7 +38,7 @@ def test_the_server_may_say_how_long_to_wait(site, path, monkeypatch, asked):
     assert waits == [7]
 
 
-def test_a_wait_that_is_too_long_is_told_instead(site, path):
+def test_too_long_retry_after_is_reported(site, path):
     site.script = [status(429, Retry_After=86400)]
     with pytest.raises(MachineError, match="HTTP 429 Too Many Requests; the server asks to wait: 86400"):
         fetch(site.url, path)
@@ -46,13 +46,13 @@ def test_a_wait_that_is_too_long_is_told_instead(site, path):
 
 
 @pytest.mark.parametrize("asked", ["soon", "1" * 5000, "Sat, 21 Nov 99999 07:28:00 GMT"])
-def test_a_wait_that_is_no_time(site, path, asked):
+def test_invalid_retry_after_is_ignored(site, path, asked):
     site.script = [status(503, Retry_After=asked)]
     fetch(site.url, path)
     assert path.read_bytes() == DATA
 
 
-def test_waits_grow(site, path, monkeypatch):
+def test_waits_between_retries_grow(site, path, monkeypatch):
     waits = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
     monkeypatch.setattr(module, "PATIENCE", urllib3.Retry(total=4, backoff_factor=1, backoff_jitter=0.5))
@@ -61,7 +61,7 @@ def test_waits_grow(site, path, monkeypatch):
     assert [int(wait) for wait in waits] == [2, 4, 8]
 
 
-def test_a_connection_that_falls_silent(site, path, monkeypatch):
+def test_silent_connection_is_retried(site, path, monkeypatch):
     def silent(site, handler):
         head(site, handler, 200, Content_Length=len(DATA))
         send(site, handler, DATA[:1000])
@@ -77,7 +77,7 @@ def test_a_connection_that_falls_silent(site, path, monkeypatch):
     assert site.sent == len(DATA)
 
 
-def test_a_connection_that_only_trickles(site, path, monkeypatch):
+def test_trickling_connection_is_retried(site, path, monkeypatch):
     def trickle(site, handler):
         head(site, handler, 200, Content_Length=len(DATA))
         while True:

@@ -77,7 +77,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_answers_that_end_well(site, path, case):
+def test_random_failures_end_with_the_right_file(site, path, case):
     described, script, known, expected, firsts = CASES[case]
     vars(site).update(described)
     site.script = list(script)

@@ -38,7 +38,7 @@ def rows(path, layout, skip=0):
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_blocks_are_the_whole_file_whatever_its_compression(file, monkeypatch, suffix):
+def test_blocks_cover_the_file_under_any_compression(file, monkeypatch, suffix):
     content = b"".join(b"%d line\n" % i for i in range(500)) + b"last"
     path = file(PACK[suffix](content))
     for size in (1, 3, 64, 4096, 10**6):
@@ -53,7 +53,7 @@ def test_blocks_are_the_whole_file_whatever_its_compression(file, monkeypatch, s
 
 
 @pytest.mark.parametrize("size", range(1, len(MESSY) + 2))
-def test_messy_lines_are_read_wherever_blocks_end(file, monkeypatch, size):
+def test_messy_lines_may_be_cut_by_blocks(file, monkeypatch, size):
     monkeypatch.setattr(text, "BLOCK", size)
     path = file(MESSY)
     assert rows(path, LineFormat(PAIR)) == CLEAN
@@ -66,7 +66,7 @@ def test_messy_lines_are_read_wherever_blocks_end(file, monkeypatch, size):
 
 
 @pytest.mark.parametrize("size", [1, 7, 10**6])
-def test_fields_between_commas(file, monkeypatch, size):
+def test_comma_separated_fields_are_read(file, monkeypatch, size):
     monkeypatch.setattr(text, "BLOCK", size)
     layout = LineFormat(
         (TextColumn("id"), TextColumn("x", "float64", empty=True), TextColumn("", "skip"), TextColumn("y", "float32")),
@@ -80,7 +80,7 @@ def test_fields_between_commas(file, monkeypatch, size):
     assert str(rows_of_numbers) == "[(1, 0.5, 2.0), (2, nan, -1000.0), (4, nan, 0.5)]"
 
 
-def test_numbers_are_those_of_numpy(file, monkeypatch):
+def test_numbers_match_numpy(file, monkeypatch):
     rng = np.random.default_rng(1)
     whole, real = (
         rng.integers(-(2**63), 2**63 - 1, (3000, 2)),
@@ -123,7 +123,7 @@ def test_files_without_numbers_have_no_rows(file, content):
     ],
 )
 @pytest.mark.parametrize("size", [1, 30, 10**6])
-def test_the_first_bad_line_is_named(file, monkeypatch, size, line, problem):
+def test_first_bad_line_is_named(file, monkeypatch, size, line, problem):
     monkeypatch.setattr(text, "BLOCK", size)
     path = file(b"# c\n\n" + b"1 2\n" * 20 + line + b"\n3 4\nworse\n")
     with pytest.raises(InputError, match=problem if "\\" in problem else None) as caught:
@@ -133,14 +133,14 @@ def test_the_first_bad_line_is_named(file, monkeypatch, size, line, problem):
     assert "\n" not in str(caught.value)
 
 
-def test_a_field_that_may_not_be_empty_beside_one_that_may(file):
+def test_only_optional_fields_may_be_empty(file):
     layout = LineFormat((TextColumn("id"), TextColumn("weight", "float64", empty=True)), ",")
     with pytest.raises(InputError, match="line 2: id is '', not a whole number"):
         rows(file(b"1,\n,2\n"), layout)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-def test_a_file_that_is_cut_off_says_what_was_read(file, monkeypatch, suffix):
+def test_truncated_file_reports_what_was_read(file, monkeypatch, suffix):
     monkeypatch.setattr(text, "BLOCK", 5000)
     rng = np.random.default_rng(0)
     content = "".join(f"{a} {b}\n" for a, b in rng.integers(0, 10**6, (20_000, 2)).tolist()).encode()
@@ -158,25 +158,25 @@ def test_a_file_that_is_cut_off_says_what_was_read(file, monkeypatch, suffix):
 
 
 @pytest.mark.parametrize("before", [0, 1, 1000, 300_000])
-def test_a_line_that_does_not_end_is_refused(file, before):
+def test_endless_line_is_refused(file, before):
     path = file(gzip.compress(b"1 2\n" * before + b" " * 1_100_000 + b"\n" + b"3 4\n" * 10))
     with pytest.raises(InputError, match=f"line {before + 1} is longer than 1048576 bytes"):
         rows(path, LineFormat(PAIR))
 
 
-def test_a_long_line_that_ends_in_time_is_read(file):
+def test_long_line_within_the_limit_is_read(file):
     assert rows(file(b"1 2\n" * 9 + b"#" * 1_048_575 + b"\n5 " + b" " * 1_000_000 + b"6"), LineFormat(PAIR)) == [
         (1, 2)
     ] * 9 + [(5, 6)]
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     for path, problem in ((tmp_path / "none", "No such file"), (tmp_path, "directory")):
         with pytest.raises(InputError, match=f"cannot be read: .*{problem}"):
             list(blocks(path))
 
 
-def test_the_only_file_of_a_folder(tmp_path):
+def test_folder_with_one_file_is_read(tmp_path):
     (tmp_path / "source.yaml").touch()
     (tmp_path / "a.TXT").touch()
     assert find_file(tmp_path, (".txt", ".edges")) == tmp_path / "a.TXT"
@@ -187,7 +187,7 @@ def test_the_only_file_of_a_folder(tmp_path):
             find_file(tmp_path, suffixes)
 
 
-def test_a_stream_that_is_left_early_leaves_no_thread(file, monkeypatch):
+def test_abandoned_stream_leaves_no_thread(file, monkeypatch):
     monkeypatch.setattr(text, "BLOCK", 4)
     before = threading.active_count()
     parts = read_rows(file(b"1 2\n" * 1000), LineFormat(PAIR))
@@ -200,7 +200,7 @@ def test_a_stream_that_is_left_early_leaves_no_thread(file, monkeypatch):
     assert threading.active_count() == before
 
 
-def test_a_stream_that_is_collected_in_any_thread_blocks_nobody(file, monkeypatch):
+def test_stream_may_be_collected_in_any_thread(file, monkeypatch):
     monkeypatch.setattr(text, "BLOCK", 4)
     names = file(b"1 2\n" * 1000)
 
@@ -223,7 +223,7 @@ BOMBS = {"one line": b"0", "blank lines": b"\n", "spaces": b"  7  8  \n"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
+def test_gzip_bomb_needs_little_memory(tmp_path, bomb):
     """256 MiB of text in a few hundred KiB; the process may only have 150 MiB more than its imports take."""
     unit = BOMBS[bomb] * (2**20 // len(BOMBS[bomb]))
     with gzip.open(tmp_path / "bomb.gz", "wb", compresslevel=1) as packed:
@@ -251,7 +251,7 @@ def test_a_gzip_bomb_needs_little_memory(tmp_path, bomb):
 
 @pytest.mark.parametrize("comment", ["#1,2", " #1,2", "\t#1,2", "#,\r", "%1,2"])
 @pytest.mark.parametrize("kind", ["skip", "text"])
-def test_comments_are_none_of_the_rows_whichever_columns_are_read(file, kind, comment):
+def test_comments_are_skipped_for_any_columns(file, kind, comment):
     """Where the first column is not parsed as a number, a comment has the form of a row."""
     layout = LineFormat((TextColumn("name", kind), TextColumn("id")), ",")
     (part,) = read_rows(file(f"a,1\n{comment}\nb#,3\n".encode()), layout)
@@ -284,7 +284,7 @@ def test_long_numbers_are_refused_at_once(file, number, problem):
 
 
 @pytest.mark.parametrize("digits", range(1, 30, 4))
-def test_numbers_in_every_form(digits):
+def test_numbers_in_every_form_are_read(digits):
     """Against float(), which takes the same forms and a few more."""
     for form in ("{}", "-{}", "{}.", ".{}", "{0}.{0}", "+{}e-{}", "{}E{}", "{}..", "{}e", "{}.e.", "e{}", "."):
         field = form.format("7" * digits, "1")

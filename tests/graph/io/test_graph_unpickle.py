@@ -27,7 +27,7 @@ def read(tmp_path):
 
 @pytest.mark.parametrize("protocol", [3, 4])
 @pytest.mark.parametrize("dtype", ["f4", "i8", "b1"])
-def test_python3_pickles_of_boxed_matrices(read, protocol, dtype):
+def test_python3_pickles_of_boxed_matrices_are_read(read, protocol, dtype):
     matrix = sparse.random(7, 5, 0.4, format="csr", rng=0).astype(dtype)
     found = read(pickle.dumps(boxed(matrix), protocol=protocol))
     assert found.shape == (7, 5)
@@ -55,7 +55,7 @@ def holds_itself():
         holds_itself(),
     ],
 )
-def test_boxes_of_other_things_are_refused(read, value):
+def test_boxes_of_other_objects_are_refused(read, value):
     with pytest.raises(InputError, match=r"file\.pickle: (not a whole pickle of arrays|refused)") as caught:
         read(pickle.dumps(value, protocol=4))
     assert "\n" not in str(caught.value)
@@ -173,7 +173,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("program", GREEDY.values(), ids=list(GREEDY))
-def test_what_claims_more_than_the_file_holds_is_refused_before_it_runs(read, program):
+def test_claims_beyond_the_file_size_are_refused_before_loading(read, program):
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match=r"file\.pickle: not a whole pickle of arrays"):
@@ -184,13 +184,13 @@ def test_what_claims_more_than_the_file_holds_is_refused_before_it_runs(read, pr
 
 
 @pytest.mark.parametrize("program", [b"]" * 2**20, b"N" * 2**20, b"](" + b"]a" * 2**19])
-def test_what_does_not_fit_the_memory_that_is_left_does_not_run(read, program, monkeypatch):
+def test_pickle_beyond_free_memory_is_refused(read, program, monkeypatch):
     monkeypatch.setattr(unpickle, "_Restricted", None)
     with limited(resident() + 32 * 2**20), pytest.raises(MachineError, match=r"file\.pickle.* raise --memory"):
         read(python2(program))
 
 
-def test_a_file_larger_than_the_memory_is_not_read(tmp_path):
+def test_file_larger_than_memory_is_refused(tmp_path):
     path = tmp_path / "large.pickle"
     with path.open("wb") as file:
         file.truncate(2**33)
@@ -199,7 +199,7 @@ def test_a_file_larger_than_the_memory_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 5])
-def test_memory_is_not_underrated(protocol):
+def test_estimated_memory_is_an_upper_bound(protocol):
     """What objects and their tables take, by their sizes and growth, is below what is counted."""
     graph = {node: list(range(node * 1000, node * 1000 + 40)) for node in range(1000)}
     program = pickle.dumps(graph, protocol=protocol)

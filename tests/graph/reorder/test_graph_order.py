@@ -46,7 +46,7 @@ def dense(graph: Graph) -> np.ndarray:
 
 
 @pytest.mark.parametrize("order", ["degree", "rcm", "rabbit"])
-def test_everything_follows_its_node(everything, tmp_path, order):
+def test_node_data_follow_their_nodes(everything, tmp_path, order):
     manifest = build(everything.path, tmp_path / "moved", order=order)
     moved = Graph.open(tmp_path / "moved")
     ids = moved.ids(0, NODES)
@@ -61,7 +61,7 @@ def test_everything_follows_its_node(everything, tmp_path, order):
         assert getattr(moved.manifest, field) == getattr(everything.manifest, field), field
 
 
-def test_ids_are_those_of_the_first_source_however_often_a_graph_is_renumbered(everything, tmp_path):
+def test_original_ids_survive_repeated_renumbering(everything, tmp_path):
     build(everything.path, tmp_path / "a", order="degree")
     build(tmp_path / "a", tmp_path / "b", order="rcm")
     ids = Graph.open(tmp_path / "b").ids(0, NODES)
@@ -71,7 +71,7 @@ def test_ids_are_those_of_the_first_source_however_often_a_graph_is_renumbered(e
     assert files_of(tmp_path / "b") == files_of(tmp_path / "c")
 
 
-def test_ids_with_gaps_are_kept(tmp_path):
+def test_original_ids_with_gaps_are_kept(tmp_path):
     rng = np.random.default_rng(1)
     own = np.sort(rng.choice(10**9, 60, replace=False))
     ends = np.concatenate([np.stack([own, np.roll(own, 1)], 1), rng.choice(own, (200, 2))])
@@ -85,14 +85,14 @@ def test_ids_with_gaps_are_kept(tmp_path):
     assert np.all(np.diff(np.diff(csr.indptr)) <= 0)
 
 
-def test_order_and_natural_in_one_call_or_two(tmp_path):
+def test_order_in_one_step_equals_two_steps(tmp_path):
     build("digits", tmp_path / "natural")
     build(tmp_path / "natural", tmp_path / "two", order="rabbit")
     build("digits", tmp_path / "one", order="rabbit")
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 
 
-def test_auto_needs_the_memory_of_rabbit_only_where_it_pays(tmp_path, monkeypatch):
+def test_auto_order_needs_the_memory_of_rabbit_only_if_it_reorders(tmp_path, monkeypatch):
     needed = {"natural": 0, "rabbit": 2**60}
     monkeypatch.setattr("mgg.graph.build.needed_bytes", lambda name, *counts, symmetric: needed[name])
     path = np.arange(30_000)

@@ -84,7 +84,7 @@ def ones(csr):
 
 @pytest.mark.parametrize("name", MOVING)
 @pytest.mark.parametrize("case", GRAPHS)
-def test_an_order_is_a_bijection_that_keeps_the_graph(tmp_path, name, case):
+def test_order_is_a_bijection_that_keeps_the_graph(tmp_path, name, case):
     csr = GRAPHS[case]
     used, rank = permutation(stored(tmp_path, csr), name)
     if rank is None:
@@ -98,7 +98,7 @@ def test_an_order_is_a_bijection_that_keeps_the_graph(tmp_path, name, case):
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_the_same_graph_gets_the_same_numbers_in_any_parts(tmp_path, name, request):
+def test_order_does_not_depend_on_the_parts(tmp_path, name, request):
     csr = random_csr(700, 2_100, seed=5)
     _, whole = permutation(stored(tmp_path / "whole", csr), name)
     _, again = permutation(stored(tmp_path / "again", csr), name)
@@ -109,7 +109,7 @@ def test_the_same_graph_gets_the_same_numbers_in_any_parts(tmp_path, name, reque
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_weights_do_not_matter(tmp_path, name):
+def test_order_does_not_depend_on_weights(tmp_path, name):
     csr = GRAPHS["weighted"]
     _, weighted = permutation(stored(tmp_path / "weighted", csr), name)
     _, plain = permutation(stored(tmp_path / "plain", Csr(csr.indptr, csr.indices, None, csr.columns)), name)
@@ -117,7 +117,7 @@ def test_weights_do_not_matter(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_a_missing_part_is_an_input_error(tmp_path, name, several_parts, monkeypatch):
+def test_missing_part_is_an_input_error(tmp_path, name, several_parts, monkeypatch):
     graph = stored(tmp_path, GRAPHS["directed"])
     read, fill = [], Graph._fill_arcs
     monkeypatch.setattr(Graph, "_fill_arcs", lambda *asked: read.append(asked) or fill(*asked))
@@ -130,7 +130,7 @@ def test_a_missing_part_is_an_input_error(tmp_path, name, several_parts, monkeyp
 
 
 @pytest.mark.parametrize("name", ["rabbit", "rcm"])
-def test_a_directed_graph_needs_the_memory_of_both_directions(name):
+def test_directed_graph_needs_the_memory_of_both_directions(name):
     symmetric, directed = (needed_bytes(name, 10**6, 10**8, symmetric=value) for value in (True, False))
     assert directed - symmetric >= 8 * 10**8
     assert symmetric >= 8 * 10**8
@@ -148,13 +148,13 @@ LIES = {
 
 @pytest.mark.parametrize("name", ["auto", "rabbit", "rcm"])
 @pytest.mark.parametrize("case", LIES)
-def test_a_graph_that_only_says_that_it_is_symmetric_is_an_input_error(tmp_path, name, case, several_parts):
+def test_false_claim_of_symmetry_is_an_input_error(tmp_path, name, case, several_parts):
     write_graph(tmp_path / "lie", LIES[case], name="lie", source={}, symmetric=True)
     with pytest.raises(InputError, match=r"lie: says that it is symmetric, and is not; make it again"):
         permutation(Graph.open(tmp_path / "lie"), name)
 
 
-def test_symmetry_is_that_of_the_arcs_over_all_parts_whatever_their_weights(tmp_path, several_parts):
+def test_symmetry_is_checked_over_all_parts_without_weights(tmp_path, several_parts):
     csr = symmetrized(random_csr(700, 2_100, seed=5))
     weights = np.arange(csr.arcs, dtype=np.float32)
     weighted = Csr(csr.indptr, csr.indices, weights, csr.columns)
@@ -167,7 +167,7 @@ def test_symmetry_is_that_of_the_arcs_over_all_parts_whatever_their_weights(tmp_
 # --- degree, rcm ------------------------------------------------------------------------------------------------------
 
 
-def test_degree_descends_and_equals_keep_their_order(tmp_path):
+def test_degree_order_descends_and_is_stable(tmp_path):
     csr = GRAPHS["directed"]
     _, rank = permutation(stored(tmp_path, csr), "degree")
     degree = (matrix(csr) != 0).sum(0).A1 + (matrix(csr) != 0).sum(1).A1
@@ -175,7 +175,7 @@ def test_degree_descends_and_equals_keep_their_order(tmp_path):
     assert np.argsort(rank).tolist() == expected
 
 
-def test_degree_of_a_symmetric_graph_counts_once(tmp_path):
+def test_degree_of_a_symmetric_graph_counts_each_arc_once(tmp_path):
     _, rank = permutation(stored(tmp_path, from_arcs([0, 0, 1], [1, 2, 3], n=5, symmetrize=True)), "degree")
     assert np.argsort(rank).tolist() == [0, 1, 2, 3, 4]
 
@@ -200,7 +200,7 @@ def test_rcm_hands_scipy_the_same_rows_by_ascending_degree():
         assert (np.diff(degree[sorted_rows[lo:hi]]) >= 0).all()
 
 
-def test_rcm_says_what_scipy_cannot(tmp_path, monkeypatch):
+def test_rcm_refuses_graphs_beyond_scipys_limit(tmp_path, monkeypatch):
     csr = GRAPHS["directed"]
     graph = stored(tmp_path, csr)
     monkeypatch.setattr(rcm, "MOST_ARCS", 2 * csr.arcs)
@@ -232,7 +232,7 @@ def test_reordering_pays_beyond_the_papers_threshold(span, nodes, expected):
     assert pays(span, nodes) is expected
 
 
-def test_auto_leaves_a_band_alone_and_mends_a_shuffled_one(tmp_path):
+def test_auto_reorders_only_a_shuffled_band(tmp_path):
     csr = band(40_000, 3)
     assert permutation(stored(tmp_path / "band", csr), "auto") == ("natural", None)
     hidden = stored(tmp_path / "hidden", shuffled(csr))
@@ -252,7 +252,7 @@ def test_auto_needs_the_memory_of_what_it_chooses(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["natural", "degree", "rabbit", "rcm"])
-def test_an_order_that_is_named_is_chosen(tmp_path, name):
+def test_named_order_is_chosen(tmp_path, name):
     assert chosen(stored(tmp_path, GRAPHS["directed"]), name) == name
     with pytest.raises(InputError, match="unknown order 'rabit'; did you mean rabbit"):
         chosen(stored(tmp_path / "other", GRAPHS["directed"]), "rabit")
@@ -305,7 +305,7 @@ def test_arcs_of_ones_need_no_filled_weights():
     assert all(np.array_equal(a, b) for a, b in zip(plain, unfilled, strict=True))
 
 
-def test_the_walk_keeps_every_subtree_together():
+def test_dendrogram_walk_keeps_subtrees_together():
     csr = GRAPHS["symmetric"]
     tree = merge(csr.indptr, csr.indices.copy(), ones(csr), strengths(csr))
     sequence, parent = walk(*tree), parents(tree.child, tree.sibling)
@@ -345,7 +345,7 @@ def test_refining_weighs_arcs_and_divides_at_a_high_resolution():
     assert given[2] == 2
 
 
-def test_a_sweep_keeps_count_of_what_it_moves():
+def test_sweep_updates_its_counts():
     csr = GRAPHS["symmetric"]
     found, turns = np.arange(csr.rows, dtype=np.int32), np.arange(csr.rows, dtype=np.int32)
     ends, dirty = strengths(csr), np.ones(csr.rows, np.bool_)
@@ -359,7 +359,7 @@ def test_a_sweep_keeps_count_of_what_it_moves():
 
 
 @pytest.mark.parametrize("case", ["directed", "empty rows", "loops"])
-def test_a_directed_graph_is_numbered_as_both_directions_together(tmp_path, case):
+def test_directed_graph_is_ordered_by_both_directions(tmp_path, case):
     csr = GRAPHS[case]
     offsets, indices = both_directions(csr.indptr, csr.indices)
     both = Csr(offsets, indices, None, csr.columns)
@@ -370,7 +370,7 @@ def test_a_directed_graph_is_numbered_as_both_directions_together(tmp_path, case
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_contracting_adds_up_the_arcs_between_communities(weighted):
+def test_contraction_sums_the_arcs_between_communities(weighted):
     csr = GRAPHS["weighted"] if weighted else GRAPHS["symmetric"]
     community = np.random.default_rng(3).integers(0, 11, csr.rows)
     community[:11] = np.arange(11)
@@ -393,7 +393,7 @@ def test_rabbit_finds_hidden_communities(tmp_path, name):
     assert halo_rows(relabeled(hidden, rank)) <= 1.6 * halo_rows(natural)
 
 
-def test_communities_are_as_good_as_the_planted_ones_and_ranges_of_ranks():
+def test_communities_match_the_planted_ones_and_are_contiguous():
     size = communities.SHAPES["products-like"].nodes // 100 // 50
     natural = communities.make("products-like", 0.01, 3, False).csr
     rank, community = rabbit.cluster(natural.indptr, natural.indices)
@@ -403,7 +403,7 @@ def test_communities_are_as_good_as_the_planted_ones_and_ranges_of_ranks():
     assert 1 + np.count_nonzero(np.diff(by_rank)) == len(np.unique(community))
 
 
-def test_components_are_ranges_of_ranks():
+def test_components_are_contiguous():
     low = np.delete(np.arange(149), 99)  # a path of 100 nodes and one of 50
     csr = shuffled(from_arcs(low, low + 1, n=150, symmetrize=True))
     rank, _ = rabbit.cluster(csr.indptr, csr.indices)
@@ -422,7 +422,7 @@ def test_ids_of_64_bits_give_the_same_order():
 
 
 @pytest.mark.parametrize("shape", ["path", "shuffled path", "star", "isolated nodes", "pairs"])
-def test_many_nodes_of_extreme_shape(shape):
+def test_extreme_graphs_of_many_nodes_are_ordered(shape):
     n, none = 10**5, np.array([], np.int64)
     half = np.arange(0, n, 2)
     csr = {

@@ -11,7 +11,7 @@ PAIRS = np.array([[0, 1], [1, 2], [2, 0], [2, 2], [0, 1]])
 
 @pytest.mark.parametrize("dtype", ["<i4", "<i8", "<u4", "<u8", ">i4", ">i8"])
 @pytest.mark.parametrize("shape", ["pairs", "columns", "fortran"])
-def test_every_form_of_an_array_of_pairs(tmp_path, monkeypatch, dtype, shape):
+def test_every_form_of_a_pair_array_is_read(tmp_path, monkeypatch, dtype, shape):
     monkeypatch.setattr(edges, "CHUNK_ARCS", 2)
     values = PAIRS.astype(dtype)
     np.save(
@@ -41,14 +41,14 @@ def test_every_form_of_an_array_of_pairs(tmp_path, monkeypatch, dtype, shape):
         (np.array([[None, 1]]), "expected 32 or 64-bit integers"),
     ],
 )
-def test_arrays_that_are_no_edges(tmp_path, values, message):
+def test_arrays_without_edges_are_refused(tmp_path, values, message):
     np.save(tmp_path / "edges.npy", values, allow_pickle=True)
     with pytest.raises(InputError, match=message):
         build(tmp_path / "edges.npy", tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
 
 
-def test_truncations(tmp_path):
+def test_truncated_files_are_refused(tmp_path):
     np.save(tmp_path / "whole.npy", PAIRS)
     data = (tmp_path / "whole.npy").read_bytes()
     for size in range(0, len(data), 7):
@@ -58,7 +58,7 @@ def test_truncations(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [False, True])
-def test_the_byte_of_an_id_out_of_range_in_a_later_chunk(tmp_path, monkeypatch, columns):
+def test_id_out_of_range_in_a_later_chunk_is_located(tmp_path, monkeypatch, columns):
     monkeypatch.setattr(edges, "CHUNK_ARCS", 7)
     values = np.arange(200).reshape(2, 100) if columns else np.arange(200).reshape(100, 2)
     values.ravel()[189] = -4

@@ -41,7 +41,7 @@ def drain(path):
     return graph, [(target, source) for source, target in arcs_of(graph.arcs)]
 
 
-def test_by_hand(tmp_path):
+def test_small_file_matches_hand_written_graph(tmp_path):
     for _ in range(2):
         graph, arcs = drain(write(tmp_path))
         assert arcs == ARCS
@@ -64,13 +64,13 @@ def test_by_hand(tmp_path):
         TEXT.replace("\n", " \n") + "\n\n",
     ],
 )
-def test_blanks_do_not_matter(tmp_path, text):
+def test_blanks_are_ignored(tmp_path, text):
     graph, arcs = drain(write(tmp_path, text))
     assert arcs == ARCS
     assert graph.labels.tolist() == LABELS
 
 
-def test_folder_file_and_archive_give_the_same(tmp_path):
+def test_folder_file_and_archive_are_equal(tmp_path):
     folds = {"train_idx-1": [0, 1, 2], "test_idx-1": [3], "test_idx-2": [1]}
     folder = write(tmp_path / "outer" / "tiny", folds=folds)
     (folder / ".DS_Store").write_bytes(b"x")
@@ -81,7 +81,7 @@ def test_folder_file_and_archive_give_the_same(tmp_path):
         assert graph.splits.tolist() == [1, 1, 1, 2, 3, 3]
 
 
-def test_the_unpacked_archive_goes_with_the_graph(tmp_path, monkeypatch):
+def test_unpacked_archive_is_removed_with_the_graph(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
     write(tmp_path / "outer" / "tiny")
@@ -99,7 +99,7 @@ def test_the_unpacked_archive_goes_with_the_graph(tmp_path, monkeypatch):
         ({"train_idx-1": [0, 1], "test_idx-1": [2]}, [1, 1, 3, 0]),
     ],
 )
-def test_fold_one_is_the_split(tmp_path, folds, expected):
+def test_first_fold_is_the_split(tmp_path, folds, expected):
     graph, _ = drain(write(tmp_path, folds=folds))
     assert graph.splits.tolist() == np.repeat(expected, SIZES).tolist()
 
@@ -112,7 +112,7 @@ def test_fold_one_is_the_split(tmp_path, folds, expected):
         ({"train_idx-1": [0]}, r"test_idx-1\.txt: cannot be read"),
     ],
 )
-def test_folds_that_do_not_fit_are_named(tmp_path, folds, message):
+def test_mismatched_folds_are_named(tmp_path, folds, message):
     refused("gin", write(tmp_path, folds=folds), message)
 
 
@@ -147,7 +147,7 @@ def at(line, new):
         ("2\n0 1\n0 0\n", "its graphs have no nodes"),
     ],
 )
-def test_text_that_is_wrong_is_named_by_its_line(tmp_path, text, message):
+def test_bad_text_is_named_by_its_line(tmp_path, text, message):
     refused("gin", write(tmp_path, text), rf"tiny\.txt: ({message})")
 
 
@@ -186,14 +186,14 @@ def test_blocks_and_chunks_do_not_change_the_graph(tmp_path, monkeypatch, block)
     assert np.concatenate(list(graph.features.read())).argmax(axis=1).tolist() == tags
 
 
-def test_a_wrong_line_in_a_later_block_keeps_its_number(tmp_path, monkeypatch):
+def test_line_numbers_count_over_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(gin, "BLOCK", 50)
     lines = collection(seed=3)[0].split("\n")
     lines[200] += " 1"
     refused("gin", write(tmp_path, "\n".join(lines)), r"tiny\.txt: line 201: (found '1'|neighbor)")
 
 
-def test_which_file_is_read(tmp_path):
+def test_folder_with_several_files_needs_a_name(tmp_path):
     refused("gin", tmp_path, r"expected one file \*\.txt, found 0")
     write(tmp_path)
     write(tmp_path, name="other")

@@ -47,7 +47,7 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_everything_of_a_small_graph(tmp_path, monkeypatch, indent):
+def test_small_graph_is_read_completely(tmp_path, monkeypatch, indent):
     monkeypatch.setattr(graphsage, "CHUNK_ARCS", 3)
     monkeypatch.setattr(graphsage, "FEATURE_ROWS", 3)
     graph = load(write(tmp_path / "raw", indent=indent))
@@ -63,7 +63,7 @@ def test_everything_of_a_small_graph(tmp_path, monkeypatch, indent):
     assert graph.tasks.tolist() == [[1, 0], [1, 1], [0, 0], [0, 1]]
 
 
-def test_a_directed_graph_and_nothing_beside_it(tmp_path):
+def test_directed_graph_without_node_data_is_read(tmp_path):
     graph = load(write(tmp_path / "raw", changed(directed=True), None, None) / "x-G.json")
     assert not graph.arcs.undirected
     assert (graph.features, graph.tasks) == (None, None)
@@ -87,7 +87,7 @@ def test_a_directed_graph_and_nothing_beside_it(tmp_path):
         (changed(link={"target": None}), r"link 1 \(from 0\) has no target"),
     ],
 )
-def test_a_wrong_graph(tmp_path, graph, message):
+def test_invalid_graph_json_is_refused(tmp_path, graph, message):
     with pytest.raises(InputError, match=rf"x-G\.json: .*{message}") as caught:
         load(write(tmp_path / "raw", graph))
     assert "\n" not in str(caught.value)
@@ -103,18 +103,18 @@ def test_a_wrong_graph(tmp_path, graph, message):
         ({"0": [1], "1": [1], "2": [1], "4": [1]}, "node 3: expected a list"),
     ],
 )
-def test_a_wrong_class_map(tmp_path, classes, message):
+def test_invalid_class_map_is_refused(tmp_path, classes, message):
     with pytest.raises(InputError, match=rf"x-class_map\.json: {message}"):
         load(write(tmp_path / "raw", classes=classes))
 
 
 @pytest.mark.parametrize("features", [FEATURES[:3], FEATURES[0], FEATURES[:, :0], FEATURES.astype(str)])
-def test_wrong_features(tmp_path, features):
+def test_invalid_features_are_refused(tmp_path, features):
     with pytest.raises(InputError, match=r"x-feats\.npy: .*expected numbers \[4, columns\]"):
         load(write(tmp_path / "raw", features=features))
 
 
-def test_features_and_classes_that_are_cut_off_or_hostile(tmp_path):
+def test_truncated_or_hostile_features_and_classes_are_refused(tmp_path):
     raw = write(tmp_path / "raw")
     data = (raw / "x-feats.npy").read_bytes()
     for wrong in (b"", data[:20], data[:-1]):
@@ -135,13 +135,13 @@ def test_features_and_classes_that_are_cut_off_or_hostile(tmp_path):
             load(raw)
 
 
-def test_a_file_that_is_too_long(tmp_path, monkeypatch):
+def test_too_long_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(graphsage, "MOST_BYTES", 99)
     with pytest.raises(InputError, match="JSON graphs of 2 GiB and more"):
         load(write(tmp_path / "raw"))
 
 
-def test_no_such_file(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"x-G\.json: No such file"):
         load(tmp_path / "x-G.json")
     with pytest.raises(InputError, match=r"0 files end in -g\.json"):
@@ -150,7 +150,7 @@ def test_no_such_file(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e39])
-def test_features_that_are_not_finite_are_named(tmp_path, monkeypatch, value):
+def test_nonfinite_features_are_named(tmp_path, monkeypatch, value):
     monkeypatch.setattr(graphsage, "FEATURE_ROWS", 3)
     features = FEATURES.copy()
     features[3, 1] = value
@@ -161,7 +161,7 @@ def test_features_that_are_not_finite_are_named(tmp_path, monkeypatch, value):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "<i2"])
-def test_features_of_every_form(tmp_path, order, dtype):
+def test_features_of_every_dtype_are_read(tmp_path, order, dtype):
     graph = load(write(tmp_path / "raw", features=np.asarray(FEATURES, dtype, order=order)))
     (block,) = graph.features.read()
     assert block.dtype == np.float32

@@ -24,7 +24,7 @@ LOWER = "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n2 1\n3 3\n3 
         gz(TINY.encode()),
     ],
 )
-def test_entries_by_hand(write, content):
+def test_entries_match_a_hand_written_matrix(write, content):
     stream = load("matrix_market", write(content)).arcs
     assert stream.nodes == 3
     expected = [(1, 0, 0.5), (0, 2, -2), (2, 2, np.float32(1e-3)), (1, 0, 0.5)]
@@ -41,7 +41,7 @@ def test_blocks_may_end_anywhere(write, monkeypatch):
             assert arcs_of(load("matrix_market", path).arcs) == whole
 
 
-def test_a_matrix_without_entries(write):
+def test_matrix_without_entries_is_read(write):
     stream = load("matrix_market", write("%%MatrixMarket matrix coordinate pattern general\n5 5 0\n")).arcs
     assert (stream.nodes, arcs_of(stream)) == (5, [])
 
@@ -55,7 +55,7 @@ def test_a_matrix_without_entries(write):
         (["graph/graph.mtx", "graph/license.txt"], "graph/graph.mtx"),
     ],
 )
-def test_the_matrix_of_a_folder(write, tmp_path, names, chosen):
+def test_folder_with_one_matrix_is_read(write, tmp_path, names, chosen):
     for name in names:
         write(TINY if name == chosen else LOWER, name)
     assert load("matrix_market", tmp_path).arcs.weighted
@@ -63,7 +63,7 @@ def test_the_matrix_of_a_folder(write, tmp_path, names, chosen):
 
 
 @pytest.mark.parametrize("names", [[], ["a.mtx", "b.mtx"], ["a/a.mtx", "b/b.mtx"], ["a.txt"]])
-def test_folders_without_one_matrix(write, tmp_path, names):
+def test_folder_without_exactly_one_matrix_is_refused(write, tmp_path, names):
     for name in names:
         write(TINY, name)
     with pytest.raises(InputError, match=r"\d files end in \.mtx"):

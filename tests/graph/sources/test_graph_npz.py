@@ -44,7 +44,7 @@ def save(path, **members):
         {"adj_matrix": boxed(MATRIX), "node_attr": boxed(ATTRIBUTES), "node_label": boxed(LABELS)},
     ],
 )
-def test_every_kind_of_file_by_hand(tmp_path, monkeypatch, members):
+def test_every_kind_of_file_matches_a_hand_written_graph(tmp_path, monkeypatch, members):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 3)
     monkeypatch.setattr(npz, "BLOCK_VALUES", 4)
     graph = find_loader("npz")(save(tmp_path / "graph.npz", **members))
@@ -56,7 +56,7 @@ def test_every_kind_of_file_by_hand(tmp_path, monkeypatch, members):
     assert graph.splits.tolist() == [0, 0, 0]
 
 
-def test_the_split_takes_20_and_30_of_each_class_that_has_more_than_50(tmp_path):
+def test_split_takes_20_and_30_nodes_of_each_large_class(tmp_path):
     labels = np.repeat([0, 1, 2, -1], [60, 51, 50, 9])
     path = save(tmp_path / "graph.npz", **flat("adj_", sparse.csr_matrix((170, 170))), labels=labels)
     splits = find_loader("npz")(path).splits
@@ -87,7 +87,7 @@ class Pair:
         return folder
 
 
-def test_reddit(tmp_path, monkeypatch):
+def test_reddit_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(npz, "BLOCK_VALUES", 6)
@@ -131,7 +131,7 @@ def put(part, key, index, value):
         (change("data", "label", np.zeros(7)), r"reddit_data\.npz: label: labels must be 7 integers"),
     ],
 )
-def test_reddit_that_does_not_fit_is_named(tmp_path, monkeypatch, edit, message):
+def test_mismatched_reddit_files_are_named(tmp_path, monkeypatch, edit, message):
     monkeypatch.setattr(npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(scipy_npz, "CHUNK_ARCS", 7)
     monkeypatch.setattr(npz, "BLOCK_VALUES", 6)
@@ -166,7 +166,7 @@ GOOD = flat("adj_", MATRIX) | {"attr_matrix": ATTRIBUTES, "labels": LABELS}
         (flat("adj_", MATRIX) | flat("attr_", MATRIX, shape=[3, 2**40]), "features are a csr_matrix of shape"),
     ],
 )
-def test_files_that_do_not_fit_are_named(tmp_path, members, message):
+def test_mismatched_files_are_named(tmp_path, members, message):
     refused("npz", save(tmp_path / "graph.npz", **members), rf"graph\.npz: .*{message}")
 
 
@@ -209,13 +209,13 @@ def header(*shape, descr="<f8"):
         (b"text, not an array", "magic string"),
     ],
 )
-def test_headers_that_lie_are_refused_before_memory_is_taken(tmp_path, data, message):
+def test_false_headers_are_refused_before_allocation(tmp_path, data, message):
     path = zipped(tmp_path / "graph.npz", **raw_members(adj_data=data))
     refused("npz", path, rf"graph\.npz: adj_data\.npy: .*({message})")
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-def test_a_bomb_is_refused_unopened(tmp_path, monkeypatch, pickled):
+def test_decompression_bomb_is_refused_unopened(tmp_path, monkeypatch, pickled):
     monkeypatch.setattr(archive, "SPARE_BYTES", 2**10)
     zeros = np.zeros(2**20)
     bomb = {"adj_matrix": boxed(zeros)} if pickled else GOOD | {"adj_data": zeros}
@@ -262,12 +262,12 @@ def test_every_truncation_and_every_changed_byte_is_reported_or_harmless(tmp_pat
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"<html>404</html>", b"\x93NUMPY"])
-def test_a_file_that_is_no_archive_is_named(tmp_path, content):
+def test_file_that_is_no_archive_is_named(tmp_path, content):
     (tmp_path / "graph.npz").write_bytes(content)
     refused("npz", tmp_path / "graph.npz", r"graph\.npz: not a whole \.npz")
 
 
-def test_which_file_of_a_folder(tmp_path):
+def test_folder_with_several_files_needs_a_name(tmp_path):
     refused("npz", tmp_path, r"expected one \.npz file.*found 0")
     refused("npz", tmp_path / "nothing.npz", r"nothing\.npz: No such file")
     save(tmp_path / "a.npz", **GOOD)

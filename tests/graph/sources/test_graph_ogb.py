@@ -35,7 +35,7 @@ def csv_folder(folder, **changes):
 
 @pytest.mark.parametrize("size", [1, 10, 10**6])
 @pytest.mark.parametrize("below", ["", "arxiv"])
-def test_csv_by_hand(tmp_path, monkeypatch, below, size):
+def test_csv_files_match_a_hand_written_graph(tmp_path, monkeypatch, below, size):
     csv_folder(tmp_path / below)
     (tmp_path / "source.yaml").touch()
     monkeypatch.setattr(text, "BLOCK", size)
@@ -49,7 +49,7 @@ def test_csv_by_hand(tmp_path, monkeypatch, below, size):
     assert graph.splits.tolist() == [1, 2, 0, 3, 1, 3]
 
 
-def test_labels_and_splits_may_be_absent(tmp_path):
+def test_labels_and_splits_are_optional(tmp_path):
     graph = load("ogb", csv_folder(tmp_path, **{f"split/time/{part}": None for part in ("train", "valid", "test")},
                                    **{"raw/node-label": None, "raw/node-feat": None}))  # fmt: skip
     assert graph.labels is graph.splits is graph.features is graph.tasks is None
@@ -65,7 +65,7 @@ def test_several_labels_are_tasks(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 50, 333, 10**6])
-def test_features_of_arcs_become_means_of_nodes(tmp_path, monkeypatch, size):
+def test_arc_features_become_node_means(tmp_path, monkeypatch, size):
     """Against the mean over the rows of a SciPy-free dense incidence matrix."""
     rng = np.random.default_rng(0)
     ends, values = rng.integers(0, 20, (300, 2)), rng.random((300, 8)).round(4)
@@ -127,7 +127,7 @@ def test_binary_members_are_streamed(tmp_path, monkeypatch, save, order, chunk):
     assert np.flatnonzero(graph.splits).tolist() == [0, 1, 7, 49]
 
 
-def test_binary_features_of_another_type(tmp_path):
+def test_binary_features_of_another_dtype_are_converted(tmp_path):
     half = np.arange(100, dtype=np.float16).reshape(50, 2)
     binary_folder(tmp_path / "a", node_feat=half)
     assert np.array_equal(features_of(load("ogb", tmp_path / "a")), half)
@@ -271,7 +271,7 @@ def test_altered_binary_edges_are_noticed(tmp_path, order):
     refused("ogb", tmp_path, r"data\.npz")
 
 
-def test_folders_that_are_no_data_set(tmp_path):
+def test_folders_without_a_data_set_are_refused(tmp_path):
     with pytest.raises(InputError, match="has no folder raw"):
         load("ogb", tmp_path)
     csv_folder(tmp_path / "a")
@@ -280,7 +280,7 @@ def test_folders_that_are_no_data_set(tmp_path):
         load("ogb", tmp_path)
 
 
-def test_counts_that_go_on_and_on_are_left_at_the_second(tmp_path, monkeypatch):
+def test_second_count_is_refused_without_reading_on(tmp_path, monkeypatch):
     """What follows is not read: else its last line would be the mistake."""
     monkeypatch.setattr(text, "BLOCK", 4)
     csv_folder(tmp_path, **{"raw/num-node-list": "1\n" * 1000 + "x\n"})

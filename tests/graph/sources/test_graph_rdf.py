@@ -37,7 +37,7 @@ def drain(path):
 
 
 @pytest.mark.parametrize("chunk", [2**20, 4, 2])
-def test_by_hand(tmp_path, monkeypatch, chunk):
+def test_triples_match_a_hand_written_graph(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(rdf, "CHUNK_ARCS", chunk)
     for path in (write(tmp_path), tmp_path / "tiny.nt"):
         graph, arcs = drain(path)
@@ -80,7 +80,7 @@ def test_order_of_lines_and_blocks_do_not_matter(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("block", [2**20, 16])
-def test_lines_that_are_no_triples_are_named(tmp_path, monkeypatch, line, message, block):
+def test_invalid_lines_are_named(tmp_path, monkeypatch, line, message, block):
     monkeypatch.setattr(text, "BLOCK", block)
     lines = TRIPLES.encode().split(b"\n")
     lines[4] = line.encode() if isinstance(line, str) else line
@@ -88,7 +88,7 @@ def test_lines_that_are_no_triples_are_named(tmp_path, monkeypatch, line, messag
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# nothing\n", gz(b"")])
-def test_a_file_without_triples_is_refused(tmp_path, content):
+def test_file_without_triples_is_refused(tmp_path, content):
     refused("rdf", write(tmp_path, content), r"tiny\.nt: holds no triple")
 
 
@@ -107,7 +107,7 @@ def test_tables_give_labels_and_split(tmp_path):
 @pytest.mark.parametrize(
     ("other", "same"), [("1.00", True), ("+1", True), ("01", True), ("1e0", False), ("1.5", False)]
 )
-def test_class_names_that_are_equal_numbers_are_one_class(tmp_path, other, same):
+def test_numerically_equal_class_names_are_one_class(tmp_path, other, same):
     tables = {"completeDataset": COMPLETE.replace("\tz", "\t1").replace("\ta", f"\t{other}")}
     assert drain(write(tmp_path, **tables))[0].classes == (1 if same else 2)
 
@@ -140,11 +140,11 @@ def test_every_table_is_optional(tmp_path):
         ({"trainingSet(a)": TRAIN, "trainingSet(b)": TRAIN}, r"2 tables trainingSet\*\.tsv"),
     ],
 )
-def test_tables_that_do_not_fit_are_named(tmp_path, tables, message):
+def test_mismatched_tables_are_named(tmp_path, tables, message):
     refused("rdf", write(tmp_path, **tables), message)
 
 
-def test_which_file_of_a_folder(tmp_path):
+def test_folder_with_several_files_needs_a_name(tmp_path):
     refused("rdf", tmp_path, r"expected one file that ends in \.nt, compressed or not, found 0")
     write(tmp_path / "inner", completeDataset=COMPLETE)
     (tmp_path / ".hidden.nt").write_bytes(b"")

@@ -27,7 +27,7 @@ SLOW = ("COLLAB", "DD", "cnr-2000")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BOTH])
-def test_published_counts(mirror, tmp_path, name):
+def test_real_graphs_have_their_published_counts(mirror, tmp_path, name):
     made = build(name, tmp_path / "graph", memory=Memory(workers=2))
     assert catalog()[name].expected(False).items() <= made.model_dump().items()
     if BOTH[name] is not None:

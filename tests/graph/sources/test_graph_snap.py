@@ -24,7 +24,7 @@ JULIA = "4,5,d,graph,2,Int64,simplegraph\n1,2\n2,4\n4,4\n1,2\n3,1\n"
         gz((HEAD + BODY).encode()),
     ],
 )
-def test_arcs_by_hand(write, content):
+def test_arcs_match_a_hand_written_file(write, content):
     stream = load("snap", write(content)).arcs
     assert stream.nodes is None
     assert not stream.undirected
@@ -33,7 +33,7 @@ def test_arcs_by_hand(write, content):
 
 
 @pytest.mark.parametrize("content", [JULIA, JULIA.replace("\n", "\r\n"), gz(JULIA.encode())])
-def test_julia_counts_from_one(write, content):
+def test_julia_ids_begin_at_one(write, content):
     stream = load("snap", write(content, "graph.jlg")).arcs
     assert (stream.nodes, stream.stated_nodes, stream.undirected) == (4, None, False)
     assert arcs_of(stream) == [(0, 1), (1, 3), (3, 3), (0, 1), (2, 0)]
@@ -57,16 +57,16 @@ def test_blocks_may_end_anywhere(write, monkeypatch, content):
         ("# Friends. Undirected graphs are elsewhere\n", False),
     ],
 )
-def test_the_header_says_whether_lines_are_edges(write, title, undirected):
+def test_header_decides_between_arcs_and_edges(write, title, undirected):
     assert load("snap", write(title + BODY)).arcs.undirected is undirected
 
 
-def test_a_known_number_of_nodes_may_have_no_arcs(write):
+def test_stated_nodes_may_have_no_arcs(write):
     stream = load("snap", write("7,0,d\n")).arcs
     assert (stream.nodes, arcs_of(stream)) == (7, [])
 
 
-def test_a_folder_with_one_file(write, tmp_path):
+def test_folder_with_one_file_is_read(write, tmp_path):
     write(BODY, "graph.txt")
     write("name: x\n", "source.yaml")
     assert arcs_of(load("snap", tmp_path).arcs) == ARCS
@@ -104,7 +104,7 @@ def test_bad_files_are_named(write, monkeypatch, content, message, size):
     refused("snap", path, message)
 
 
-def test_where_the_number_of_nodes_is_stated(write):
+def test_node_count_is_found_in_the_header(write):
     path = write("# a list\n# of arcs\n# Nodes: 9 Edges: 5\n" + BODY)
     assert load("snap", path).arcs.stated_in == f"{path}: line 3"
     assert load("snap", path).arcs.stated_nodes == 9

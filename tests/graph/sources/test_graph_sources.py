@@ -36,7 +36,7 @@ def tiny(monkeypatch):
     return TinyPlanetoid()
 
 
-def test_planetoid_by_hand(tiny, tmp_path):
+def test_planetoid_files_match_a_hand_written_graph(tiny, tmp_path):
     data = find_loader("planetoid")(tiny.write(tmp_path))
     assert data.arcs.undirected
     assert arcs_of(data.arcs) == [(other, node) for node, others in tiny.graph.items() for other in others]
@@ -88,7 +88,7 @@ def row(name, index, value):
         (put(allx=np.eye(4, dtype=np.float32), ally=np.eye(4, 3, dtype=np.int32)), r"ind\.tiny\.y: 2 training and 3"),
     ],
 )
-def test_planetoid_files_that_do_not_fit_are_named(tiny, tmp_path, change, message):
+def test_mismatched_planetoid_files_are_named(tiny, tmp_path, change, message):
     change(tiny)
     with pytest.raises(InputError, match=message) as caught:
         build(tiny.write(tmp_path / "raw"), tmp_path / "graph", loader="planetoid")
@@ -98,7 +98,7 @@ def test_planetoid_files_that_do_not_fit_are_named(tiny, tmp_path, change, messa
 
 @pytest.mark.parametrize("part", ["x", "ty", "graph", "test.index"])
 @pytest.mark.parametrize("what", ["missing", "truncated", "text", "code", "other"])
-def test_planetoid_files_of_another_kind_are_named(tiny, tmp_path, part, what):
+def test_planetoid_files_of_other_types_are_named(tiny, tmp_path, part, what):
     folder = tiny.write(tmp_path / "raw")
     path = folder / f"ind.tiny.{part}"
     data = path.read_bytes()
@@ -118,7 +118,7 @@ def test_planetoid_files_of_another_kind_are_named(tiny, tmp_path, part, what):
 
 
 @pytest.mark.parametrize("graph", [{0: [1.5]}, {0: "text"}, {"0": []}])
-def test_a_planetoid_graph_of_other_values_is_refused(graph):
+def test_planetoid_graph_with_other_values_is_refused(graph):
     files = planetoid._Files.__new__(planetoid._Files)
     object.__setattr__(files, "path", lambda part: part)
     with pytest.MonkeyPatch.context() as patch:
@@ -131,7 +131,7 @@ def digits_file():
     return resources.files("sklearn.datasets.data") / "digits.csv.gz"
 
 
-def test_digits_facts(tmp_path):
+def test_digits_have_their_counts(tmp_path):
     manifest = build("digits", tmp_path / "digits")
     graph = Graph.open(tmp_path / "digits")
     assert (manifest.nodes, manifest.arcs, manifest.features, manifest.classes) == (1797, 24678, 64, 10)
@@ -149,7 +149,7 @@ def test_digits_facts(tmp_path):
     assert Graph.open(tmp_path / "again").hash == graph.hash
 
 
-def test_digits_neighbors_are_the_nearest(tmp_path):
+def test_digits_arcs_join_nearest_neighbors(tmp_path):
     data = find_loader("digits")(digits_file())
     points = features_of(data).astype(np.float64)
     (arcs,) = data.arcs.read()
@@ -183,7 +183,7 @@ def edited(change):
         (lambda: edited(lambda rows: rows[5].__setitem__(64, "1.5")), "label of node 5 is 1.5"),
     ],
 )
-def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content, message):
+def test_file_other_than_the_digits_is_refused(tmp_path, content, message):
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "digits.csv.gz").write_bytes(content())
@@ -192,7 +192,7 @@ def test_a_file_that_is_not_the_digits_is_refused(tmp_path, content, message):
     assert not (tmp_path / "graph").exists()
 
 
-def test_the_manuals_way_to_what_a_loader_expects():
+def test_documented_pydoc_command_shows_a_loader():
     """The command of docs/concepts/data.md, by the Python that MGG is installed for: a bare pydoc may be another's."""
     page = (ROOT / "docs/concepts/data.md").read_text(encoding="utf-8")
     command = re.search(r"`(.*pydoc) mgg\.graph\.sources\.NAME`", page)

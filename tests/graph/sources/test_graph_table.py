@@ -61,7 +61,7 @@ def columns(content):
         ({"target": pa.array([1, 5, 5], pa.uint8()), "source": pa.array([5, 1, 5], pa.int16())}, "a.parquet"),
     ],
 )
-def test_edges_alone(write, monkeypatch, content, name):
+def test_edge_table_is_read(write, monkeypatch, content, name):
     path = write(content, name)
     for size in (1, 9, 10**6):
         monkeypatch.setattr(text, "BLOCK", size)
@@ -75,7 +75,7 @@ def test_edges_alone(write, monkeypatch, content, name):
 
 @pytest.mark.parametrize("nodes_as", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("edges_as", ["csv", "csv.gz", "tsv", "parquet"])
-def test_edges_and_nodes(write, tmp_path, monkeypatch, edges_as, nodes_as):
+def test_edge_and_node_tables_are_read(write, tmp_path, monkeypatch, edges_as, nodes_as):
     for stem, content, suffix in (("edges", EDGES, edges_as), ("nodes", NODES, nodes_as)):
         made = {
             "csv": content,
@@ -98,7 +98,7 @@ def test_edges_and_nodes(write, tmp_path, monkeypatch, edges_as, nodes_as):
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_lists_of_features(write, tmp_path, fixed):
+def test_feature_lists_are_read(write, tmp_path, fixed):
     values = np.arange(12, dtype=np.float64).reshape(4, 3)
     kind = pa.list_(pa.float64(), 3) if fixed else pa.list_(pa.float64())
     write({"source": [0, 3], "target": [1, 2]}, "edges.parquet")
@@ -124,7 +124,7 @@ def test_nodes_without_ids_are_numbered(write, tmp_path):
     assert load("table", tmp_path).splits.tolist() == [2, 0, 1]
 
 
-def test_random_ids_are_looked_up(write, tmp_path, monkeypatch):
+def test_unsorted_ids_are_looked_up(write, tmp_path, monkeypatch):
     rng = np.random.default_rng(3)
     ids = np.unique(rng.integers(-(2**63), 2**63 - 1, 500))
     rng.shuffle(ids)
@@ -136,7 +136,7 @@ def test_random_ids_are_looked_up(write, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "source,target\n", "\n\n# none\n"])
-def test_no_arcs_need_a_node_table(write, tmp_path, content):
+def test_graph_without_arcs_needs_a_node_table(write, tmp_path, content):
     path = write(content)
     refused("table", path, r"edges\.csv: has no arcs, so no nodes")
     write("id\n4\n", "nodes.csv")
@@ -246,12 +246,12 @@ def test_bad_parquet_nodes_are_named(write, tmp_path, nodes, message):
 
 
 @pytest.mark.parametrize("keep", [4, 200, -5])
-def test_a_parquet_file_that_is_cut_off(write, keep):
+def test_truncated_parquet_is_refused(write, keep):
     whole = write(columns(PLAIN), "whole.parquet").read_bytes()
     refused("table", write(whole[:keep], "edges.parquet"), r"edges\.parquet: not a whole Parquet file")
 
 
-def test_folders_that_are_unclear(write, tmp_path):
+def test_ambiguous_folders_are_refused(write, tmp_path):
     with pytest.raises(InputError, match=r"0 files end in \.csv"):
         load("table", tmp_path)
     write(PLAIN, "only.csv")
@@ -268,7 +268,7 @@ def test_folders_that_are_unclear(write, tmp_path):
 @pytest.mark.parametrize(
     "header", ["target,source", "dst,src", "Dest,Source", "DESTINATION,from", "to,From", "to,source", "Target,SRC"]
 )
-def test_ends_are_known_by_their_names_in_any_order(write, caplog, header, parquet):
+def test_arc_ends_are_recognized_by_name_in_any_order(write, caplog, header, parquet):
     content = header + "\n3,7\n7,7\n"
     path = write(columns(content), "edges.parquet") if parquet else write(content)
     assert arcs_of(load("table", path).arcs) == [(7, 3), (7, 7)]
@@ -278,7 +278,7 @@ def test_ends_are_known_by_their_names_in_any_order(write, caplog, header, parqu
 
 @pytest.mark.parametrize("parquet", [False, True])
 @pytest.mark.parametrize("header", ["node_1,node_2", "head,tail", "v,u"])
-def test_two_columns_whose_names_say_nothing_are_taken_by_place_and_named(write, caplog, header, parquet):
+def test_two_unnamed_columns_are_taken_by_position(write, caplog, header, parquet):
     content = header + "\n3,5\n5,3\n"
     path = write(columns(content), "edges.parquet") if parquet else write(content)
     assert arcs_of(load("table", path).arcs) == [(3, 5), (5, 3)]
@@ -291,13 +291,13 @@ def test_two_columns_whose_names_say_nothing_are_taken_by_place_and_named(write,
     "header",
     ["node_1,weight", "source,node_2", "node_1,SRC", "a,b,c", "type,weight", "from,src", "from,src,to", "to,weight"],
 )
-def test_columns_that_name_no_ends(tmp_path, header):
+def test_columns_without_arc_ends_are_refused(tmp_path, header):
     (tmp_path / "edges.csv").write_text(header + "\n" + ",".join("1" * len(header.split(","))) + "\n")
     with pytest.raises(InputError, match=r"edges\.csv: columns are .*; expected source, target"):
         find_loader("table")(tmp_path / "edges.csv")
 
 
-def test_the_ids_of_a_node_table_come_back(tmp_path):
+def test_node_table_ids_are_kept(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\n70,9\n9,70\n9,8\n")
     (tmp_path / "nodes.csv").write_text("id,label\n70,0\n8,1\n9,1\n")
     build(tmp_path, tmp_path / "graph", loader="table")
@@ -307,7 +307,7 @@ def test_the_ids_of_a_node_table_come_back(tmp_path):
     assert dict(zip(moved.ids(0, 3).tolist(), moved.labels(0, 3).tolist(), strict=True)) == {70: 0, 8: 1, 9: 1}
 
 
-def test_lists_of_another_length_in_a_later_part(write, tmp_path, monkeypatch):
+def test_feature_lists_must_have_one_length(write, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "PARQUET_ROWS", 4)
     write("0,1\n")
     write({"x": [[1.0, 2.0, 3.0]] * 8 + [[1.0, 2.0, 3.0, 4.0]] * 3}, "nodes.parquet")
@@ -326,14 +326,14 @@ def test_comments_are_neither_arcs_nor_nodes(write, tmp_path):
 
 
 @pytest.mark.parametrize("nodes", ["label\n-1\n-1\n", "id,label\n0,\n1,\n"])
-def test_labels_of_which_all_are_empty_are_none(write, tmp_path, nodes):
+def test_empty_label_column_means_no_labels(write, tmp_path, nodes):
     write("0,1\n1,0\n")
     write(nodes, "nodes.csv")
     assert load("table", tmp_path).labels is None
     assert build(tmp_path, tmp_path / "graph", loader="table").classes == 0
 
 
-def test_parquet_names_and_texts_that_are_no_utf8(write, tmp_path):
+def test_non_utf8_parquet_names_and_texts_are_refused(write, tmp_path):
     whole = write(columns(PLAIN), "whole.parquet").read_bytes()
     with pytest.raises(InputError, match=r"edges\.parquet: not a whole Parquet file"):
         exhaust("table", write(whole.replace(b"source", b"so\xffrce"), "edges.parquet"))

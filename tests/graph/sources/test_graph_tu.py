@@ -39,7 +39,7 @@ def drain(path):
     return graph, [(target, source) for source, target in arcs_of(graph.arcs)]
 
 
-def test_by_hand(tmp_path):
+def test_files_match_a_hand_written_graph(tmp_path):
     graph = load("tu", write(tmp_path))
     for _ in range(2):
         assert drain(tmp_path)[1] == ARCS
@@ -50,7 +50,7 @@ def test_by_hand(tmp_path):
     assert graph.splits is None
 
 
-def test_node_labels_are_one_hot_where_there_are_no_attributes(tmp_path):
+def test_node_labels_become_one_hot_features_without_attributes(tmp_path):
     graph, _ = drain(write(tmp_path, node_attributes=None))
     assert features_of(graph).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
     graph, _ = drain(write(tmp_path, node_attributes=None, node_labels="2,1\n0,1\n2,1\n7,-3\n0,1\n"))
@@ -58,20 +58,20 @@ def test_node_labels_are_one_hot_where_there_are_no_attributes(tmp_path):
     assert features_of(graph)[0].tolist() == [0, 1, 0, 0, 1]
 
 
-def test_optional_files_are_optional(tmp_path):
+def test_optional_files_may_be_missing(tmp_path):
     graph, arcs = drain(write(tmp_path, node_attributes=None, node_labels=None, graph_labels=None))
     assert arcs == ARCS
     assert graph.features is graph.labels is graph.classes is None
 
 
-def test_nodes_need_not_be_sorted_by_graph(tmp_path):
+def test_nodes_may_be_in_any_graph_order(tmp_path):
     graph, arcs = drain(write(tmp_path, graph_indicator="3\n3\n2\n1\n1\n", graph_labels="5\n6\n7\n"))
     assert arcs == ARCS
     assert graph.labels.tolist() == [2, 2, 1, 0, 0]
 
 
 @pytest.mark.parametrize("ending", ["\r\n", "\n\n", " \n", "\n \r\n\n"])
-def test_line_ends_and_blank_lines_do_not_matter(tmp_path, ending):
+def test_line_ends_and_blank_lines_are_ignored(tmp_path, ending):
     changed = {part: content.replace("\n", ending).removesuffix("\n") for part, content in FILES.items()}
     graph, arcs = drain(write(tmp_path, **changed))
     assert arcs == ARCS
@@ -79,7 +79,7 @@ def test_line_ends_and_blank_lines_do_not_matter(tmp_path, ending):
     assert features_of(graph)[1].tolist() == np.float32([0, 1e-3]).tolist()
 
 
-def test_folder_and_archive_give_the_same(tmp_path):
+def test_folder_and_archive_are_equal(tmp_path):
     write(tmp_path / "outer" / "TINY")
     shutil.make_archive(str(tmp_path / "TINY"), "zip", tmp_path / "outer")
     for path in (tmp_path / "outer", tmp_path / "TINY.zip"):
@@ -123,11 +123,11 @@ def test_folder_and_archive_give_the_same(tmp_path):
         ({"A": None}, r"expected one file \*_A\.txt, found 0"),
     ],
 )
-def test_files_that_are_wrong_are_named_by_line(tmp_path, changes, message):
+def test_bad_files_are_named_by_line(tmp_path, changes, message):
     refused("tu", write(tmp_path, **changes), message)
 
 
-def test_lines_keep_their_numbers_in_later_blocks(tmp_path, monkeypatch):
+def test_line_numbers_count_over_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "BLOCK", 16)
     content = "1, 2\n" * 40
     _, arcs = drain(write(tmp_path, A=content))
@@ -136,7 +136,7 @@ def test_lines_keep_their_numbers_in_later_blocks(tmp_path, monkeypatch):
         drain(write(tmp_path, A=content + "3, 4\n"))
 
 
-def test_a_bomb_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+def test_decompression_bomb_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MIN_LIMIT", 2**10)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
@@ -147,14 +147,14 @@ def test_a_bomb_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_which_collection(tmp_path):
+def test_folder_with_several_collections_needs_a_name(tmp_path):
     write(tmp_path / "one")
     write(tmp_path / "two")
     refused("tu", tmp_path, r"expected one file \*_A\.txt, found 2")
     refused("tu", tmp_path / "nothing.zip", r"nothing\.zip")
 
 
-def test_what_a_killed_process_unpacked_goes_with_the_next(tmp_path, monkeypatch):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     scratch.mkdir()

@@ -58,7 +58,7 @@ def weighted(request, tmp_path):
     return loader, write, place
 
 
-def test_a_weight_below_float64_is_refused_where_it_stands_and_zero_is_not(weighted):
+def test_weight_below_float64_is_refused_and_zero_is_not(weighted):
     loader, write, place = weighted
     for number in TINY:
         assert float(number) == 0
@@ -77,7 +77,7 @@ def test_a_weight_below_float64_is_refused_where_it_stands_and_zero_is_not(weigh
 
 
 @pytest.mark.parametrize("number", ["1e-400", "0." + "0" * 400 + "1"])
-def test_ids_and_labels_below_float64_are_no_zeros(number, tmp_path):
+def test_ids_and_labels_below_float64_are_refused(number, tmp_path):
     (tmp_path / "edges.csv").write_text(f"source,target\n0,1\n1,{number}\n")
     with pytest.raises(InputError, match=r"line 3: target is .*, not a whole number"):
         exhaust("table", tmp_path)
@@ -91,7 +91,7 @@ def test_ids_and_labels_below_float64_are_no_zeros(number, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["gml", "graphml"])
-def test_numbers_of_nodes_are_no_weights(form, tmp_path):
+def test_node_ids_are_not_checked_as_weights(form, tmp_path):
     graph = networkx.Graph()
     graph.add_node(0, weight=1e-300, other=1.5)
     graph.add_edge(0, 1, weight=0.0)
@@ -108,7 +108,7 @@ def test_numbers_of_nodes_are_no_weights(form, tmp_path):
         load("networkx", path)
 
 
-def test_reals_of_gml_have_a_point(tmp_path):
+def test_gml_reals_have_a_point(tmp_path):
     (tmp_path / "a.gml").write_text(GML.format("  directed 1\n", NODES).replace("NUMBER", "1e-5"))
     with pytest.raises(InputError, match=r"a number such as 1e-5 is none of GML, which wants a point: write 1\.0e-5"):
         load("networkx", tmp_path / "a.gml")

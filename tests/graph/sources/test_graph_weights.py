@@ -52,7 +52,7 @@ def written(folder, form, values):
         *(("npz", values) for values in (DECIMALS, WHOLE[2:5], [1, 2, 3], [16777216, 2, 2**40])),
     ],
 )
-def test_whole_weights_that_float32_rounds_are_told(tmp_path, caplog, form, values):
+def test_integer_weights_that_float32_rounds_are_reported(tmp_path, caplog, form, values):
     count, error = lost(values)
     manifest = build(written(tmp_path, form, values), tmp_path / "graph", loops="keep")
     warnings = [record.getMessage() for record in caplog.records if "does not hold" in record.getMessage()]
@@ -66,7 +66,7 @@ def test_whole_weights_that_float32_rounds_are_told(tmp_path, caplog, form, valu
     assert manifest.source["rounded_weights"]["largest_relative_error"] == pytest.approx(error, rel=1e-6)
 
 
-def test_what_was_rounded_stays_known(tmp_path):
+def test_rounded_weights_stay_recorded(tmp_path):
     """In steps, and where the graph folder becomes another one, whose weights are exact."""
     path = written(tmp_path, "csv", WHOLE)
     scatter(path, tmp_path / "buckets")

@@ -41,7 +41,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
     return data[:at] + bytes([data[at] ^ int(rng.integers(1, 256))]) + data[at + 1 :]
 
 
-def test_random_damage(tmp_path, small_parts):
+def test_random_damage_is_detected_or_harmless(tmp_path, small_parts):
     write_graph(tmp_path / "graph", **arrays())
     before, files = content(tmp_path / "graph"), files_of(tmp_path / "graph")
     names, rng = sorted(files), np.random.default_rng(20)
@@ -92,7 +92,7 @@ print("done")
 """
 
 
-def test_damaged_parts_whose_hash_is_not_checked_neither_crash_nor_hang(written):
+def test_unverified_damage_neither_crashes_nor_hangs(written):
     command = [sys.executable, "-c", UNHASHED, str(Path(__file__).parent), str(written), str(DAMAGES)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert run.stdout.endswith("done\n"), (run.returncode, run.stderr[-2000:])
@@ -112,7 +112,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_in_the_middle_leaves_the_old_graph(small_disk, tmp_path):
+def test_full_disk_leaves_the_old_graph(small_disk, tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "small.npy", rng.integers(0, 1000, (2000, 2)))
     np.save(tmp_path / "large.npy", rng.integers(0, 100_000, (300_000, 2)))

@@ -26,14 +26,14 @@ def write_marked(path):
 
 
 @pytest.mark.parametrize("write", [lambda path: write_text(path, "x"), write_marked])
-def test_folders_that_it_makes_are_on_the_disk(write, tmp_path, monkeypatch):
+def test_new_folders_are_synced_to_disk(write, tmp_path, monkeypatch):
     synced = note_syncs(monkeypatch)
     write(tmp_path / "a/b/c")
     assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b"} <= {*synced}
     assert str(tmp_path.parent) not in synced
 
 
-def test_a_failure_leaves_the_old_folder(tmp_path):
+def test_failure_leaves_the_old_folder(tmp_path):
     write_graph(tmp_path / "graph", **arrays())
     before = files_of(tmp_path)
     with pytest.raises(RuntimeError), replace_folder(tmp_path / "graph", KIND) as folder:
@@ -42,13 +42,13 @@ def test_a_failure_leaves_the_old_folder(tmp_path):
     assert files_of(tmp_path) == before
 
 
-def test_a_full_disk_is_one_line(tmp_path):
+def test_full_disk_is_one_line(tmp_path):
     with pytest.raises(MachineError, match="No space left"), replace_folder(tmp_path / "graph", KIND):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_target_of_a_link_is_replaced(tmp_path):
+def test_target_of_a_link_is_replaced(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     write_graph(tmp_path / "link", **arrays())
@@ -72,7 +72,7 @@ def test_foreign_folders_and_files_are_never_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("number", "kind"), [(errno.ENOSPC, MachineError), (errno.EDQUOT, MachineError), (errno.EROFS, InputError)]
 )
-def test_a_full_disk_is_no_mistake_of_the_user(number, kind, tmp_path, monkeypatch):
+def test_full_disk_is_no_input_error(number, kind, tmp_path, monkeypatch):
     def refuse(path, *given, **options):
         raise OSError(number, os.strerror(number))
 
@@ -102,7 +102,7 @@ store.write_graph(Path({out!r}), **arrays(seed=1))
 
 @pytest.mark.parametrize("after", [0, 9])
 @pytest.mark.parametrize("existing", [False, True])
-def test_killed_while_writing(tmp_path, after, existing):
+def test_killed_writer_leaves_the_old_graph(tmp_path, after, existing):
     """The old graph stays as it was, and the next run clears away what the killed one left."""
     out = tmp_path / "graph"
     if existing:
@@ -118,7 +118,7 @@ def test_killed_while_writing(tmp_path, after, existing):
     assert Graph.open(out).manifest.source == {"seed": 1}
 
 
-def test_living_and_distant_writers_keep_their_folders(tmp_path):
+def test_folders_of_live_and_remote_writers_are_kept(tmp_path):
     kept = {f".graph.{socket.gethostname()}.{os.getppid()}.part", ".graph.elsewhere.1.part", ".graph.notes"}
     for name in kept:
         (tmp_path / name).mkdir()
@@ -126,7 +126,7 @@ def test_living_and_distant_writers_keep_their_folders(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {*kept, "graph"}
 
 
-def test_leftovers_go_on_whatever_host(tmp_path):
+def test_leftovers_of_any_host_are_removed(tmp_path):
     """Those of live processes of this host stay, and what only looks alike."""
     dead = subprocess.Popen(["true"])
     dead.wait()

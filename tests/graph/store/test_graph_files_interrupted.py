@@ -81,7 +81,7 @@ def pressed_at(step: int, write: Callable[[Path], None], path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WAYS)
-def test_ctrl_c_at_any_step_leaves_the_old_or_the_new(write, tmp_path):
+def test_ctrl_c_leaves_the_old_or_the_new_folder(write, tmp_path):
     old, new = {"marker", "old.bin"}, WAYS[write]
     seen = set()
     for step in count(1):
@@ -122,7 +122,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_what_a_second_ctrl_c_keeps_goes_when_the_process_ends(tmp_path):
+def test_leftovers_of_a_second_ctrl_c_are_removed_at_exit(tmp_path):
     done = subprocess.run([sys.executable, "-c", TWICE], check=False, capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("[True]\n", "")
     assert not list(tmp_path.iterdir())
@@ -136,7 +136,7 @@ def default_handler():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_waits_for_what_must_not_be_broken_off(default_handler):
+def test_ctrl_c_waits_for_the_rename(default_handler):
     done = []
     with pytest.raises(KeyboardInterrupt), files._undisturbed():
         signal.raise_signal(signal.SIGINT)

@@ -36,7 +36,7 @@ def assert_reads(graph: Graph, given: dict, lo: int, hi: int) -> None:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 60), st.integers(0, 300), st.integers(0, 2**16), st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_round_trip_of_any_range(tmp_path, small_parts, nodes, arcs, seed, cut):
+def test_any_row_range_round_trips(tmp_path, small_parts, nodes, arcs, seed, cut):
     given = arrays(nodes, arcs, seed)
     write_graph(tmp_path / "graph", **given)
     graph = Graph.open(tmp_path / "graph")
@@ -46,7 +46,7 @@ def test_round_trip_of_any_range(tmp_path, small_parts, nodes, arcs, seed, cut):
     assert same(graph.offsets(), given["csr"].indptr)
 
 
-def test_manifest_tells_what_the_folder_holds(written):
+def test_manifest_describes_the_folder(written):
     manifest = Graph.open(written).manifest
     assert (manifest.nodes, manifest.features, manifest.classes, manifest.weighted) == (40, 5, 4, True)
     assert (manifest.index_dtype, manifest.order, manifest.symmetric, manifest.name) == (
@@ -64,7 +64,7 @@ def test_manifest_tells_what_the_folder_holds(written):
         assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
 
 
-def test_a_graph_needs_no_weights_features_or_labels(tmp_path):
+def test_weights_features_and_labels_are_optional(tmp_path):
     csr = from_arcs(np.array([0, 1]), np.array([1, 0]), n=2)
     manifest = write_graph(tmp_path / "graph", csr, name="bare", source={})
     graph = Graph.open(tmp_path / "graph")
@@ -95,7 +95,7 @@ def cuts(folder, degrees: list[int], step: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
-def test_parts_of_adjacency_are_cut_at_rows(monkeypatch, tmp_path, step):
+def test_adjacency_parts_end_at_rows(monkeypatch, tmp_path, step):
     monkeypatch.setattr(shards, "ARCS_PER_PART", 10)
     assert cuts(tmp_path, [4, 4, 22, 0, 1, 9, 0], step) == [(0, 2), (2, 3), (3, 7)]
     monkeypatch.setattr(shards, "VERTICES_PER_PART", 2)
@@ -114,12 +114,12 @@ def test_rows_reads_only_the_parts_it_needs(written):
         graph.rows(0, 40)
 
 
-def test_a_range_outside_the_graph_is_a_programming_error(written):
+def test_range_outside_the_graph_is_a_programming_error(written):
     with pytest.raises(ValueError, match=r"rows 0\.\.41"):
         Graph.open(written).rows(0, 41)
 
 
-def test_same_input_same_bytes(tmp_path, small_parts):
+def test_same_input_gives_the_same_bytes(tmp_path, small_parts):
     write_graph(tmp_path / "a", **arrays())
     write_graph(tmp_path / "b", **arrays())
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
@@ -128,7 +128,7 @@ def test_same_input_same_bytes(tmp_path, small_parts):
     assert Graph.open(tmp_path / "a").hash != Graph.open(tmp_path / "c").hash
 
 
-def test_files_are_as_documented(written):
+def test_files_have_the_documented_types(written):
     """docs/reference/format.md: one column of this name and physical type, no Arrow schema, one row group."""
     expected = {
         "offsets": ("offset", "INT64", {}),
@@ -159,7 +159,7 @@ def read_all(folder):
     return [value.tobytes() for value in values]
 
 
-def test_a_part_altered_after_it_was_verified_is_still_found(written):
+def test_part_altered_after_verification_is_detected(written):
     graph = Graph.open(written)
     graph.rows(0, 40)
     path = written / "adjacency" / "part-00001.parquet"
@@ -198,7 +198,7 @@ def rehashed(folder, change):
         (lambda v: v["shards"]["splits/part-00002.parquet"].update(arcs=6), "arcs belong to adjacency"),
     ],
 )
-def test_a_wrong_manifest_is_refused_by_field(written, change, message):
+def test_wrong_manifest_field_is_named(written, change, message):
     rehashed(written, change)
     with pytest.raises(InputError, match=message) as caught:
         Graph.open(written)
@@ -206,7 +206,7 @@ def test_a_wrong_manifest_is_refused_by_field(written, change, message):
 
 
 @pytest.mark.parametrize("text", ["", "hash: 0\n", "just text\n", "- a\n- list\n", "{unclosed\n", "\x00\n"])
-def test_a_manifest_of_nonsense_is_refused(written, text):
+def test_unreadable_manifest_is_refused(written, text):
     body = text.encode()
     (written / "manifest.yaml").write_bytes(body + f"hash: {hashlib.sha256(body).hexdigest()}\n".encode())
     with pytest.raises(InputError, match=r"manifest\.yaml"):
@@ -224,7 +224,7 @@ def test_a_manifest_of_nonsense_is_refused(written, text):
         ("adjacency", None, r"adjacency/part-00001\.parquet: arc 0: node id 40 is outside"),
     ],
 )
-def test_values_that_a_wrong_writer_stored_are_refused(written, kind, values, message):
+def test_invalid_stored_values_are_refused(written, kind, values, message):
     shard = Graph.open(written).manifest.shards[f"{kind}/part-00001.parquet"]
     values = np.full(shard.arcs, 40, np.int32) if values is None else values
     name, made = shards.write_part(written, kind, 1, values, first=shard.first, rows=shard.rows)
@@ -278,19 +278,19 @@ def test_bad_values_are_named_and_nothing_is_written(tmp_path, change, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_classes_default_to_the_largest_label(tmp_path):
+def test_number_of_classes_defaults_to_the_largest_label(tmp_path):
     given = arrays() | {"classes": None}
     given["labels"] = np.arange(40) % 3
     assert write_graph(tmp_path / "graph", **given).classes == 3
 
 
-def test_manifest_hashes_are_strings_to_every_yaml_reader(tmp_path):
+def test_manifest_hashes_are_yaml_strings(tmp_path):
     manifest = manifests.Manifest.model_construct(shards={}, source={"sha256": "1e" + "0" * 62})
     manifests.save(tmp_path, manifest)
     assert f'sha256: "1e{"0" * 62}"' in (tmp_path / "manifest.yaml").read_text()
 
 
-def test_aliases_that_would_grow_without_end_are_refused(written):
+def test_exploding_yaml_aliases_are_refused(written):
     body = (written / "manifest.yaml").read_bytes().rpartition(b"hash: ")[0]
     laughs = b"x:\n  a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n"
     laughs += b"".join(b"  a%d: &a%d [%s]\n" % (k, k, b", ".join([b"*a%d" % (k - 1)] * 9)) for k in range(1, 12))

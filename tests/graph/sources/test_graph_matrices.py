@@ -57,7 +57,7 @@ def write_mtx(path, matrix, **options):
 @pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("block", [7, 2**21])
-def test_every_matrix_market_form_is_scipys_matrix(tmp_path, monkeypatch, field, symmetry, dense, block):
+def test_every_matrix_market_form_matches_scipy(tmp_path, monkeypatch, field, symmetry, dense, block):
     monkeypatch.setattr(text, "BLOCK", block)
     made = COO.toarray() if field == "real" else np.round(COO.toarray()).astype(np.int64)
     made = {"general": made, "symmetric": made + made.T, "skew-symmetric": made - made.T}[symmetry]
@@ -71,7 +71,7 @@ def test_every_matrix_market_form_is_scipys_matrix(tmp_path, monkeypatch, field,
 
 
 @pytest.mark.parametrize("field", ["unsigned-integer", "double"])
-def test_fields_beyond_the_standard_that_scipy_reads(tmp_path, field):
+def test_nonstandard_fields_match_scipy(tmp_path, field):
     path = write_mtx(tmp_path / "a.mtx", sparse.coo_array(np.array([[0, 2], [3, 4]])), symmetry="general")
     path.write_text(path.read_text().replace("integer", field))
     build(path, tmp_path / "graph")
@@ -89,7 +89,7 @@ def test_fields_beyond_the_standard_that_scipy_reads(tmp_path, field):
         ("array real general", "2 2 4\n1\n2\n3\n4", "line 2: expected rows and columns as two whole numbers"),
     ],
 )
-def test_matrix_market_files_that_are_no_graph_are_refused_by_name(tmp_path, banner, lines, message):
+def test_matrix_market_files_without_a_graph_are_refused(tmp_path, banner, lines, message):
     path = tmp_path / "a.mtx"
     path.write_text(f"%%MatrixMarket matrix {banner}\n{lines}\n")
     with pytest.raises(InputError, match=message):
@@ -113,7 +113,7 @@ def merged(repeats, loops, rows=ROWS, columns=COLUMNS, values=VALUES):
 
 @pytest.mark.parametrize("loops", ["drop", "keep"])
 @pytest.mark.parametrize("repeats", ["first", "sum", "max"])
-def test_repeats_and_loops_as_asked_for(tmp_path, repeats, loops):
+def test_repeats_and_loops_follow_the_options(tmp_path, repeats, loops):
     path = write_mtx(tmp_path / "a.mtx", COO)
     manifest = build(path, tmp_path / "graph", repeats=repeats, loops=loops)
     assert same(product_matrix(tmp_path / "graph"), merged(repeats, loops))
@@ -128,7 +128,7 @@ def test_repeats_and_loops_as_asked_for(tmp_path, repeats, loops):
     assert same(product_matrix(tmp_path / "again"), merged(repeats, loops)[turned][:, turned])
 
 
-def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, caplog):
+def test_matrices_sum_repeats_by_default_and_tables_do_not(tmp_path, caplog):
     mtx, csv = write_mtx(tmp_path / "a.mtx", COO), tmp_path / "a.csv"
     assert same(sparse.csr_array(scipy.io.mmread(mtx)), COO)
     build(mtx, tmp_path / "matrix")
@@ -150,7 +150,7 @@ def test_matrices_are_scipys_unless_told_otherwise_and_tables_are_not(tmp_path, 
 
 @pytest.mark.parametrize("repeated", [(), (3,), (3, 3, 17, 399)])
 @pytest.mark.parametrize("of", [1, 3])
-def test_repeats_of_a_pattern_are_counted_as_scipy_counts_them(tmp_path, monkeypatch, repeated, of):
+def test_repeated_pattern_entries_are_counted_like_scipy(tmp_path, monkeypatch, repeated, of):
     """Without repeats a pattern has no weights; with some in one of three ranges it has them everywhere."""
     monkeypatch.setattr("mgg.graph.store.shards.VERTICES_PER_PART", 8)
     monkeypatch.setattr("mgg.graph.store.shards.ARCS_PER_PART", 40)
@@ -171,7 +171,7 @@ def test_repeats_of_a_pattern_are_counted_as_scipy_counts_them(tmp_path, monkeyp
     assert not manifest.symmetric and (symmetric != symmetric.T).nnz
 
 
-def test_a_symmetric_pattern_with_repeats_is_symmetric_in_any_ranges(tmp_path, monkeypatch):
+def test_symmetric_pattern_with_repeats_stays_symmetric(tmp_path, monkeypatch):
     monkeypatch.setattr("mgg.graph.store.shards.VERTICES_PER_PART", 8)
     low, high = np.minimum(ROWS, COLUMNS), np.maximum(ROWS, COLUMNS)
     both = sorted({*zip(low.tolist(), high.tolist(), strict=True), *zip(high.tolist(), low.tolist(), strict=True)})
@@ -189,7 +189,7 @@ def test_a_symmetric_pattern_with_repeats_is_symmetric_in_any_ranges(tmp_path, m
 
 
 @pytest.mark.parametrize("repeats", ["first", "sum", "max"])
-def test_added_reverses_are_merged_by_the_same_rule_and_loops_have_none(tmp_path, repeats):
+def test_added_reverse_arcs_are_merged_and_loops_have_none(tmp_path, repeats):
     path = write_mtx(tmp_path / "a.mtx", COO)
     manifest = build(path, tmp_path / "graph", symmetrize=True, repeats=repeats)
     off = ROWS != COLUMNS
@@ -232,7 +232,7 @@ def test_sums_beyond_float32_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"loops": "keep"}, {"repeats": "sum"}, {"repeats": "max"}])
-def test_a_graph_folder_that_lost_what_is_asked_for_says_so(tmp_path, option):
+def test_graph_folder_without_the_requested_arcs_is_refused(tmp_path, option):
     build(write_mtx(tmp_path / "a.mtx", COO), tmp_path / "graph", repeats="first", loops="drop")
     (name, value), *_ = option.items()
     with pytest.raises(InputError, match=rf"--{name} {value}: \d+ arcs were left out or merged"):
@@ -286,7 +286,7 @@ def test_matrices_of_ones_have_no_weights_and_nan_is_named(tmp_path, form):
         build(tmp_path / "a.npz", tmp_path / "bad")
 
 
-def test_stored_orders_repeats_and_padding(tmp_path):
+def test_unsorted_repeated_and_padded_matrices_are_read(tmp_path):
     """Column by column, unsorted with repeats, diagonals longer than the matrix, entries beyond the last pointer."""
     blocks = sparse.bsr_array(COO.toarray(), blocksize=(3, 5))
     blocks.data = np.asfortranarray(blocks.data)
@@ -347,7 +347,7 @@ def test_matrices_with_node_data_are_graphs_and_without_any_are_matrices(tmp_pat
     assert graph.dropped_loops == np.count_nonzero(csr.diagonal())
 
 
-def test_members_that_have_to_be_whole_stay_within_the_memory(tmp_path):
+def test_whole_members_stay_within_memory(tmp_path):
     rows = 2**23
     indptr = np.zeros(rows + 1, np.int64)
     save(tmp_path / "a.npz", format=np.array(b"csr"), shape=[rows] * 2, indices=[], data=[], indptr=indptr)
@@ -372,7 +372,7 @@ def directed(nodes, weights=(1, 1, 1, 1)):
 
 @pytest.mark.parametrize("head", [("% sym",), ("% sym unweighted", "% 4 7 7"), ("%SYM positive", "% 4 7"), ()])
 @pytest.mark.parametrize("kind", ["sym", "asym"])
-def test_the_banner_of_konect_says_whether_a_line_is_one_arc_or_two(tmp_path, head, kind):
+def test_konect_banner_decides_between_arcs_and_edges(tmp_path, head, kind):
     path = tmp_path / "out.txt"
     path.write_text(konect(*(line.replace("sym", kind).replace("SYM", kind.upper()) for line in head)))
     made = build(path, tmp_path / "graph", loops="keep")
@@ -396,7 +396,7 @@ def test_the_banner_of_konect_says_whether_a_line_is_one_arc_or_two(tmp_path, he
         (konect("% sym", body="1 2\n3 4 5\n"), "line 3: 3 fields, expected 2"),
     ],
 )
-def test_networks_of_konect_that_are_no_graph_are_refused_by_line(tmp_path, content, message):
+def test_invalid_konect_networks_name_their_line(tmp_path, content, message):
     path = tmp_path / "out.txt"
     path.write_text(content)
     with pytest.raises(InputError, match=message):
@@ -404,7 +404,7 @@ def test_networks_of_konect_that_are_no_graph_are_refused_by_line(tmp_path, cont
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.edges", "a.txt.gz"])
-def test_a_matrix_market_banner_in_an_edge_list_is_no_remark(tmp_path, name):
+def test_matrix_market_banner_in_an_edge_list_is_no_comment(tmp_path, name):
     matrix = sparse.coo_array(COO.toarray() + COO.toarray().T)
     scipy.io.mmwrite(tmp_path / "a.mtx", matrix, symmetry="symmetric")
     text = (tmp_path / "a.mtx").read_bytes()
@@ -415,7 +415,7 @@ def test_a_matrix_market_banner_in_an_edge_list_is_no_remark(tmp_path, name):
     assert made.symmetric and made.weighted
 
 
-def test_the_commands_take_repeats_and_loops_and_say_what_they_left_out(tmp_path):
+def test_commands_take_repeats_and_loops_and_report_dropped_arcs(tmp_path):
     path = write_mtx(tmp_path / "a.mtx", COO)
     at = {name: str(tmp_path / name) for name in ("buckets", "part", "graph", "whole")}
     asked = ["--repeats", "max", "--loops", "drop"]

@@ -27,7 +27,7 @@ LINES = "5 1\n1 5\n5 5\n"
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("loader", ["table", "snap"])
-def test_encodings_and_ends_of_lines(write, monkeypatch, loader, encoding, ends):
+def test_text_encodings_and_line_ends_are_recognized(write, monkeypatch, loader, encoding, ends):
     content = LINES if loader == "snap" else "source,target\n" + LINES.replace(" ", ",")
     mark = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b""
     path = write(mark + content.replace("\n", ends).encode(encoding))
@@ -44,11 +44,11 @@ def test_encodings_and_ends_of_lines(write, monkeypatch, loader, encoding, ends)
         (codecs.BOM_UTF16_LE + b"\x00\xdc1\x002\x00", "begins as utf-16.* and is none"),
     ],
 )
-def test_what_is_no_utf16_is_refused(write, content, message):
+def test_invalid_utf16_is_refused(write, content, message):
     refused("snap", write(content), message)
 
 
-def test_weights_that_float32_would_hold_as_0(write):
+def test_weights_that_underflow_in_float32_are_refused(write):
     with pytest.raises(InputError, match=r"edges\.csv: line 3: weight is 1e-50, too small for a float32"):
         exhaust("table", write("source,target,weight\n0,1,0\n1,0,1e-50\n"))
     banner = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0\n2 1 -1e-50\n"
@@ -58,7 +58,7 @@ def test_weights_that_float32_would_hold_as_0(write):
     assert arcs_of(graph.arcs) == [(0, 1, 0), (1, 0, smallest)]
 
 
-def test_a_path_that_does_not_exist_is_told_first(tmp_path):
+def test_missing_path_is_reported_first(tmp_path):
     with pytest.raises(InputError, match=r"^kora: no such file or folder, and unknown data set 'kora'; did you mean"):
         build("kora", tmp_path / "graph")
 
@@ -94,7 +94,7 @@ EXPECTED = {row.id: (row.label, None, (row.x0, row.x1)) for row in FRAME.itertup
     "name",
     ["id", "ID", "Id", "node_id", "nodeId", "node-id", "Node ID", "node", ":ID", "id:ID", "paperId:ID(Paper)", "index"],
 )
-def test_ids_of_nodes_by_any_name(write, tmp_path, name, parquet):
+def test_node_id_column_may_have_any_usual_name(write, tmp_path, name, parquet):
     write(EDGES)
     frame = FRAME.rename(columns={"id": name})
     if parquet:
@@ -108,7 +108,7 @@ def test_ids_of_nodes_by_any_name(write, tmp_path, name, parquet):
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "unnamed"])
-def test_an_index_of_pandas_is_the_id(write, tmp_path, form):
+def test_pandas_index_is_the_node_id(write, tmp_path, form):
     write(EDGES)
     frame = FRAME.set_index("id").rename_axis(None)
     if form == "parquet":
@@ -119,7 +119,7 @@ def test_an_index_of_pandas_is_the_id(write, tmp_path, form):
     assert nodes_of(read(tmp_path)) == EXPECTED
 
 
-def test_an_index_of_pandas_beside_an_id_is_left_out_with_a_word(write, tmp_path):
+def test_pandas_index_beside_an_id_column_is_left_out_with_a_note(write, tmp_path):
     write(pd.read_csv(io.StringIO(EDGES)).to_csv())
     write(FRAME.to_csv(), "nodes.csv")
     graph = read(tmp_path)
@@ -129,7 +129,7 @@ def test_an_index_of_pandas_beside_an_id_is_left_out_with_a_word(write, tmp_path
 
 
 @pytest.mark.parametrize("name", ["y", "Y", "class", "Class", "Label", "labels", "node_label"])
-def test_labels_by_any_name(write, tmp_path, name):
+def test_label_column_may_have_any_usual_name(write, tmp_path, name):
     write(EDGES)
     write(FRAME.rename(columns={"label": name}).to_csv(index=False), "nodes.csv")
     assert nodes_of(read(tmp_path)) == EXPECTED
@@ -140,7 +140,7 @@ def test_labels_by_any_name(write, tmp_path, name):
     "names", ["train_mask val_mask test_mask", "trainMask valid-mask TEST_MASK", "train valid test"]
 )
 @pytest.mark.parametrize("kind", [bool, int, float])
-def test_masks_are_the_split(write, tmp_path, kind, names, parquet):
+def test_mask_columns_are_the_split(write, tmp_path, kind, names, parquet):
     write(EDGES)
     masks = pd.DataFrame(np.eye(3)[[1, 0, 2]].astype(kind), columns=names.split())
     frame = pd.concat([FRAME, masks], axis=1)
@@ -168,13 +168,13 @@ def test_masks_are_the_split(write, tmp_path, kind, names, parquet):
         ("id,:LABEL\n1,Person\n", "line 2: :LABEL is 'Person', not a number: leave the column out"),
     ],
 )  # fmt: skip
-def test_what_may_have_a_role_is_refused_with_the_option(write, tmp_path, nodes, message):
+def test_ambiguous_columns_are_refused_naming_the_option(write, tmp_path, nodes, message):
     write("source,target\n1,1\n")
     write(nodes, "nodes.csv")
     refused("table", tmp_path, rf"nodes\.csv: .*({message})")
 
 
-def test_text_in_parquet_is_refused_with_the_option(write, tmp_path):
+def test_parquet_text_columns_are_refused_naming_the_option(write, tmp_path):
     write("source,target\n1,1\n")
     pd.DataFrame({"id": [1], "name": ["Zoe"]}).to_parquet(tmp_path / "nodes.parquet")
     with pytest.raises(
@@ -183,7 +183,7 @@ def test_text_in_parquet_is_refused_with_the_option(write, tmp_path):
         exhaust("table", tmp_path)
 
 
-def test_the_options_decide(write, tmp_path):
+def test_options_choose_the_columns(write, tmp_path):
     write("a,b,time,w8\n10,20,3,0.5\n")
     write("paper_id,id,area_class,name,is_train,humid\n10,1,2,x,1,0.5\n20,0,0,y,0,1.5\n", "nodes.csv")
     roles = (
@@ -216,13 +216,13 @@ def test_the_options_decide(write, tmp_path):
         ([], "source,target,weight", r"line 1: 2 fields, --columns names 3"),
     ],
 )
-def test_options_that_do_not_fit(write, roles, header, message):
+def test_mismatched_options_are_refused(write, roles, header, message):
     path = write("a,b\n0,1\n")
     with pytest.raises(InputError, match=message):
         read(path, *roles, header=header)
 
 
-def test_options_are_for_tables_alone(write, tmp_path):
+def test_column_options_are_refused_for_other_formats(write, tmp_path):
     np.save(tmp_path / "a.npy", np.array([[0, 1]]))
     build(write(EDGES), tmp_path / "graph")
     for source, why in (
@@ -243,14 +243,14 @@ def test_options_are_for_tables_alone(write, tmp_path):
         ":START_ID(Paper),:END_ID(Paper)", "start-id,end-id", "src node,dst node",
     ],
 )  # fmt: skip
-def test_ends_of_arcs_by_any_name(write, header):
+def test_arc_end_columns_may_have_any_usual_names(write, header):
     source, target = header.split(",")
     graph = read(write(f"{target},edge_weight,{source},etype\n1,0.5,0,2\n"))
     assert arcs_of(graph.arcs) == [(0, 1, 0.5, 2)]
     assert graph.columns["edges"] == {"source": source, "target": target, "weight": "edge_weight", "type": "etype"}
 
 
-def test_tables_of_dgl(write, tmp_path):
+def test_dgl_tables_are_read(write, tmp_path):
     write("src_id,dst_id\n4,1\n1,4\n")
     write(
         "node_id,label,train_mask,val_mask,test_mask,feat\n"
@@ -264,7 +264,7 @@ def test_tables_of_dgl(write, tmp_path):
     refused("table", tmp_path, r"nodes\.csv: line 3: feat has 1 numbers, the first row has 2")
 
 
-def test_edges_of_gephi(write):
+def test_gephi_edges_are_read(write):
     rows = "0,1,{0},0,1.0\n1,2,{1},1,0.5\n"
     header = "Source,Target,Type,Id,Weight\n"
     for kind in ("Directed", "Undirected"):
@@ -285,14 +285,14 @@ def test_edges_of_gephi(write):
         ("0 1 7 9\n1 2 8 9\n", "ignore,source,target,ignore", [(1, 7), (2, 8)]),
     ],
 )
-def test_more_than_two_columns_without_a_header(write, loader, content, header, expected):
+def test_headerless_table_of_more_than_two_columns_is_refused(write, loader, content, header, expected):
     path = write(content)
     with pytest.raises(InputError, match=r"line 1: no header, and . columns: say .* --columns source,target,weight"):
         read(path, loader=loader)
     assert arcs_of(read(path, header=header, loader=loader).arcs) == expected
 
 
-def test_columns_that_the_option_names_are_told_by_their_place(write):
+def test_headerless_columns_are_named_by_position(write):
     graph = read(write("9,0,1,0.5\n"), header="ignore,source,target,weight")
     assert graph.columns["edges"] == {
         "source": "column 2", "target": "column 3", "weight": "column 4", "ignored": ["column 1"]
@@ -306,27 +306,27 @@ def test_columns_that_the_option_names_are_told_by_their_place(write):
      ("source, target, weight", ",", "%g"), ("source target weight", ",", "%.18e"),
      ("made by hand\nsource target weight", " ", "%.18e")],
 )  # fmt: skip
-def test_headers_of_numpy_savetxt(tmp_path, header, delimiter, fmt, loader):
+def test_savetxt_headers_are_read(tmp_path, header, delimiter, fmt, loader):
     rows = np.array([[0, 1, 0.5], [1, 2, 1.5], [70000, 1, 2]])
     np.savetxt(tmp_path / "a.txt", rows, header=header, delimiter=delimiter, fmt=fmt)
     assert arcs_of(read(tmp_path / "a.txt", loader=loader).arcs) == [tuple(row) for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("loader", ["table", "snap"])
-def test_a_header_after_a_mark_that_turns_the_columns(write, loader):
+def test_commented_header_may_swap_the_columns(write, loader):
     assert arcs_of(load(loader, write("# ToNodeId FromNodeId\n0 1\n2 3\n")).arcs) == [(1, 0), (3, 2)]
     assert arcs_of(load(loader, write("# FromNodeId ToNodeId\n0 1\n2 3\n")).arcs) == [(0, 1), (2, 3)]
     assert arcs_of(load(loader, write("# from here to\n0 1\n2 3\n")).arcs) == [(0, 1), (2, 3)]
 
 
-def test_a_header_of_nodes_after_a_mark(write, tmp_path):
+def test_commented_node_header_is_read(write, tmp_path):
     write(EDGES)
     np.savetxt(tmp_path / "nodes.csv", FRAME, header="id label x0 x1")
     assert nodes_of(read(tmp_path)) == EXPECTED
 
 
 @pytest.mark.parametrize("separator", [" ", ";", "\t", ","])
-def test_what_divides_fields(write, tmp_path, separator):
+def test_field_separators_are_recognized(write, tmp_path, separator):
     frame = pd.DataFrame({"source": [10, 20, 30], "target": [20, 30, 10], "weight": [0.5, 1.25, -3]})
     write(frame.to_csv(index=False, sep=separator))
     write(FRAME.assign(split=["train", "test", "val"]).to_csv(index=False, sep=separator), "nodes.csv")
@@ -335,7 +335,7 @@ def test_what_divides_fields(write, tmp_path, separator):
     assert {key: value[1] for key, value in nodes_of(graph).items()} == {30: 1, 10: 3, 20: 2}
 
 
-def test_decimal_commas(write, tmp_path):
+def test_decimal_commas_are_read_beside_semicolons(write, tmp_path):
     frame = pd.DataFrame({"source": [0, 1], "target": [1, 0], "weight": [1, 0.25]})
     write(frame.to_csv(index=False, sep=";", decimal=","))
     assert arcs_of(read(tmp_path).arcs) == [(0, 1, 1), (1, 0, 0.25)]
@@ -347,7 +347,7 @@ def test_decimal_commas(write, tmp_path):
 @pytest.mark.parametrize("loader", ["table", "snap"])
 @pytest.mark.parametrize("delimiter", [" ", ",", "\t"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_edge_lists_of_networkx(tmp_path, loader, delimiter, weighted):
+def test_networkx_edge_lists_are_read(tmp_path, loader, delimiter, weighted):
     made = networkx.gnp_random_graph(20, 0.3, seed=1, directed=True)
     if weighted:
         networkx.set_edge_attributes(made, {edge: 0.5 + k for k, edge in enumerate(made.edges)}, "weight")
@@ -366,7 +366,7 @@ def test_other_attributes_of_networkx_are_refused(write):
     ("written", "number"),
     [("1.0", 1), ("1.", 1), ("1e+05", 100000), ("3.000000000000000000e+00", 3), ("4294967295.0", 2**32 - 1), ("+7", 7)],
 )
-def test_ids_that_are_written_as_decimals(write, loader, written, number):
+def test_ids_written_as_decimals_are_read(write, loader, written, number):
     assert arcs_of(load(loader, write(f"0 {written}\n{written} 5\n")).arcs) == [(0, number), (number, 5)]
 
 
@@ -376,12 +376,12 @@ def test_ids_that_are_written_as_decimals(write, loader, written, number):
      ("1e300", "beyond 2.53"), ("1e-3", "not a whole number"),
      ("9223372036854775808.0", "beyond 2.63"), ("x1.0", "number the nodes first")],
 )  # fmt: skip
-def test_decimals_that_are_no_ids(write, written, message):
+def test_fractional_ids_are_refused(write, written, message):
     refused("snap", write(f"0 1\n0 {written}\n"), f"line 2: target is .*{message}")
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(20, 2), pa.uint64()])
-def test_ids_and_weights_of_parquet_that_are_decimals(tmp_path, kind):
+def test_parquet_decimals_are_read_as_ids_and_weights(tmp_path, kind):
     frame = {"source": pa.array([1, 7], pa.int8()).cast(kind), "target": pa.array([7, 1], pa.int8()).cast(kind)}
     weights = pa.array([0.25, 2]).cast(pa.decimal128(9, 3))
     pa.parquet.write_table(pa.table(frame | {"weight": weights}), tmp_path / "edges.parquet")
@@ -430,13 +430,13 @@ def test_ids_above_2_to_the_32_are_renumbered(tmp_path, monkeypatch, name, steps
     assert arcs == sorted({(u, v) for u, v in pairs.tolist() if u != v})
 
 
-def test_stated_nodes_are_compared_with_ids_above_2_to_the_32(write, tmp_path):
+def test_stated_node_count_is_checked_against_large_ids(write, tmp_path):
     path = write(f"# Nodes: 3 Edges: 1\n0 {2**40}\n", "a.txt")
     with pytest.raises(InputError, match=r"a\.txt: line 1: announces 3 nodes, but the arcs join 2"):
         build(path, tmp_path / "graph")
 
 
-def test_what_was_read_is_told_and_stands_in_the_manifest(write, tmp_path, caplog):
+def test_column_roles_are_reported_and_stored_in_the_manifest(write, tmp_path, caplog):
     write("src_id,dst_id,w\n0,1,2\n", "edges.csv")
     nodes = "node_id,label,train_mask,val_mask,test_mask," + ",".join(f"x{k}" for k in range(10))
     write(f"{nodes}\n1,0,1,0,0{',1' * 10}\n0,1,0,1,0{',2' * 10}\n", "nodes.csv")

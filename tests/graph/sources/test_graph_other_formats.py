@@ -33,7 +33,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("compression", ["", *COMPRESSIONS])
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_text_under_every_compression(tmp_path, name, compression):
+def test_every_text_format_is_read_under_every_compression(tmp_path, name, compression):
     loader, text, arcs = TEXTS[name]
     path = tmp_path / (name + compression)
     path.write_bytes(PACK[compression](text.encode()))
@@ -70,7 +70,7 @@ MATRIX = sparse.random_array((7, 7), density=0.3, rng=np.random.default_rng(1), 
 
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tgz"])
-def test_an_archive_of_suitesparse(tmp_path, ending):
+def test_suitesparse_archive_is_read(tmp_path, ending):
     files = {
         "web/web.mtx": mtx(MATRIX),
         "web/web_b.mtx": mtx(np.ones((7, 1))),
@@ -95,7 +95,7 @@ Y = np.array([0, 1, 1, 0, 2])
 MASK = np.array([True, False, False, False, False])
 
 
-def test_edges_of_a_heterophilous_graph(tmp_path):
+def test_heterophilous_graph_files_are_read(tmp_path):
     masks = [np.stack([np.roll(MASK, shift + split) for split in range(10)]) for shift in range(3)]
     path = saved(
         tmp_path / "minesweeper.npz", edges=EDGES, node_features=X, node_labels=Y, train_masks=masks[0],
@@ -116,7 +116,7 @@ def test_edges_of_a_heterophilous_graph(tmp_path):
     }  # fmt: skip
 
 
-def test_edges_of_gnnadvisor(tmp_path):
+def test_gnnadvisor_files_are_read(tmp_path):
     path = saved(tmp_path / "a.npz", src_li=EDGES[:, 0], dst_li=EDGES[:, 1], num_nodes=7, odd=np.zeros(2))
     graph = load("npz", path)
     assert (graph.arcs.nodes, graph.arcs.undirected, graph.features) == (7, False, None)
@@ -127,7 +127,7 @@ def test_edges_of_gnnadvisor(tmp_path):
 
 
 @pytest.mark.parametrize("weights", [None, np.array([0.5, 1, 2, 3])])
-def test_edges_of_pytorch_geometric(tmp_path, weights):
+def test_pyg_edge_files_are_read(tmp_path, weights):
     members = {"edge_index": EDGES.T, "x": X, "y": Y.reshape(-1, 1), "train_mask": MASK, "test_mask": np.roll(MASK, 1)}
     members |= {} if weights is None else {"edge_weight": weights}
     graph = load("npz", saved(tmp_path / "a.npz", **members))
@@ -149,12 +149,12 @@ def test_edges_of_pytorch_geometric(tmp_path, weights):
         ({"edge_index": np.zeros((2, 0), int)}, "has no edges, so no nodes"),
     ],
 )
-def test_edges_that_are_wrong_are_refused_by_their_member(tmp_path, members, message):
+def test_invalid_edges_name_their_member(tmp_path, members, message):
     with pytest.raises(InputError, match=message):
         arcs_of(load("npz", saved(tmp_path / "a.npz", **members)).arcs)
 
 
-def test_a_graph_of_metis(tmp_path):
+def test_metis_graph_is_read(tmp_path):
     """Sizes and two weights of nodes, weights of edges, a comment and a node without neighbours."""
     graph = nx.Graph()
     graph.add_nodes_from(range(4))
@@ -185,14 +185,14 @@ def test_a_graph_of_metis(tmp_path):
         ("2 1 1\n2 1e-50\n1 1\n", "line 2: a weight is 1e-50, too small"),
     ],
 )
-def test_a_graph_of_metis_that_is_wrong_is_refused_by_its_line(tmp_path, text, message):
+def test_invalid_metis_graph_names_its_line(tmp_path, text, message):
     (tmp_path / "a.graph").write_text(text)
     with pytest.raises(InputError, match=message):
         arcs_of(load("metis", tmp_path / "a.graph").arcs)
 
 
 @pytest.mark.parametrize("struct", [False, True])
-def test_a_matrix_of_matlab(tmp_path, struct):
+def test_matlab_matrix_is_read(tmp_path, struct):
     path = tmp_path / "a.mat"
     held = {"A": MATRIX, "name": "web"}
     scipy.io.savemat(path, {"Problem": held} if struct else {"A": MATRIX, "local_info": np.ones((7, 3))})
@@ -203,7 +203,7 @@ def test_a_matrix_of_matlab(tmp_path, struct):
     assert graph.columns == {"edges": {"matrix": name, "ignored": [other]}}
 
 
-def test_what_matlab_has_that_is_no_graph_is_refused(tmp_path):
+def test_matlab_file_without_a_graph_is_refused(tmp_path):
     path = tmp_path / "a.mat"
     scipy.io.savemat(path, {"A": MATRIX, "B": MATRIX})
     with pytest.raises(InputError, match=r"square sparse matrices: A, B; one is expected: save"):
@@ -223,7 +223,7 @@ TABLE = pa.table({"src": [0, 3, 1, 2], "dst": [1, 0, 2, 3], "w": [0.5, 1.5, 2.0,
 LISTED = list(zip(*(TABLE[name].to_pylist() for name in ("src", "dst", "w", "type")), strict=True))
 
 
-def test_a_folder_that_spark_wrote(tmp_path, caplog):
+def test_spark_output_folder_is_read(tmp_path, caplog):
     folder = tmp_path / "edges.parquet"
     folder.mkdir()
     for number in range(2):
@@ -237,7 +237,7 @@ def test_a_folder_that_spark_wrote(tmp_path, caplog):
     assert arcs_of(load("table", tmp_path).arcs) == LISTED, "beside a table of nodes, perhaps"
 
 
-def test_a_folder_whose_folders_say_a_column(tmp_path):
+def test_hive_partitioned_folder_is_read(tmp_path):
     """As Hive has them; pyarrow's own reader of data sets says the same."""
     ds.write_dataset(
         TABLE, tmp_path / "typed", format="parquet",
@@ -248,7 +248,7 @@ def test_a_folder_whose_folders_say_a_column(tmp_path):
     assert sorted(arcs_of(load("table", tmp_path / "typed").arcs)) == expected == sorted(LISTED)
 
 
-def test_parquet_files_of_other_columns_are_no_table(tmp_path):
+def test_parquet_files_with_different_columns_are_refused(tmp_path):
     pq.write_table(TABLE, tmp_path / "a.parquet")
     pq.write_table(TABLE.drop_columns("w"), tmp_path / "b.parquet")
     with pytest.raises(InputError, match=r"b\.parquet: has other columns than .*a\.parquet"):
@@ -262,7 +262,7 @@ GRAPH.add_weighted_edges_from([(0, 1, 0.5), (2, 0, 1.5), (2, 2, 1)])
 
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("name", ["a.graphml", "a.graphml.gz", "a.gml", "a.gml.bz2"])
-def test_what_networkx_writes(tmp_path, name, directed):
+def test_networkx_files_are_read(tmp_path, name, directed):
     graph = GRAPH if directed else GRAPH.to_undirected()
     (nx.write_gml if ".gml" in name else nx.write_graphml)(graph, tmp_path / name)
     assert loader_of(tmp_path / name) == "networkx"
@@ -275,14 +275,14 @@ def test_what_networkx_writes(tmp_path, name, directed):
     assert found.columns == {"edges": {"weight": "weight"}, "nodes": {"ignored": others}}
 
 
-def test_names_of_nodes_that_are_numbers_are_kept(tmp_path):
+def test_numeric_node_names_are_kept(tmp_path):
     nx.write_graphml(nx.relabel_nodes(GRAPH, {node: 10 * node + 5 for node in GRAPH}), tmp_path / "a.graphml")
     assert load("networkx", tmp_path / "a.graphml").ids.tolist() == [5, 15, 25, 35]
     nx.write_graphml(nx.relabel_nodes(GRAPH, {node: f"n{node}" for node in GRAPH}), tmp_path / "a.graphml")
     assert load("networkx", tmp_path / "a.graphml").ids is None
 
 
-def test_graphml_that_is_wrong_is_refused(tmp_path, monkeypatch):
+def test_invalid_graphml_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.graphml"
     path.write_text("<graphml><graph>")
     with pytest.raises(InputError, match="not a whole GraphML file: "):
@@ -298,7 +298,7 @@ def test_graphml_that_is_wrong_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [np.int32, np.int64])
-def test_the_files_of_mggs_artifact(tmp_path, width):
+def test_files_of_the_mgg_artifact_are_read(tmp_path, width):
     matrix = sparse.csr_array(MATRIX)
     matrix.indptr.astype(np.int64).tofile(tmp_path / "web_beg_pos.bin")
     matrix.indices.astype(width).tofile(tmp_path / "web_csr.bin")
@@ -321,7 +321,7 @@ def test_the_files_of_mggs_artifact(tmp_path, width):
 
 
 @pytest.mark.parametrize("indices", [False, True])
-def test_the_files_of_geom_gcn(tmp_path, indices):
+def test_geom_gcn_files_are_read(tmp_path, indices):
     """Rows of numbers, or as in film the columns that are 1."""
     features = np.array([[1, 0, 1], [0, 0, 1], [0, 1, 0]])
     rows = [np.flatnonzero(row) if indices else row for row in features]
@@ -346,6 +346,6 @@ def test_the_files_of_geom_gcn(tmp_path, indices):
 @pytest.mark.parametrize(
     ("name", "how"), [("a.pt", "torch.load"), ("a.pth", "torch.load"), ("a.bin", "dgl.load_graphs")]
 )
-def test_files_of_libraries_are_refused_with_what_reads_them(name, how):
+def test_library_files_are_refused_naming_a_converter(name, how):
     assert loader_of(Path(name)) is None
     assert how in needs_loader(Path(name), "--loader") and "mgg.interop.shards" in needs_loader(Path(name), "--loader")

@@ -170,7 +170,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_not_read_is_told(tmp_path, caplog, name):
+def test_unread_data_are_reported(tmp_path, caplog, name):
     write, loader, expected = CASES[name]
     (tmp_path / "given").mkdir()
     manifest = build(write(tmp_path / "given"), tmp_path / "graph", loader=loader, name="given")
@@ -189,7 +189,7 @@ def test_many_names_are_counted_on_standard_error_and_kept_in_the_manifest(tmp_p
     assert "members: ignored more00, more01, more02, more03, more04, more05, more06, more07, ... (20)" in caplog.text
 
 
-def test_labels_of_edges_are_types(tmp_path):
+def test_edge_labels_become_arc_types(tmp_path):
     """Against the files as pandas reads them; labels are numbered in ascending order."""
     (tmp_path / "given").mkdir()
     manifest = build(tu(tmp_path / "given"), tmp_path / "graph", loader="tu")
@@ -203,7 +203,7 @@ def test_labels_of_edges_are_types(tmp_path):
     assert manifest.relations == label.nunique() and manifest.dropped_repeats == 0
 
 
-def test_several_labels_of_an_edge_are_not_read(tmp_path):
+def test_multiple_edge_labels_are_not_read(tmp_path):
     found = find_loader("tu")(tu(tmp_path, edge_labels="7, 1\n7, 1\n-2, 1\n9, 0\n-2, 0\n"))
     assert found.arcs.relations == 0 and all(arcs.types is None for arcs in found.arcs.read())
     assert "edge_labels" in found.columns["edges"]["ignored"] and "type" not in found.columns["edges"]
@@ -219,18 +219,18 @@ def test_several_labels_of_an_edge_are_not_read(tmp_path):
         ("", r"T_edge_labels\.txt: is empty"),
     ],
 )
-def test_labels_of_edges_that_do_not_fit_are_refused(tmp_path, monkeypatch, labels, message):
+def test_mismatched_edge_labels_are_refused(tmp_path, monkeypatch, labels, message):
     monkeypatch.setattr("mgg.graph.io.text.BLOCK", 4)
     with pytest.raises(InputError, match=message):
         list(find_loader("tu")(tu(tmp_path, edge_labels=labels)).arcs.read())
 
 
-def test_features_of_graphsage_in_another_order_are_refused(tmp_path):
+def test_reordered_graphsage_features_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"x-id_map\.json: node 2 has row 3 of the features: sort them"):
         find_loader("graphsage")(graphsage(tmp_path, {"2": 3, "3": 2}))
 
 
-def test_a_default_weight_of_graphml_counts(tmp_path):
+def test_graphml_default_weight_is_used(tmp_path):
     """GraphML 1.0, section "Attributes": an edge without a value has the default of its key."""
     path = graphml(tmp_path)
     key = 'attr.name="weight" attr.type="double"'
