@@ -56,7 +56,7 @@ def started(*several, ranks=None):
     return ahead
 
 
-def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
+def test_expected_kernels_are_compiled_once_and_reported(compiled, capsys):
     ahead = Ahead()
     ahead.expect(BUILDS[:3])
     ahead.expect(BUILDS[2:])
@@ -72,13 +72,13 @@ def test_what_is_expected_is_compiled_once_and_said(compiled, capsys):
     assert len(compiled) == 4 and capsys.readouterr().err == ""
 
 
-def test_compilers_work_side_by_side(compiling):
+def test_compilers_run_in_parallel(compiling):
     together = threading.Barrier(4, timeout=60)
     compiling(lambda name: together.wait())
     started(BUILDS).finish(BUILDS, "sm_90", must=True)
 
 
-def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, capsys, monkeypatch):
+def test_ranks_begin_at_different_kernels_and_one_reports(compiled, capsys, monkeypatch):
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
     held = kernels.cubin_path(BUILDS[2], "sm_90").with_suffix(".lock")
     held.parent.mkdir(parents=True)
@@ -96,12 +96,12 @@ def test_ranks_of_a_host_begin_at_different_kernels_and_one_speaks(compiled, cap
 
 
 @pytest.mark.parametrize(("ranks", "cores", "at_once"), [(1, 0, 4), (2, 8, 4), (2, 3, 2), (4, 2, 4)])
-def test_ranks_of_a_host_share_its_cores(compiled, capsys, ranks, cores, at_once):
+def test_ranks_of_a_host_share_its_compiler_cores(compiled, capsys, ranks, cores, at_once):
     started(BUILDS, ranks=(ranks - 1, ranks, cores)).finish(BUILDS, "sm_90", must=True)
     assert f"compiling 4 kernels for sm_90, {at_once} at a time: 4 done\n" in capsys.readouterr().err
 
 
-def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypatch, compiling, capsys):
+def test_later_kernels_join_the_progress_report(monkeypatch, compiling, capsys):
     free = threading.Event()
     monkeypatch.setattr(module, "EVERY", 1e9)
     compiling(lambda name: free.wait(60))
@@ -113,7 +113,7 @@ def test_what_is_begun_while_others_are_under_way_is_counted_with_them(monkeypat
     assert capsys.readouterr().err.splitlines() == said
 
 
-def test_what_another_rank_has_ended_is_counted_no_more(monkeypatch, capsys):
+def test_kernels_finished_by_another_rank_leave_the_report(monkeypatch, capsys):
     monkeypatch.setattr(kernels, "try_build", lambda build, arch: None)  # another rank is at it
     made = set()
     monkeypatch.setattr(kernels, "is_made", made.__contains__)
@@ -129,14 +129,14 @@ def test_what_another_rank_has_ended_is_counted_no_more(monkeypatch, capsys):
     ]
 
 
-def test_what_lacks_nvshmem_is_left_to_whoever_asks_for_it(compiled, monkeypatch):
+def test_kernels_without_nvshmem_are_skipped_at_start(compiled, monkeypatch):
     monkeypatch.setattr(kernels, "nvshmem_folder", lambda: None)
     builds = [build_of("mgg", 32, "warp"), BUILDS[0]]
     started(builds).finish(builds, "sm_90", must=False)
     assert compiled == ["gather"]
 
 
-def test_pes_that_are_threads_compile_once(compiled):
+def test_pes_as_threads_compile_once(compiled):
     ahead, meeting = Ahead(), threading.Barrier(8, timeout=60)
 
     def pe(number):
@@ -151,7 +151,7 @@ def test_pes_that_are_threads_compile_once(compiled):
     assert sorted(compiled) == sorted(build.source for build in BUILDS)
 
 
-def test_what_does_not_compile_is_told_where_it_is_waited_for(compiling):
+def test_compiler_error_is_raised_where_the_kernel_is_needed(compiling):
     def fail(name):
         raise MachineError(f"{name}.cu: does not compile")
 
@@ -163,7 +163,7 @@ def test_what_does_not_compile_is_told_where_it_is_waited_for(compiling):
         ahead.finish(BUILDS[:1], "sm_90", must=True)
 
 
-def test_a_job_that_ends_begins_no_more_compilers(monkeypatch, compiling):
+def test_cancelled_job_starts_no_more_compilers(monkeypatch, compiling):
     free = threading.Event()
     begun = compiling(lambda name: free.wait(60))
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: range(1))
@@ -174,7 +174,7 @@ def test_a_job_that_ends_begins_no_more_compilers(monkeypatch, compiling):
     assert len(begun) <= 1 and sum(made.cancelled() for made in ahead._futures) >= 3
 
 
-def test_who_waits_says_so_and_its_seconds_are_counted(monkeypatch):
+def test_waiting_for_compilers_is_marked_and_counted(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(kernels.time, "perf_counter", lambda: now[0])
     before = kernels.waited()

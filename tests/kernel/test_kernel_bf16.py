@@ -18,13 +18,13 @@ def test_rounding_is_to_nearest_ties_to_even(value, bits):
     assert to_bf16(np.array([value], np.float32)).tolist() == [bits]
 
 
-def test_what_bf16_holds_comes_back():
+def test_bf16_values_round_trip():
     bits = np.arange(2**16, dtype=np.uint16)
     numbers = from_bf16(bits)
     real = ~np.isnan(numbers)
     assert np.array_equal(to_bf16(numbers)[real], bits[real]) and real.sum() == 2**16 - 2 * 127
 
 
-def test_the_error_is_half_a_unit_at_most():
+def test_rounding_error_is_at_most_half_a_unit():
     values = np.random.default_rng(0).standard_normal(10_000).astype(np.float32)
     assert np.all(np.abs(from_bf16(to_bf16(values)) / values - 1) <= 2**-8)

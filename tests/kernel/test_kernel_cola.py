@@ -28,7 +28,7 @@ GRAPHS = {name: transposed(csr).csr for name, csr in awkward_graphs().items()} |
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_every_arc_of_the_chosen_columns_comes_once(name):
+def test_schedule_has_every_arc_of_the_chosen_columns_once(name):
     columns = GRAPHS[name]
     chosen = np.random.default_rng(0).permutation(columns.rows)[: max(1, columns.rows * 2 // 3)]
     schedule = column_schedule(columns, chosen, chosen.astype(np.uint64) + np.uint64(1 << 48))
@@ -45,7 +45,7 @@ def test_every_arc_of_the_chosen_columns_comes_once(name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_tasks_take_every_light_column_once(name):
+def test_tasks_have_every_light_column_once(name):
     columns = GRAPHS[name]
     schedule = column_schedule(columns, np.arange(columns.rows), np.zeros(columns.rows, np.uint64))
     first, count = schedule.tasks.T

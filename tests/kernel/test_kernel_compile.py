@@ -41,7 +41,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_the_table_of_kernels_has_every_source():
+def test_documented_table_has_every_kernel():
     folder = build.source_folder()
     found = re.findall(r"^\| `(\S+\.cu)`", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(found) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.cu"))
@@ -55,7 +55,7 @@ def source(tmp_path):
 
 
 @needs_nvcc
-def test_a_cubin_is_made_once_and_again_when_anything_changes(source, monkeypatch):
+def test_cubin_is_compiled_once_until_something_changes(source, monkeypatch):
     first = build.cubin(source, "sm_90", {"VALUE": 1})
     assert first.read_bytes()[:4] == b"\x7fELF"
     made = first.stat().st_mtime_ns
@@ -70,7 +70,7 @@ def test_a_cubin_is_made_once_and_again_when_anything_changes(source, monkeypatc
     assert not [path for path in first.parent.iterdir() if path.suffix not in (".cubin", ".lock", ".sha256")]
 
 
-def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
+def test_changed_header_recompiles(source, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "nvcc_version", lambda _: "release 13")
     copy = shutil.copytree(build.source_folder(), tmp_path / "kernels")
     monkeypatch.setattr(build, "source_folder", lambda: copy)
@@ -80,7 +80,7 @@ def test_a_changed_header_is_noticed(source, tmp_path, monkeypatch):
     assert build._key(source, "nvcc", [], False) != before
 
 
-def test_another_nvshmem_is_noticed_where_it_is_linked(source, tmp_path, monkeypatch):
+def test_another_nvshmem_recompiles_linked_cubins(source, tmp_path, monkeypatch):
     """In the same folder, as after an update of the package."""
     header = tmp_path / "nvshmem" / "include" / "non_abi" / "nvshmem_version.h"
     header.parent.mkdir(parents=True)
@@ -107,7 +107,7 @@ def byte_changed(data, number):
 
 
 @pytest.mark.parametrize("file", [".cubin", ".sha256"])
-def test_a_cubin_that_was_altered_is_compiled_again(source, monkeypatch, capsys, file):
+def test_altered_cubin_is_compiled_again(source, monkeypatch, capsys, file):
     """Torn or changed by a bit, it would be loaded, and do anything."""
     code, made = bytes(range(256)) * 3, []
     monkeypatch.setattr(build, "find_nvcc", lambda: "nvcc")
@@ -136,13 +136,13 @@ def compile_once(path):
 
 
 @needs_nvcc
-def test_ranks_that_ask_at_once_compile_once(source):
+def test_concurrent_ranks_compile_once(source):
     with multiprocessing.get_context("fork").Pool(3) as pool:
         assert sum(pool.map(compile_once, [source] * 3, chunksize=1)) == 1
 
 
 @needs_nvcc
-def test_a_thread_that_waits_for_nvcc_is_seen_to_move(source, monkeypatch):
+def test_waiting_for_nvcc_is_no_stall(source, monkeypatch):
     """It uses no processor time itself, and must not be taken for stalled."""
     moved = []
 
@@ -188,7 +188,7 @@ def test_missing_tools_are_named(source, monkeypatch):
 
 
 @needs_nvcc
-def test_a_missing_host_compiler_is_named(source, tmp_path, monkeypatch):
+def test_missing_host_compiler_is_named(source, tmp_path, monkeypatch):
     nvcc = build.find_nvcc()
     monkeypatch.setattr(build, "find_nvcc", lambda: nvcc)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -196,7 +196,7 @@ def test_a_missing_host_compiler_is_named(source, tmp_path, monkeypatch):
         build.cubin(source, "sm_90", {"VALUE": 1})
 
 
-def test_where_nvcc_is_looked_for(tmp_path, monkeypatch):
+def test_nvcc_is_found_in_its_usual_places(tmp_path, monkeypatch):
     """$CUDA_HOME, this environment's packages, $PATH: the first that has one."""
     homes = [tmp_path / "toolkit", tmp_path / "package", tmp_path / "system"]
     found = [home / "bin" / "nvcc" for home in homes]
@@ -217,7 +217,7 @@ def test_where_nvcc_is_looked_for(tmp_path, monkeypatch):
     not any((folder / "bin" / "nvcc").exists() for folder in build._package_folders("nvidia.cu13")) and not IN_CI,
     reason="the extra kernels is not installed: make kernels installs it",
 )
-def test_the_extra_kernels_needs_no_other_toolkit(source, monkeypatch):
+def test_extra_kernels_suffices_to_compile(source, monkeypatch):
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # g++ and what it needs, no link to a toolkit
     assert Path(sys.prefix) in Path(build.find_nvcc()).parents
@@ -268,7 +268,7 @@ def test_every_kernel_compiles(chosen, monkeypatch):
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_every_primitive_is_compiled_beforehand_where_nvshmem_is(bits, monkeypatch):
+def test_nvshmem_primitives_are_compiled_beforehand(bits, monkeypatch):
     wanted = [build.build_of("mgg", bits, primitive) for primitive in build.PRIMITIVES]
     for folder, able in ((Path("nvshmem"), wanted), (None, wanted[:1])):
         monkeypatch.setattr(build, "nvshmem_folder", lambda folder=folder: folder)
@@ -284,7 +284,7 @@ DEPENDENTS = {
 
 @needs_nvcc
 @pytest.mark.parametrize(("name", "arch"), [("pull", "sm_80"), ("pull", "sm_90"), ("halo", "sm_90")])
-def test_launches_depend_on_each_other_where_the_gpu_can(name, arch, tmp_path):
+def test_every_kernel_allows_dependent_launches(name, arch, tmp_path):
     """Every kernel says so once, on its way: kernels/include/mgg/dependents.cuh."""
     said, before = DEPENDENTS[name]
     path, ptx = build.build_of(name, 32).path, tmp_path / "k.ptx"
@@ -317,7 +317,7 @@ def reference(schedule, indices, weights, b, rows):
 @pytest.mark.parametrize("empty", [True, False])
 @pytest.mark.parametrize("task", [None, 32, 64, 512])
 @pytest.mark.parametrize("name", awkward_graphs())
-def test_the_schedule_covers_every_row_once(name, task, empty):
+def test_schedule_covers_every_row_once(name, task, empty):
     csr = awkward_graphs()[name]
     schedule = row_schedule(csr.indptr, task, empty=empty)
     covered = set(schedule.target[schedule.target >= 0]) | set(schedule.split_rows)
@@ -334,7 +334,7 @@ def test_the_schedule_covers_every_row_once(name, task, empty):
     assert np.isnan(np.delete(found, written, axis=0)).all()
 
 
-def test_the_oracle_of_the_gpu_tests_sees_what_is_wrong():
+def test_oracle_of_the_gpu_tests_detects_errors():
     """Of arcs that repeat, in rows of which one has none."""
     rng, indptr = np.random.default_rng(5), np.array([0, 700, 700, 703])
     a = matrix(
@@ -355,7 +355,7 @@ def test_blocks_take_consecutive_tasks():
     assert row_schedule(np.array([0]), 64).blocks(12).tolist() == [0]
 
 
-def test_tasks_are_alike_and_follow_the_size_of_the_matrix():
+def test_tasks_have_equal_work_for_the_matrix_size():
     small, large = np.arange(0, 1001, 10), np.arange(0, 60_000_001, 30)
     assert np.diff(row_schedule(small).begin).max() == 10
     hub = np.array([0, 5, 100_005, 100_006])
@@ -373,7 +373,7 @@ def test_slices_of_a_csr_keep_their_arc_numbers():
     assert schedule.target[:2].tolist() == [0, 1] and schedule.slots == 10
 
 
-def test_remote_sources():
+def test_remote_sources_pack_pe_and_row():
     halo_ptr, halo_rows = np.array([0, 2, 2, 5]), np.array([4, 9, 0, 1, 70_000], np.int32)
     sources = remote_sources(np.array([4, 0, 2], np.int32), halo_ptr, halo_rows)
     assert sources.dtype == np.uint64

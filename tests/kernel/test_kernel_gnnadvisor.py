@@ -68,7 +68,7 @@ def product(kernel, csr, setting, dim, widest):
 
 
 @pytest.mark.parametrize(("aligned", "leader", "ordered"), SWITCHES)
-def test_every_option(kernel, aligned, leader, ordered):
+def test_every_option_matches_float64_and_its_atomics(kernel, aligned, leader, ordered):
     """float64 products to 1e-6, and as many atomics as were counted: floats, a group or a row and block each."""
     for number, (shape, dim) in enumerate(itertools.product(SHAPES, DIMS)):
         setting, csr = GroupSetting(*shape, aligned, leader, ordered), odd_csr(number % 2)
@@ -79,7 +79,7 @@ def test_every_option(kernel, aligned, leader, ordered):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_tiles_of_columns(kernel, ordered):
+def test_wide_rows_are_split_into_column_tiles(kernel, ordered):
     """A block of many groups has its columns in several launches' worth of shared memory."""
     setting = GroupSetting(2, 1, 1024, aligned=False, ordered=ordered)
     assert tiling(100, 4, setting) == (4, 12, 9)
@@ -89,7 +89,7 @@ def test_tiles_of_columns(kernel, ordered):
 
 
 @pytest.mark.parametrize("setting", [GroupSetting(*shape, *switches) for shape in SHAPES for switches in SWITCHES])
-def test_counts_are_those_of_the_groups(setting):
+def test_atomics_are_counted_by_groups(setting):
     """Walked arc by arc: a group ends with its row or after ngs arcs, a sum is written once a row and block."""
     csr = random_csr(200, 3_000)
     walked, writes = [], []

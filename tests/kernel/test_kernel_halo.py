@@ -57,18 +57,18 @@ def check(csr, pes, task, empty=True):
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_schedule_gives_the_product(name, pes):
+def test_schedule_gives_the_product(name, pes):
     for task, empty in ((None, True), (32, True), (32, False)):
         check(GRAPHS[name], pes, task, empty)
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(0, 3_000), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
-def test_random_graphs(nodes, arcs, pes, seed, weighted):
+def test_random_graphs_give_the_product(nodes, arcs, pes, seed, weighted):
     check(random_csr(nodes, arcs, seed=seed, weighted=weighted), pes, 32)
 
 
-def test_blocks_wait_for_what_they_and_those_before_them_need():
+def test_blocks_wait_for_their_chunk_and_earlier_ones():
     product = products(random_csr(4_000, 60_000), np.array([0, 1_000, 4_000]))[0]
     schedule = halo_schedule(product.local, product.remote, 3_000, 64)
     starts, early, needs = schedule.blocks(4)

@@ -22,5 +22,5 @@ def done():
 
 
 @pytest.mark.parametrize("part", ["tiles", "fork", "cola", "halo beside", "halo in turn"])
-def test_launches(done, part):
+def test_prepared_launches_match_direct_ones(done, part):
     assert f"{part}: ok" in done.stdout.splitlines(), done.stderr

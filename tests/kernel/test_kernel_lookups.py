@@ -22,7 +22,7 @@ def kernels():
 
 @pytest.mark.parametrize(("lanes", "vector", "columns"), SHAPES)
 @pytest.mark.parametrize("size", [1, 26, 70])
-def test_bags(kernels, lanes, vector, columns, size):
+def test_bags_match_float64(kernels, lanes, vector, columns, size):
     """Bags of a row, of Criteo's 26, and of more than two windows and more rows than shared memory has room for."""
     rng = np.random.default_rng(size)
     stride = -(-columns // 4) * 4
@@ -57,7 +57,7 @@ def test_bags(kernels, lanes, vector, columns, size):
 
 
 @pytest.mark.parametrize("count", [1, 33, 300])
-def test_ids_are_grouped_by_owner(kernels, count):
+def test_ids_are_grouped_by_owner_without_repeats(kernels, count):
     """Each remote id is asked for once, at the place where its row is expected; nothing else is written."""
     ids = np.random.default_rng(count).integers(0, 40 * PES, count).astype(np.int32)
     numbers, places = np.full((PES, count), -7, np.int32), np.full(count, -7, np.int32)

@@ -80,14 +80,14 @@ def test_every_arc_is_summed_once(name, groups, empty, monkeypatch):
         assert arcs <= tuning.block + tuning.window + tuning.longest
 
 
-def test_the_order_of_a_sum_does_not_depend_on_the_gpu():
+def test_summation_order_does_not_depend_on_the_gpu():
     """How a row is cut, and whether a warp sums it alone, are the same with any number of multiprocessors."""
     indptr = pointer(lengths_of())
     first, second = (sorted(each[:4] for each in read(bundled(np, indptr, 8, processors=n), 8)) for n in (1, 132))
     assert first == second
 
 
-def test_rows_of_like_length_share_a_bundle():
+def test_rows_of_similar_length_share_a_bundle():
     lengths = np.random.default_rng(1).integers(0, 64, 20_000)
     pieces = bundled(np, pointer(lengths), 8, processors=1).pieces.reshape(-1, 8, 2)
     sizes = pieces[..., 0] >> 20 & (1 << 11) - 1
@@ -95,19 +95,19 @@ def test_rows_of_like_length_share_a_bundle():
     assert idle <= 0.02 * lengths.sum()
 
 
-def test_more_pieces_than_can_be_counted_are_refused():
+def test_too_many_pieces_are_refused():
     rows = np.broadcast_to(np.int64(0), 2**28 + 1)
     with pytest.raises(InputError, match="use more PEs"):
         bundled(np, rows, 32)
 
 
-def test_lanes_by_the_loads_of_a_row():
+def test_lanes_follow_the_loads_of_a_row():
     cases = {(1, 1): 1, (3, 4): 1, (8, 1): 8, (9, 1): 0, (16, 4): 4, (17, 4): 8, (32, 4): 8, (33, 4): 0, (65, 8): 0}
     assert {each: lanes_of(*each) for each in cases} == cases and lanes_of(64, 8) == 8
 
 
 @pytest.mark.parametrize("groups", [4, 16])
-def test_the_memory_is_predicted(groups, monkeypatch):
+def test_memory_is_predicted(groups, monkeypatch):
     """The arrays themselves, apart from what making them takes."""
     monkeypatch.setattr(narrow_row_schedule, "OF_PIECE", 0)
     monkeypatch.setattr(narrow_row_schedule, "OF_PLACE", 0)
@@ -131,7 +131,7 @@ def floats():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("accumulate", [0, 1])
 @pytest.mark.parametrize(("lanes", "vector"), SHAPES)
-def test_floats(floats, lanes, vector, accumulate, weighted):
+def test_fp32_kernel_matches_float64(floats, lanes, vector, accumulate, weighted):
     """Columns end within a load; two tiles of the widest shape."""
     columns = lanes * vector * (1 + (lanes == 8)) - (vector > 1)
     b = np.random.default_rng(3).uniform(-1, 1, (90, columns)).astype(np.float32)
@@ -140,7 +140,7 @@ def test_floats(floats, lanes, vector, accumulate, weighted):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lanes", "vector"), BF16_SHAPES)
-def test_bf16(lanes, vector):
+def test_bf16_kernel_matches_float64(lanes, vector):
     b = to_bf16(np.random.default_rng(4).uniform(-1, 1, (90, lanes * vector - 1)).astype(np.float32))
     check(narrow(BF16_SHAPES, "#define MGG_BF16\n"), lanes, vector, 0, True, b, from_bf16(b))
 

@@ -54,7 +54,7 @@ def shape_of(lanes, vector):
 @BOTH
 @pytest.mark.parametrize("accumulate", [0, 1])
 @pytest.mark.parametrize(("lanes", "vector"), SHAPES)
-def test_rows(lanes, vector, accumulate, weighted):
+def test_row_kernel_matches_float64(lanes, vector, accumulate, weighted):
     """Rows of every length around a window's, one far longer than a task; the first arc is not number 0."""
     rng = np.random.default_rng(0)
     lengths = np.append(rng.choice([0, 1, 5, 31, 32, 33, 63, 64, 65, 129, 700], 150), 3_000)
@@ -85,7 +85,7 @@ def test_rows(lanes, vector, accumulate, weighted):
 
 @BOTH
 @pytest.mark.parametrize(("lanes", "vector"), SHAPES)
-def test_columns(lanes, vector, weighted):
+def test_column_kernel_matches_float64(lanes, vector, weighted):
     """More columns than 32 times 32, so that the search for a warp's first one takes several steps; part of a CSC."""
     whole = transposed(random_csr(3_000, 4_000)).csr
     first, last = 500, 2_900
@@ -143,7 +143,7 @@ class Share:
     ("local", "remote", "dist", "wpb"),
     [(300, 37, 16, 4), (5, 200, 3, 2), (0, 40, 7, 1), (40, 0, 16, 4), (33, 32, 32, 1)],
 )
-def test_every_partition_is_summed_once(mgg, local, remote, dist, wpb, interleave, asynchronous, merge):
+def test_mgg_kernel_sums_every_partition_once(mgg, local, remote, dist, wpb, interleave, asynchronous, merge):
     """By the warp that it falls to: with both kinds in equal shares, and with the local ones first."""
     height, weighted = 50, (merge + asynchronous + interleave) % 2
     shares = [Share(count, height, weighted, seed) for seed, count in enumerate((local, remote))]

@@ -6,7 +6,7 @@ from mgg.kernel.pitch import row_pitch
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_rows_are_aligned_and_never_shrink(itemsize):
+def test_pitch_is_aligned_and_monotonic(itemsize):
     before = 0
     for columns in range(1, 3000):
         pitch, size = row_pitch(columns, itemsize), columns * itemsize
@@ -26,5 +26,5 @@ def test_rows_are_aligned_and_never_shrink(itemsize):
     [(1, 4, 1), (2, 4, 2), (3, 4, 4), (16, 4, 16), (41, 4, 44), (47, 4, 48), (100, 4, 104), (602, 4, 608), (1, 2, 1),
      (3, 2, 4), (41, 2, 48), (128, 2, 128), (130, 2, 144)],
 )  # fmt: skip
-def test_pitches(columns, itemsize, pitch):
+def test_pitches_have_their_values(columns, itemsize, pitch):
     assert row_pitch(columns, itemsize) == pitch

@@ -2,7 +2,7 @@ from mgg.kernel import prepared_launches as prepared
 from mgg.kernel.prepared_launches import Prepared
 
 
-def test_launches_are_worked_out_once_for_each_key_and_forgotten_when_they_grow_too_many(monkeypatch):
+def test_prepared_launches_are_cached_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(prepared, "KEPT", 2)
     made, kept = [], Prepared()
 

@@ -67,7 +67,7 @@ class Job:
 
 @pytest.mark.parametrize("halo", [0, 1, 33, 500])
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, blocks, halo):
+def test_rows_are_pulled_and_chunks_announced(built, blocks, halo):
     dtype, library = built
     for columns, stride, vector, lanes in SHAPES[dtype]:
         job = Job(dtype, stride, halo)
@@ -109,7 +109,7 @@ def test_every_row_comes_and_every_chunk_is_told_of_once_it_is_there(built, bloc
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_sums_may_start_when_every_block_has_and_know_the_number_of_the_product_by_then(built, blocks):
+def test_dependent_launch_waits_for_all_pulling_blocks(built, blocks):
     dtype, library = built
     job, arrivals = Job(dtype, 64, 100), []
     hook = ctypes.CFUNCTYPE(None)(lambda: arrivals.append((int(job.numbers[1]), int(job.arrived[-1]))))

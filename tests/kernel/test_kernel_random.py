@@ -9,7 +9,7 @@ from mgg.kernel.random import drop_arcs, uniform, uniform_at
 
 
 @given(st.integers(0, 2**63), st.integers(0, 1000), st.lists(st.integers(0, 2**40), min_size=1, max_size=8))
-def test_a_number_depends_on_seed_stream_row_and_column_alone(seed, stream, rows):
+def test_numbers_depend_only_on_seed_stream_row_and_column(seed, stream, rows):
     rows = np.array(rows)
     whole = uniform(seed, stream, rows, 9)
     for i, row in enumerate(rows):
@@ -40,7 +40,7 @@ def test_numbers_are_uniform_and_streams_independent():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("turned", [False, True])
-def test_arcs_are_dropped_by_the_numbers_of_both_ends_in_place(turned, dtype):
+def test_arc_dropout_depends_on_both_ends(turned, dtype):
     rng, nodes, arcs, heads, rate = np.random.default_rng(0), 50, 20_000, 3, 0.3
     ids, ends = rng.integers(0, 2**32, nodes), rng.integers(0, nodes, arcs).astype(np.int32)
     ptr = np.concatenate([[0], np.sort(rng.integers(0, arcs, nodes - 1)), [arcs]])

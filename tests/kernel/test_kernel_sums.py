@@ -37,7 +37,7 @@ def one_by_one(ends, weights, x, start=0.0):
 @pytest.mark.parametrize("columns", [1, 3, 7, 8, 16, 41, 64, 100, 128, 300])
 @pytest.mark.parametrize("start", ["new", "float32", "float64"])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_any_width_writes_its_own_columns_alone(columns, start, weighted):
+def test_any_width_writes_only_its_columns(columns, start, weighted):
     ends, weights, x = drawn(columns)
     held = np.full((len(LENGTHS), columns + 9), 0.5, np.float64 if start == "float64" else np.float32)
     wide = np.full((NODES, columns + 5), np.nan, np.float32)
@@ -50,7 +50,7 @@ def test_any_width_writes_its_own_columns_alone(columns, start, weighted):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_products_by_partition_and_by_column(weighted):
+def test_partition_and_column_products_match_float64(weighted):
     """To float64; columns in pieces, as cola has them."""
     csr = random_csr(300, 5_000, weighted=weighted)
     for dim in (1, 3, 41):
@@ -67,7 +67,7 @@ def test_products_by_partition_and_by_column(weighted):
 
 
 @pytest.mark.parametrize("columns", [16, 128])
-def test_rows_of_a_matrix_that_exceeds_the_caches(columns):
+def test_matrix_beyond_the_caches_matches_float64(columns):
     """Their sums are other code: such rows are prefetched twice."""
     ends, weights, x = drawn(columns)
     large = np.zeros((2**23 // columns, columns), np.float32)
@@ -78,7 +78,7 @@ def test_rows_of_a_matrix_that_exceeds_the_caches(columns):
 
 
 @pytest.mark.parametrize("columns", [3, 41])
-def test_bfloat16_rows_count_as_what_they_stand_for(columns):
+def test_bf16_rows_are_widened(columns):
     ends, weights, x = drawn(columns)
     rounded = to_bf16(x)
     found, expected = np.empty((2, len(LENGTHS), columns), np.float32)
@@ -97,7 +97,7 @@ def test_ids_and_weights_may_be_columns_of_matrices():
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_threads_give_the_same_bits(threads, accumulate):
+def test_number_of_threads_does_not_change_the_bits(threads, accumulate):
     csr = random_csr(3_000, 20_000, weighted=True)
     x = np.random.default_rng(1).normal(size=(3_000, 41)).astype(np.float32)
     one, several = np.ones((2, 3_000, 41), np.float32)
@@ -110,14 +110,14 @@ def test_threads_give_the_same_bits(threads, accumulate):
 
 
 @pytest.mark.parametrize("lengths", [[0], [0, 0, 0], [500], [0, 500, 0, 0, 1], [1] * 1_000, []])
-def test_each_row_is_dealt_once(lengths):
+def test_threads_get_each_row_once(lengths):
     dealt = []
     with threads_per_pe(2, 1):
         deal(np.cumsum([0, *lengths]), lambda first, last: dealt.extend(range(first, last)))
     assert sorted(dealt) == list(range(len(lengths)))
 
 
-def test_an_error_of_a_thread_is_raised():
+def test_exception_of_a_thread_is_raised():
     def fail(first, last):
         raise ValueError(f"rows {first} to {last}")
 

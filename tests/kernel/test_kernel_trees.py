@@ -19,7 +19,7 @@ def grown(owners, needed, counts, *, members, batch=1, slow=10.0):
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_trees_reach_all_that_need_a_row_and_enter_a_workgroup_once(data):
+def test_trees_reach_every_pe_and_enter_a_workgroup_once(data):
     pes, members = data.draw(st.sampled_from([(1, 1), (4, 2), (6, 3), (7, 2), (8, 8)]))
     classes, batch = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))
     owners = [data.draw(st.integers(0, pes - 1)) for _ in range(classes)]
@@ -47,20 +47,20 @@ def test_trees_reach_all_that_need_a_row_and_enter_a_workgroup_once(data):
     assert busiest.tolist() == expected
 
 
-def test_a_slow_link_carries_a_row_once_and_mates_pass_it_on():
+def test_slow_link_carries_a_row_once():
     parents, stages, busiest = grown([0], [[0, 0, 1, 1]], [1], members=2)
     assert parents.tolist() == [[-1, -1, 2, 0]] or parents.tolist() == [[-1, -1, 0, 2]]
     assert sorted(stages[0, 2:]) == [0, 1] and busiest.tolist() == [10, 1, 0, 0]
 
 
-def test_rows_enter_a_workgroup_by_all_of_its_pes():
+def test_rows_enter_a_workgroup_over_all_its_pes():
     """PE 0 has eight rows for both PEs of the other workgroup: each takes four from it, and passes them on."""
     parents, _, _ = grown([0], [[0, 0, 1, 1]], [8], members=2)
     entry = np.where(parents[:, 2] == 0, 2, 3)
     assert np.bincount(entry).tolist() == [0, 0, 4, 4]
 
 
-def test_a_pe_that_has_a_row_relieves_its_owner():
+def test_pe_that_has_a_row_forwards_it():
     """PE 3 sends a row to the other workgroup, which passes it on; so it sends one more at once, and not two."""
     parents, stages, busiest = grown([3, 3], [[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], [1, 1], members=3, slow=1.0)
     assert parents.tolist() == [[3, 0, -1, -1, -1, -1], [-1, -1, -1, -1, 3, 4]]

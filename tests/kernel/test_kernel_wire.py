@@ -47,7 +47,7 @@ def parts(words, bits, columns):
 
 @settings(max_examples=40)
 @given(st.sampled_from(BITS), st.integers(1, 100), st.integers(0, 2**20))
-def test_a_value_gets_one_of_the_codes_beside_it(bits, columns, seed):
+def test_value_is_rounded_to_a_neighboring_code(bits, columns, seed):
     rows, ids = rows_of(columns, seed), np.random.default_rng(seed).integers(0, 2**40, 40)
     words = packed(rows, bits, ids, (seed, 3, 5))
     step, lowest, codes = parts(words, bits, columns)
@@ -73,7 +73,7 @@ def test_a_value_gets_one_of_the_codes_beside_it(bits, columns, seed):
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_the_expectation_is_the_value(bits):
+def test_rounding_is_unbiased(bits):
     row = np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)
     draws = [unpacked(packed(row, bits, draws=(2, epoch, 0)), bits, 64)[0] for epoch in range(4_000)]
     step = parts(packed(row, bits), bits, 64)[0][0]
@@ -82,13 +82,13 @@ def test_the_expectation_is_the_value(bits):
     assert len({draw.tobytes() for draw in draws}) == len(draws) or bits == 2
 
 
-def test_bytes_are_few_with_the_scales_among_them():
+def test_packed_bytes_include_scales():
     shares = [4 * wire.words(64, bits) / (4 * 64) for bits in (8, 4, 2, 16)]
     assert shares == [0.28125, 0.15625, 0.09375, 0.5]
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_what_is_not_finite_makes_its_group_nan(bits):
+def test_nonfinite_value_makes_its_group_nan(bits):
     rows = np.ones((4, 40), np.float32)
     rows[0, 3], rows[1, 35], rows[2, :2] = np.nan, -np.inf, (3e38, -3e38)
     found = np.isnan(unpacked(packed(rows, bits), bits, 40))
@@ -98,14 +98,14 @@ def test_what_is_not_finite_makes_its_group_nan(bits):
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64])
-def test_sixteen_bits_are_bfloat16(columns):
+def test_sixteen_bit_wire_is_bfloat16(columns):
     rows = rows_of(columns)
     assert np.array_equal(unpacked(packed(rows, 16), 16, columns), from_bf16(to_bf16(rows)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bf16", [False, True])
-def test_kernels_make_the_same_bits(bf16):
+def test_wire_kernels_have_the_bits_of_the_host(bf16):
     """With loads of four columns at once and of each, rows that are padded, and what is not finite."""
     library, rng = build("wire", "#define MGG_BF16 1" * bf16), np.random.default_rng(0)
     rows, ids = np.append(np.arange(40), rng.integers(0, 40, 9)).astype(np.int32), rng.integers(0, 2**40, 49)

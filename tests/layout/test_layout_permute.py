@@ -32,7 +32,7 @@ def test_node_data_follow_their_nodes(scheme, tmp_path, monkeypatch):
         assert not (folder / f"pe-{pe:04d}" / "ids.npy").exists()
 
 
-def test_halos_are_those_of_the_quality(tmp_path):
+def test_halos_match_the_partition_quality(tmp_path):
     folder = build_layout(tmp_path, random_csr(300, 2500), 4, scheme="metis")
     quality = partition.load(tmp_path / "partition-4").quality
     manifest = layout.read_manifest(folder)

@@ -17,7 +17,7 @@ def rows_read(product, arrays, rank):
     return product.local.to_scipy() @ arrays[rank] + product.remote.to_scipy() @ halo
 
 
-def test_halos_come_and_their_gradients_go_home(tmp_path):
+def test_halo_matrix_fetches_rows_and_returns_gradients(tmp_path):
     folder = build_layout(tmp_path, random_csr(40, 300), PES)
     layouts = [load(folder, rank) for rank in range(PES)]
     bounds = layouts[0].bounds

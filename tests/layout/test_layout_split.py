@@ -68,7 +68,7 @@ def random_bounds(nodes, pes, seed):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_transposed_arcs_know_where_they_were(name):
+def test_transposed_arcs_keep_their_positions(name):
     csr = GRAPHS[name]
     turned = transposed(csr)
     assert (matrix(turned.csr) != matrix(csr).T.tocsr()).nnz == 0
@@ -103,7 +103,7 @@ def test_halos_and_sends_agree(nodes, arcs, pes, seed):
 
 
 @pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])
-def test_types_stay_with_their_arcs_in_both_directions(scheme, tmp_path):
+def test_arc_types_follow_their_arcs_in_both_directions(scheme, tmp_path):
     csr = typed_csr(60, 500, 7)
     folder = build_layout(tmp_path, csr, 3, scheme=scheme)
     assert layout.read_manifest(folder).relations == 7

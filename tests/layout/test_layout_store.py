@@ -33,7 +33,7 @@ def made(built, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["equal_nodes", "metis"])
-def test_bytes_depend_on_neither_memory_nor_threads(tmp_path, scheme):
+def test_bytes_do_not_depend_on_memory_or_threads(tmp_path, scheme):
     folder = build_layout(tmp_path, typed_csr(500, 20_000, 3), 3, scheme=scheme)
     again = Memory(resident() + 2**30, workers=3)
     assert layout.build(tmp_path / "graph", tmp_path / "partition-3", tmp_path / "again", again).files
@@ -54,7 +54,7 @@ def test_arrays_start_at_64_bytes_and_need_no_pickle(made):
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
-def test_a_harmed_array_is_named(made, harm):
+def test_damaged_array_is_named(made, harm):
     path = made / "pe-0001" / "forward.remote.indices.npy"
     data = bytearray(path.read_bytes())
     if harm == "flip":
@@ -69,7 +69,7 @@ def test_a_harmed_array_is_named(made, harm):
         layout.load(made, 1)
 
 
-def test_an_altered_manifest_is_named(made):
+def test_altered_manifest_is_named(made):
     path = made / "layout.yaml"
     whole = path.read_text()
     for altered in (whole.replace("pes: 3", "pes: 2"), whole[:-100], whole.replace("- 0\n", "- 1\n", 1), ""):
@@ -97,7 +97,7 @@ def test_an_altered_manifest_is_named(made):
         (lambda values: values.update(bounds=[0, 1, 2, 120]), "has shape"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_named(made, change, said):
+def test_inconsistent_manifest_is_named(made, change, said):
     path = made / "layout.yaml"
     values, _ = hashed.load(path, "layout", "mgg layout")
     change(values)
@@ -106,7 +106,7 @@ def test_a_manifest_that_contradicts_itself_is_named(made, change, said):
         layout.load(made, 0)
 
 
-def test_nothing_but_a_layout_is_replaced(made, tmp_path):
+def test_only_a_layout_is_replaced(made, tmp_path):
     for folder in ("graph", "partition-3"):
         before = sorted(path.name for path in (tmp_path / folder).iterdir())
         with pytest.raises(InputError, match="not an output of this command"):
@@ -118,14 +118,14 @@ def test_nothing_but_a_layout_is_replaced(made, tmp_path):
     assert (made / "thesis.tex").exists()
 
 
-def test_a_partition_of_another_graph_is_refused_and_nothing_is_written(made, tmp_path):
+def test_partition_of_another_graph_is_refused(made, tmp_path):
     write_graph(tmp_path / "other", random_csr(120, 900, seed=5), name="other", source={})
     with pytest.raises(InputError, match="another graph"):
         layout.build(tmp_path / "other", tmp_path / "partition-3", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_failing_build_leaves_the_old_layout(made, tmp_path, monkeypatch):
+def test_failed_build_leaves_the_old_layout(made, tmp_path, monkeypatch):
     from mgg.layout import store
 
     before = {path: path.read_bytes() for path in made.rglob("*.npy")}

@@ -30,7 +30,7 @@ def invoke(*arguments):
 QUICK = ["--backend", "simulated", "--dim", "8", "--launches", "2", "--warmup", "1", "--iterations", "2"]
 
 
-def test_records_of_every_side(data, tmp_path):
+def test_every_side_writes_a_record(data, tmp_path):
     """Counted bytes against the samples; batches of two launches follow one another, then begin anew."""
     out = tmp_path / "records.jsonl"
     run = invoke(data, *QUICK, "--pes", 2, "--batches", "64,5", "--out", out, "--json")
@@ -57,7 +57,7 @@ def test_records_of_every_side(data, tmp_path):
     assert owners("mgg", 2)[3] == 1  # as above: row r is PE r mod P's
 
 
-def test_lines_for_people(data):
+def test_output_lines_are_readable(data):
     run = invoke(data, *QUICK, "--sides", "halo,mgg", "--batches", "10,20")
     assert run.exit_code == 0, run.output
     lines = run.stdout.splitlines()
@@ -65,7 +65,7 @@ def test_lines_for_people(data):
     assert lines[-1].startswith("crossover: halo takes ") and len(lines) == 5
 
 
-def test_crossovers():
+def test_crossover_batch_size_is_reported():
     medians = {"mgg": {1: 1.0, 2: 2.0, 4: 4.0}, "alltoall": {1: 2.0, 2: 3.0, 4: 3.0, 8: 1.0}, "halo": {8: 1.0}}
     found, other = crossovers(medians)
     assert (found.ratios, found.changes) == ({1: 2.0, 2: 1.5, 4: 0.75}, [(2, 4)])
@@ -75,18 +75,18 @@ def test_crossovers():
     assert told(slower) == "a takes more time than b at every batch size (0.50 at 1, 0.50 at 1): no crossover"
 
 
-def test_the_config_names_every_side():
+def test_config_names_every_side():
     assert tuple(SIDES) == config.LOOKUP_SIDES
 
 
-def test_wrong_sums_are_noticed(data, monkeypatch):
+def test_wrong_sums_are_detected(data, monkeypatch):
     monkeypatch.setattr(lookups, "places", lambda *given, places=lookups.places: np.roll(places(*given), 1, axis=0))
     run = invoke(data, *QUICK, "--sides", "mgg", "--batches", "10")
     assert isinstance(run.exception, CheckError)
     assert str(run.exception).startswith("side mgg, batches of 10: PE 0 differs from the float64 sums by ")
 
 
-def test_what_is_refused(data, tmp_path, monkeypatch):
+def test_invalid_lookups_are_refused(data, tmp_path, monkeypatch):
     """A batch beyond the samples; a file of other samples; other ranks than asked for; a folder that is none."""
     run = invoke(data, *QUICK, "--batches", "301")
     assert isinstance(run.exception, InputError)

@@ -22,7 +22,7 @@ def text_of(columns, ending="\n"):
     return ending.join(line([*given, *[""] * (26 - len(given))], "1", integers) for given in columns)
 
 
-def test_rows_by_first_appearance(tmp_path):
+def test_rows_are_numbered_by_first_appearance(tmp_path):
     """Against numbers given by a dictionary, over chunks that end within lines; the last line has no end."""
     rng = np.random.default_rng(0)
     names = [*(f"{n:08x}" for n in (0, 1, 0xFFFFFFFF, 0xABCDEF01)), ""]
@@ -40,7 +40,7 @@ def test_rows_by_first_appearance(tmp_path):
     assert source["missing"][0] == sum(row[0] == "" for row in columns) and source["missing"][25] == 300
 
 
-def test_rows_by_hash(tmp_path):
+def test_rows_are_numbered_by_hash(tmp_path):
     """What is missing is row 0, which no category has; upper case is the same category."""
     file = tmp_path / "train.txt"
     file.write_text(text_of([["00000007", ""], ["0000000a", "0000000A"], ["ffffffff"]]) + "\n")
@@ -60,7 +60,7 @@ def test_rows_by_hash(tmp_path):
         (line([*[""] * 25, "0000000"]), "column 40 is no category of 8 hexadecimal digits"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path, bad, message):
+def test_invalid_line_is_named(tmp_path, bad, message):
     file = tmp_path / "train.txt"
     file.write_text(text_of([["00000007"]] * 40) + f"\n{bad}\n" + text_of([[""]]))
     with pytest.raises(InputError) as error:
@@ -69,7 +69,7 @@ def test_a_line_that_is_wrong_is_named(tmp_path, bad, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_options_that_do_not_fit(tmp_path):
+def test_mismatched_options_are_refused(tmp_path):
     file = tmp_path / "train.txt"
     file.write_bytes(b"")
     for options, message in (
@@ -81,7 +81,7 @@ def test_options_that_do_not_fit(tmp_path):
             criteo.load(file, tmp_path / "out", **options)
 
 
-def test_generated_samples(tmp_path):
+def test_generated_samples_follow_zipfs_law(tmp_path):
     """Sizes by scale, the same rows again, frequencies as Zipf's law has them."""
     out = tmp_path / "made"
     run = CliRunner().invoke(
@@ -103,7 +103,7 @@ def test_generated_samples(tmp_path):
         assert np.isclose((rows == row).mean(), wanted, rtol=0.1), row
 
 
-def test_batches_follow_one_another(tmp_path):
+def test_batches_cover_every_sample_once(tmp_path):
     """Every sample once until all are through, whatever the number of PEs; rows of all tables are told apart."""
     criteo_like.generate(tmp_path, scale=1e-4, samples=100)
     found = load(tmp_path, verify=False)
@@ -117,7 +117,7 @@ def test_batches_follow_one_another(tmp_path):
         found.batch(0, 101, 0, 1)
 
 
-def test_what_was_altered_is_refused(tmp_path):
+def test_altered_samples_are_refused(tmp_path):
     criteo_like.generate(tmp_path / "made", scale=1e-4, samples=10)
     file = tmp_path / "made" / ROWS_FILE
     file.write_bytes(file.read_bytes()[:-1] + b"\1")

@@ -21,14 +21,14 @@ STAND_IN = str(PROGRAM.parents[1] / "fake_gpu" / "run.py")
 
 
 @pytest.mark.parametrize("pes", [1, 2, 3, 8])
-def test_threads(pes):
+def test_sides_match_on_threads(pes):
     """Eight PEs have fewer tables than PEs."""
     check(launch("simulated", lambda: pes, lookup_program.lookups))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", ["1", "0"])
-def test_ranks(tmp_path, shared):
+def test_sides_match_on_ranks(tmp_path, shared):
     """Ranks that share memory, and such as reach each other's by MPI alone: the side that reads it is refused."""
     out = tmp_path / "found.json"
     succeeded(3, [str(PROGRAM), "mpi", str(out)], MGG_MPI_SHARED_MEMORY=shared)
@@ -43,7 +43,7 @@ def test_ranks(tmp_path, shared):
     check(everywhere, [name for name in SIDES if name != "direct"])
 
 
-def test_tables_are_cut_as_promised():
+def test_every_table_row_has_one_owner():
     """Every row has one owner, at the place where a key finds it."""
     for name, side in SIDES.items():
         for pes in (1, 2, 4, 9):
@@ -57,7 +57,7 @@ def test_tables_are_cut_as_promised():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pes", [1, 3, 7])
-def test_stand_ins_for_gpus(tmp_path, pes):
+def test_sides_match_on_simulated_gpus(tmp_path, pes):
     """The kernels themselves, compiled for the host, on rows that are padded as on GPUs; seven PEs have six tables."""
     out = tmp_path / "found.json"
     succeeded(pes, [STAND_IN, str(PROGRAM), "nvshmem", str(out)], FAKE_GPUS=str(pes))
@@ -65,7 +65,7 @@ def test_stand_ins_for_gpus(tmp_path, pes):
 
 
 @pytest.mark.slow
-def test_the_command_says_what_moved_the_rows(tmp_path):
+def test_command_reports_the_transport(tmp_path):
     """On GPUs the all-to-alls exchange over NCCL; without it a line names each, and the others are measured."""
     criteo_like.generate(tmp_path / "samples", scale=1e-4, samples=64)
     quick = ["--dim", "8", "--batches", "16", "--launches", "1", "--warmup", "0", "--iterations", "1"]

@@ -17,7 +17,7 @@ def graph(tmp_path):
 
 
 @pytest.mark.parametrize("scheme", partition.schemes())
-def test_a_partition_is_read_back_as_written(graph, tmp_path, scheme):
+def test_partition_round_trips(graph, tmp_path, scheme):
     made = partition.build(graph, tmp_path / "p", pes=3, scheme=scheme, workgroup=2, dim=8)
     assert partition.load(tmp_path / "p") == made
     assert made.quality.dim == 8 and len(made.bounds) == 4
@@ -27,7 +27,7 @@ def test_a_partition_is_read_back_as_written(graph, tmp_path, scheme):
     assert names == {"partition.json"} | ({"order.npy"} if scheme == "metis" else set())
 
 
-def test_a_partition_with_an_order_gives_way_to_one_without(graph, tmp_path):
+def test_partition_without_order_replaces_one_with_order(graph, tmp_path):
     for scheme in ("metis", "equal_nodes"):
         partition.build(graph, tmp_path / "p", pes=3, scheme=scheme, workgroup=2, dim=8)
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["partition.json"]
@@ -39,7 +39,7 @@ def test_unknown_scheme_names_the_nearest(graph, tmp_path):
     assert not (tmp_path / "p").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_first(graph, monkeypatch):
+def test_unwritable_folder_is_refused_first(graph, monkeypatch):
     module = sys.modules["mgg.partition.build"]  # the package's attribute is its function
     monkeypatch.setattr(module, "measure", lambda *given, **options: pytest.fail("it has cut the graph"))
     with pytest.raises(InputError, match=r"^/proc/.*/p: cannot be written"):
@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(graph, monkeypatch):
         lambda values: values["quality"].update(edge_cut=-1),
     ],
 )
-def test_an_altered_partition_is_named(graph, tmp_path, change):
+def test_altered_partition_is_named(graph, tmp_path, change):
     partition.build(graph, tmp_path / "p", pes=3, scheme="equal_nodes", workgroup=2, dim=8)
     file = tmp_path / "p" / "partition.json"
     file.write_text(changed(file.read_text(), change))
@@ -109,14 +109,14 @@ def swapped(order):
         swapped,
     ],
 )
-def test_an_order_that_is_none_is_named(graph, tmp_path, change):
+def test_invalid_order_is_named(graph, tmp_path, change):
     record = altered_order(graph, tmp_path, change)
     with pytest.raises(InputError, match=r"order\.npy: not a permutation of 200 nodes"):
         partition.load_order(tmp_path / "p", record)
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
-def test_a_harmed_order_is_named(graph, tmp_path, harm):
+def test_damaged_order_is_named(graph, tmp_path, harm):
     record = partition.build(graph, tmp_path / "p", pes=3, scheme="metis", workgroup=2, dim=8)
     file = tmp_path / "p" / "order.npy"
     data = bytearray(file.read_bytes())

@@ -87,7 +87,7 @@ def blocks_of(csr, rows):
 @example(60, 400, 130, 1, 2, 16, 60, False)
 @example(60, 400, 130, 1, 2, 16, 60, True)
 @example(40, 300, 9, 4, 3, 16, 11, False)  # the last workgroup is smaller
-def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, dim, rows, in_order):
+def test_quality_matches_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, dim, rows, in_order):
     csr = random_csr(nodes, arcs, seed=seed)
     owner = np.random.default_rng(seed).integers(0, pes, nodes).astype(np.uint16)
     if in_order:
@@ -107,7 +107,7 @@ def test_quality_equals_a_count_arc_by_arc(nodes, arcs, pes, workgroup, seed, di
         assert group_balance == pytest.approx(max(each) * pes / csr.arcs)
 
 
-def test_volumes_are_those_of_the_cola_paper():
+def test_volumes_match_the_cola_paper():
     """CYT, com-Youtube: V_CG of table 2 and VI_CG of table 3, in MiB, for 16 GPUs in 2 hosts and k = 32."""
     nodes = 1_134_890
     owner = (np.arange(nodes) * 16 // nodes).astype(np.uint16)
@@ -118,7 +118,7 @@ def test_volumes_are_those_of_the_cola_paper():
     assert (found.v_fc, found.vi_fc, found.vi_cola) == (128, 128, 128)
 
 
-def test_the_parts_of_a_graph_on_disk_are_read_once_each(tmp_path, monkeypatch):
+def test_graph_parts_are_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "ARCS_PER_PART", 50)
     csr = random_csr(300, 3000)
     write_graph(tmp_path / "graph", csr, name="test", source={})

@@ -28,7 +28,7 @@ def offsets_of(degrees):
 @example([1] * 50 + [0] * 50 + [10**9], 7)
 @example([3, 3, 3, 3, 3], 2)
 @example([], 4)
-def test_each_split_is_at_the_row_nearest_to_its_target(degrees, pes):
+def test_split_points_are_nearest_to_their_targets(degrees, pes):
     offsets = offsets_of(degrees)
     bounds = edge_balanced.bounds(offsets, pes)
     assert bounds.dtype == np.int64 and len(bounds) == pes + 1
@@ -45,7 +45,7 @@ def test_equal_nodes_differ_by_at_most_one(nodes, pes):
     assert np.ptp(np.diff(bounds)) <= 1
 
 
-def test_rows_without_arcs_are_shared_out():
+def test_rows_without_arcs_are_distributed():
     assert edge_balanced.bounds(np.zeros(11, np.int64), 5).tolist() == [0, 2, 4, 6, 8, 10]
     assert edge_balanced.bounds(offsets_of([4, 4] + [0] * 98), 2).tolist() == [0, 1, 100]
     assert edge_balanced.bounds(offsets_of([4] + [0] * 98 + [4]), 2).tolist() == [0, 50, 100]
@@ -85,7 +85,7 @@ def cliques(count, size, rng=None):
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_metis_finds_the_parts_that_are_there(symmetric, tmp_path):
+def test_metis_finds_planted_parts(symmetric, tmp_path):
     csr, ids = cliques(8, 20, np.random.default_rng(3))
     if not symmetric:  # only arcs from smaller to larger ids: METIS must see both directions
         rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
@@ -110,7 +110,7 @@ def test_metis_balances_arcs_not_nodes(tmp_path):
     assert np.ptp(np.bincount(owners)) > 100
 
 
-def test_metis_deals_out_nodes_without_arcs(tmp_path):
+def test_metis_distributes_nodes_without_arcs(tmp_path):
     csr = from_arcs(np.arange(30), (np.arange(30) + 1) % 30, n=1000, symmetrize=True)
     owners = metis.split(opened(tmp_path / "graph", csr), 7).owners()
     assert np.ptp(np.bincount(owners, minlength=7)) <= 7
@@ -123,7 +123,7 @@ def test_metis_with_no_more_nodes_than_pes_gives_each_node_its_own(pes, tmp_path
     assert np.bincount(owners).max() == 1
 
 
-def test_metis_refuses_a_graph_that_only_says_that_it_is_symmetric(tmp_path):
+def test_metis_refuses_a_false_claim_of_symmetry(tmp_path):
     ring = from_arcs(np.arange(30), (np.arange(30) + 1) % 30, n=30)
     write_graph(tmp_path / "lie", ring, name="lie", source={}, symmetric=True)
     with pytest.raises(InputError, match=r"lie: says that it is symmetric, and is not; make it again"):
@@ -139,14 +139,14 @@ def test_metis_ignores_loops(tmp_path):
     assert np.ptp(owners[ids].reshape(4, 12), axis=1).max() == 0
 
 
-def test_a_metis_that_counts_too_little_is_said(tmp_path, monkeypatch):
+def test_graph_beyond_the_ids_of_metis_is_refused(tmp_path, monkeypatch):
     graph = opened(tmp_path / "graph", random_csr(300, 3000))
     monkeypatch.setattr(metis.pymetis, "zero_copy_dtype", lambda: np.dtype(np.int8))
     with pytest.raises(MachineError, match=r"--scheme metis: this METIS counts to 127 .* --scheme edge_balanced"):
         metis.split(graph, 2)
 
 
-def test_a_metis_without_memory_is_said(tmp_path, monkeypatch):
+def test_metis_out_of_memory_is_reported(tmp_path, monkeypatch):
     def fails(*_, **__):
         raise MemoryError("METIS could not allocate")
 

@@ -9,14 +9,14 @@ from mgg.tune.setting import Setting
 A100 = BlockLimits(shared_memory=163 * 1024, threads=1024, registers=65536)
 
 
-def test_the_equations_by_hand():
+def test_equations_match_hand_calculations():
     found = load(Setting(16, 2, 4), 64, local=1001, remote=300, processors=108)
     assert (found.wpw, found.smem) == (2 * 16 * 64 * 2, 16 * 4 * 4 + 2 * 4 * 64 * 4)
     assert (found.warps, found.blocks) == (501, 126)
     assert found.blocks_per_sm == 126 / 108
 
 
-def test_equation_1_lets_everything_pass_and_our_kernel_does_not():
+def test_equation_1_admits_settings_that_our_kernel_refuses():
     grid = [Setting(ps, 1, wpb) for ps in (1, 32) for wpb in (1, 16)]
     assert all(load(at, 602, 1, 1, 108).smem <= 164 * 1024 for at in grid)
     # 128 columns a tile: two sums a warp, and of rows on their way 4096 bytes' worth, 8 of them.
@@ -33,5 +33,5 @@ def test_equation_1_lets_everything_pass_and_our_kernel_does_not():
         (16, 0, BlockLimits(1, 1024, 40959), "40960 registers a block, this GPU has 40959"),
     ],
 )
-def test_what_a_gpu_cannot_run(wpb, shared, limits, said):
+def test_impossible_settings_are_excluded(wpb, shared, limits, said):
     assert refusal(Setting(1, 1, wpb), shared, limits) == said

@@ -66,7 +66,7 @@ def tuned(folder, **asked):
     return simulated.run(2, program)
 
 
-def test_pes_agree_by_the_slowest_ones_time_and_a_second_run_tries_nothing(folder):
+def test_pes_use_the_slowest_time_and_a_second_run_tries_nothing(folder):
     first, other = tuned(folder)
     assert first.entry == other.entry and first.fresh
     assert first.entry.chosen.setting == BEST
@@ -84,7 +84,7 @@ def test_pes_agree_by_the_slowest_ones_time_and_a_second_run_tries_nothing(folde
     assert Clock.starts > measured
 
 
-def test_one_lucky_series_decides_nothing(folder, monkeypatch):
+def test_single_fast_series_does_not_decide(folder, monkeypatch):
     lucky, stop, seen = Setting(4, 2, 1), Clock.stop, []
 
     def stopped(clock):
@@ -109,7 +109,7 @@ def damaged(path, how):
 
 
 @pytest.mark.parametrize("how", ["torn", "altered", "no text"])
-def test_a_damaged_entry_is_one_line_and_made_anew(folder, caplog, how):
+def test_damaged_table_entry_is_reported_and_measured_again(folder, caplog, how):
     first, _ = tuned(folder)
     damaged(first.entry.key.path, how)
     with caplog.at_level(logging.WARNING):
@@ -120,7 +120,7 @@ def test_a_damaged_entry_is_one_line_and_made_anew(folder, caplog, how):
     assert [path.name for path in cache_folder("tune").iterdir()] == [first.entry.key.path.name]
 
 
-def test_keys_differ_by_what_times_depend_on(folder):
+def test_table_keys_include_what_times_depend_on(folder):
     (first, _), (other, _) = tuned(folder), tuned(folder, options={"interleave": False})
     assert other.fresh and other.entry.key.path != first.entry.key.path
     assert other.entry.key.options == first.entry.key.options | {"interleave": False}
@@ -131,12 +131,12 @@ def test_keys_differ_by_what_times_depend_on(folder):
 
 
 @pytest.mark.parametrize("option", [{"ps": 4}, {"tune": "cached"}])
-def test_what_is_tuned_is_no_option(folder, option):
+def test_tuned_parameters_are_refused_as_options(folder, option):
     with pytest.raises(InputError, match=r"mgg tune sets option \w+ itself: leave it out"):
         tuned(folder, options=option)
 
 
-def test_what_turns_out_not_to_run_is_passed_over_and_told(folder, monkeypatch):
+def test_setting_that_fails_is_skipped_and_reported(folder, monkeypatch):
     measured = tuning._measured
 
     def refusing(world, part, direction, dim, setting, *rest):
@@ -169,7 +169,7 @@ def settings(folder, options, dims=(8,), direction="forward"):
     return one
 
 
-def test_cached_takes_the_tables_setting_and_says_where_there_is_none(folder, caplog):
+def test_cached_uses_the_table_or_reports_its_absence(folder, caplog):
     tuned(folder)
     with caplog.at_level(logging.WARNING):
         assert settings(folder, {"tune": "cached"}, (8, 9, 9)) == [BEST, (32, 16, 4), (32, 16, 4)]
@@ -192,12 +192,12 @@ def test_cached_takes_the_tables_setting_and_says_where_there_is_none(folder, ca
         ({"tune": "always"}, "tune"),
     ],
 )
-def test_options_that_cannot_be(folder, options, said):
+def test_invalid_options_are_refused(folder, options, said):
     with pytest.raises(InputError, match=said):
         settings(folder, options)
 
 
-def test_the_table_is_of_no_emulated_network(folder):
+def test_tuning_table_is_refused_for_emulated_networks(folder):
     def program(world):
         part = layout.load(folder, world.rank)
         prepare("mgg", emulating(world, Network(1e9, 0.0), 1), part, "forward", 8, {"tune": "cached"})
@@ -206,7 +206,7 @@ def test_the_table_is_of_no_emulated_network(folder):
         simulated.run(2, program)
 
 
-def test_a_gpu_that_cannot_run_a_setting_is_not_asked(folder):
+def test_impossible_setting_is_not_launched(folder):
     limits = BlockLimits(shared_memory=48 * 1024, threads=256, registers=65536)
     able = able_on(limits, [16, 602])
     assert able(Setting(32, 16, 1)) and able(Setting(32, 1, 8)) and not able(Setting(1, 1, 16))
@@ -214,7 +214,7 @@ def test_a_gpu_that_cannot_run_a_setting_is_not_asked(folder):
     assert simulated.run(1, limits_of) == [None]
 
 
-def test_a_plan_takes_another_setting(folder):
+def test_plan_switches_settings_bit_by_bit(folder):
     """Its products are those of a plan made with it, bit by bit."""
 
     def program(world):

@@ -20,7 +20,7 @@ def slope(ps=1, dist=1, wpb=1):
     return clock
 
 
-def test_each_knob_rises_until_the_time_does():
+def test_each_parameter_rises_until_the_time_does():
     tried = sought(slope(4, 2, 2))
     assert list(tried)[:8] == [
         (1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (4, 2, 1), (4, 4, 1), (4, 2, 2), (4, 2, 4),
@@ -28,13 +28,13 @@ def test_each_knob_rises_until_the_time_does():
     assert best_of(tried) == (4, 2, 2)
 
 
-def test_ps_is_taken_back_and_wpb_rises_anew():
+def test_ps_is_reduced_and_wpb_rises_again():
     tried = sought(slope(4, 2, 2))
     # The three lowest are 1, 2 and 2; at ps = 2 the rise ends at 2, no worse, and at ps = 1 at 3: the end.
     assert list(tried)[8:] == [(2, 2, 1), (2, 2, 2), (2, 2, 4), (1, 2, 1), (1, 2, 2), (1, 2, 4)]
 
 
-def test_it_ends_where_taking_ps_back_gives_more_than_the_third_lowest_time():
+def test_search_ends_when_reducing_ps_exceeds_the_third_lowest_time():
     base = {1: 10.0, 2: 9.0, 4: 8.0, 8: 5.0, 16: 6.0}
     tried = sought(lambda ps, dist, wpb: base[ps] + 2 * (dist > 1) + 2 * (wpb > 1))
     # The three lowest are 5, 6 and 7 when ps goes back to 4, which gives 8: ps = 2 is not gone back to.
@@ -42,39 +42,39 @@ def test_it_ends_where_taking_ps_back_gives_more_than_the_third_lowest_time():
     assert list(tried) == [*rises, (4, 1, 2)]
 
 
-def test_where_ps_stays_at_one_nothing_is_taken_back():
+def test_ps_of_one_is_not_reduced():
     tried = sought(slope())
     assert list(tried) == [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
 
 
-def test_the_highest_values_end_a_rise():
+def test_highest_value_ends_a_rise():
     tried = sought(lambda ps, dist, wpb: 1 / (ps * dist * wpb), budget=None)
     assert Setting(32, 16, 16) == best_of(tried) and len(tried) > 14
 
 
 @pytest.mark.parametrize("last", [None, Setting(32, 16, 4), Setting(2, 1, 1)])
 @pytest.mark.parametrize("budget", [1, 4, BUDGET])
-def test_the_budget_holds_with_the_last_one_among_them(budget, last):
+def test_budget_includes_the_last_trial(budget, last):
     tried = sought(slope(32, 16, 2), budget=budget, last=last)
     assert len(tried) <= budget
     assert last is None or last in tried
     assert budget == 1 or START in tried
 
 
-def test_what_is_found_is_never_slower_than_the_last_one():
+def test_result_is_never_slower_than_the_last_trial():
     """A hollow that the walk does not come by."""
     tried = sought(lambda *at: 0.5 if at == (32, 16, 4) else slope()(*at), last=Setting(32, 16, 4))
     assert list(tried)[-1] == best_of(tried) == (32, 16, 4)
 
 
-def test_what_cannot_run_is_passed_over():
+def test_impossible_settings_are_skipped():
     able = lambda at: at.wpb <= 2 and at.ps != 4  # noqa: E731
     tried = sought(slope(8, 1, 16), able=able, last=Setting(32, 16, 4))
     assert all(able(at) for at in tried) and (8, 1, 1) in tried and (8, 1, 2) in tried
     assert sought(slope(), able=lambda at: at != START) == {}
 
 
-def test_a_time_counts_as_worse_only_beyond_the_spread():
+def test_time_is_worse_only_beyond_the_spread():
     times = {(1, 1, 1): [1.0, 1.1, 1.2], (2, 1, 1): [1.1, 1.15, 1.2], (4, 1, 1): [0.5, 0.5, 0.5]}
     slow = [9.0, 9.0, 9.0]
     tried = Search().run(lambda at: times.get(at, slow))
@@ -90,14 +90,14 @@ def test_noise_is_the_median_of_relative_quartile_distances():
     assert worse([1.3], [1.0], 0.25) and not worse([1.25], [1.0], 0.25)
 
 
-def test_a_rise_goes_on_from_its_fastest_value():
+def test_rise_continues_from_its_fastest_value():
     """ps 4 is slower than 2 within the noise, and 8 beyond it: dist rises from ps = 2."""
     times = {(1, 1, 1): [2.0, 2.4, 2.8], (2, 1, 1): [1.0, 1.2, 1.4], (4, 1, 1): [1.1, 1.3, 1.5]}
     tried = Search().run(lambda at: times.get(at, [9.0, 9.0, 9.0]))
     assert (2, 2, 1) in tried and (4, 2, 1) not in tried
 
 
-def test_whoever_keeps_the_times_goes_on_anywhere():
+def test_search_resumes_from_its_times():
     clock, search = slope(4, 4, 2), Search(last=Setting(32, 16, 4))
     whole = search.run(lambda at: [clock(*at)])
     order = list(whole)
@@ -108,7 +108,7 @@ def test_whoever_keeps_the_times_goes_on_anywhere():
     assert search.path(whole) == order[:-1]
 
 
-def test_values_are_those_of_the_paper_by_doubling():
+def test_values_double_like_the_papers():
     assert {knob: (min(each), max(each)) for knob, each in VALUES.items()} == {
         "ps": (1, 32), "dist": (1, 16), "wpb": (1, 16)
     }  # fmt: skip

@@ -34,7 +34,7 @@ def picked(folder, names, dims):
     return swept(folder, 3, names, dims, iterations=2, auto=True)
 
 
-def test_every_pe_picks_the_same_and_says_what_was_foretold(folder):
+def test_pes_pick_the_same_and_report_the_prediction(folder):
     first, *others = picked(folder, [], [4, 32])
     records, refused = first
     assert not refused and [record.dim for record in records] == [4, 32]
@@ -42,7 +42,7 @@ def test_every_pe_picks_the_same_and_says_what_was_foretold(folder):
     assert all(found == first for found in others)
 
 
-def test_a_pick_that_was_named_is_measured_once(folder):
+def test_pick_that_is_also_named_is_measured_once(folder):
     records, _ = picked(folder, ["halo", "zero_copy", "cola"], [8])[0]
     assert sorted({record.technique for record in records}) == sorted(record.technique for record in records)
     assert [record.chosen for record in records].count(True) == 1
@@ -50,12 +50,12 @@ def test_a_pick_that_was_named_is_measured_once(folder):
     assert next(record for record in records if record.chosen).predicted <= best.predicted
 
 
-def test_without_auto_nothing_is_foretold(folder):
+def test_nothing_is_predicted_without_auto(folder):
     [found] = swept(folder, 3, ["halo"], [4], check=False)[0][0]
     assert (found.chosen, found.predicted) == (False, None)
 
 
-def test_the_pick_is_made_before_anything_is_allocated(folder, monkeypatch):
+def test_auto_picks_before_anything_is_allocated(folder, monkeypatch):
     simulated.run(3, of_world)  # links are known, so that nothing is measured
 
     def program(world):
@@ -70,7 +70,7 @@ def test_the_pick_is_made_before_anything_is_allocated(folder, monkeypatch):
     assert len({name for name, _ in found}) == 1
 
 
-def test_links_are_measured_once_and_anew_when_asked(caplog):
+def test_links_are_measured_once_or_again_on_request(caplog):
     assert simulated.run(1, cache_file)[0] != simulated.run(2, cache_file)[0]
     first = simulated.run(2, of_world)
     assert first[0] == first[1] and not first[0].gpu
@@ -87,7 +87,7 @@ def test_links_are_measured_once_and_anew_when_asked(caplog):
     assert simulated.run(2, of_world)[0] == found and kept.read_text() != "{}"
 
 
-def test_links_that_cannot_be_are_not_kept(caplog):
+def test_impossible_link_times_are_not_stored(caplog):
     found = simulated.run(2, of_world)[0]
     assert not found.links.beyond()
     kept, row = simulated.run(2, cache_file)[0], found.links["shared_memory"].model_copy(update={"bandwidth": 1e15})
@@ -109,14 +109,14 @@ def in_rounds(monkeypatch, *seconds):
     monkeypatch.setattr(machines.links.Probe, "typical", typical)
 
 
-def test_a_disturbed_round_of_barriers_says_nothing(monkeypatch, caplog):
+def test_disturbed_round_of_barriers_is_ignored(monkeypatch, caplog):
     in_rounds(monkeypatch, 8e-3, 5e-6, 4e-3, 6e-6)
     found = simulated.run(2, of_world)[0]
     assert (found.links.barrier, found.links.barrier_again) == (5e-6, 6e-6)
     assert simulated.run(2, cache_file)[0].is_file() and not caplog.records
 
 
-def test_barriers_that_rounds_disagree_about_are_not_kept(monkeypatch, caplog):
+def test_inconsistent_barrier_times_are_not_stored(monkeypatch, caplog):
     in_rounds(monkeypatch, 8e-3, 4e-6, 7e-3, 9e-3)
     first = simulated.run(2, of_world)
     assert first[0] == first[1] and first[0].links.barrier == 4e-6
@@ -129,7 +129,7 @@ def test_barriers_that_rounds_disagree_about_are_not_kept(monkeypatch, caplog):
     assert simulated.run(2, cache_file)[0].is_file()
 
 
-def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
+def test_barrier_times_of_the_old_format_are_measured_again(monkeypatch, caplog):
     """As they were kept before there were rounds, whatever disturbed that one."""
     found, kept = simulated.run(2, of_world)[0], simulated.run(2, cache_file)[0]
     old = found.links.model_copy(update={"barrier": 8e-3, "barrier_again": 0.0})
@@ -139,7 +139,7 @@ def test_a_barrier_of_one_round_is_measured_anew(monkeypatch, caplog):
     assert caplog.records[0].message.endswith("links.barrier: of one round alone; measuring anew")
 
 
-def test_meetings_of_gpus_are_part_of_the_fit(monkeypatch):
+def test_gpu_synchronization_is_part_of_the_fit(monkeypatch):
     measured = H200.links.model_copy(update={"barrier": 4e-6, "barrier_again": 1e-3})
     monkeypatch.setattr(machines.links, "measure", lambda world: measured)
     monkeypatch.setattr(rates, "gpu_seconds", lambda world: rates.ON_H200)
@@ -147,7 +147,7 @@ def test_meetings_of_gpus_are_part_of_the_fit(monkeypatch):
     assert found.links.barrier == H200.links.barrier and not found.links.doubtful()
 
 
-def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
+def test_stored_gpu_links_of_another_fit_are_measured_again(monkeypatch):
     """What is kept of them holds constants of it."""
     monkeypatch.setattr(machines, "job_machine", lambda world: SimpleNamespace(model_dump=dict))
     gpus = SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2)
@@ -160,7 +160,7 @@ def test_links_of_gpus_rest_on_the_fit_of_this_release(monkeypatch):
     assert cache_file(gpus) != kept
 
 
-def test_each_term_of_a_rate_is_the_slowest_pes(monkeypatch):
+def test_each_term_of_a_rate_is_that_of_the_slowest_pe(monkeypatch):
     """One PE's calls take longer, the other's arcs."""
     terms = {"PE 0": (1.0e-5, 5e-9, 0, 0, 0), "PE 1": (1.1e-5, 1e-9, 0, 0, 0)}
     monkeypatch.setattr(rates, "fit", lambda samples, taken: np.array(terms[threading.current_thread().name]))
@@ -168,14 +168,14 @@ def test_each_term_of_a_rate_is_the_slowest_pes(monkeypatch):
         assert {(rate.call, rate.arc) for rate in found.values()} == {(1.1e-5, 5e-9)}
 
 
-def test_no_technique_is_one_line_on_every_pe(folder, monkeypatch):
+def test_no_fitting_technique_is_one_line_on_every_pe(folder, monkeypatch):
     monkeypatch.setattr(auto, "runs", lambda *_: False)
     with pytest.raises(InputError, match="technique auto: the cost model covers none for 3 PEs and fp32") as caught:
         picked(folder, [], [4])
     assert caught.value.everywhere
 
 
-def test_what_does_not_fit_the_memory_is_not_picked(folder, monkeypatch):
+def test_auto_skips_techniques_beyond_memory(folder, monkeypatch):
     free = picked(folder, [], [4])[0][0][0].technique
 
     def check(world, plan, *_):
@@ -186,7 +186,7 @@ def test_what_does_not_fit_the_memory_is_not_picked(folder, monkeypatch):
     assert picked(folder, [], [4])[0][0][0].technique != free
 
 
-def test_a_width_that_fits_nowhere_leaves_the_others(folder, monkeypatch):
+def test_width_that_fits_nowhere_is_skipped(folder, monkeypatch):
     def check(world, plan, layout, direction, dim, *_):
         if dim > 4:
             raise MachineError("too little").on_every_pe()
@@ -207,7 +207,7 @@ def on_gpus(monkeypatch, seconds):
     return machines.measure(SimpleNamespace(gpu="NVIDIA X", name="nvshmem", size=2))
 
 
-def test_operators_of_gpus_are_compared_with_those_of_h200(monkeypatch):
+def test_gpu_operators_are_scaled_from_h200(monkeypatch):
     """Twice the time for arcs and rows, three times for their bytes; other operators as on H200."""
     work, moved = rates.ON_H200["rows"]
     found = on_gpus(monkeypatch, rates.ON_H200 | {"rows": (2 * work, 3 * moved)})
@@ -221,7 +221,7 @@ def test_operators_of_gpus_are_compared_with_those_of_h200(monkeypatch):
     assert on_gpus(monkeypatch, rates.ON_H200).rates == H200.rates
 
 
-def test_the_probe_of_gpus_times_each_operator_at_each_width(monkeypatch):
+def test_gpu_probe_times_each_operator_at_each_width(monkeypatch):
     """On CPU ranks, whose operators are the same table, on a graph that is small."""
     monkeypatch.setattr(rates, "REPEATS", 1)
     monkeypatch.setattr(cpu, "spmm_pieces", cpu.spmm_rows, raising=False)  # the one kernel of GPUs that CPUs lack
@@ -231,7 +231,7 @@ def test_the_probe_of_gpus_times_each_operator_at_each_width(monkeypatch):
 
 
 @pytest.mark.parametrize(("halo", "first"), [(1.04, "halo"), (1.06, "cola")])
-def test_what_the_model_cannot_tell_apart_is_decided_by_the_volume(halo, first):
+def test_ties_of_the_model_are_decided_by_volume(halo, first):
     split = SplitCounts(
         *(np.ones(2, int) for _ in range(4)), members=2, outside_arcs=0, outside_rows=0, fused_rows=np.zeros(1)
     )
@@ -241,7 +241,7 @@ def test_what_the_model_cannot_tell_apart_is_decided_by_the_volume(halo, first):
     assert ranked.index("ring") < ranked.index("mgg")
 
 
-def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypatch):
+def test_auto_skips_single_host_techniques_on_several_hosts(tmp_path, monkeypatch):
     monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
     make_layout(tmp_path, random_csr(300, 3_000), 4)
     partition.build(tmp_path / "graph", tmp_path / "part", pes=4, scheme="equal_nodes", workgroup=2, dim=5)
@@ -268,7 +268,7 @@ def test_what_gpus_of_several_hosts_cannot_run_is_not_picked(tmp_path, monkeypat
     ("members", "dtypes", "named"),
     [(2, ["fp32"], "cola, halo"), (2, ["bf16"], "halo"), (2, ["fp32", "bf16"], "cola, halo"), (4, ["fp32"], "")],
 )
-def test_what_another_workgroup_would_let_run_is_said_once(tmp_path, monkeypatch, caplog, members, dtypes, named):
+def test_workgroup_that_would_allow_a_technique_is_reported_once(tmp_path, monkeypatch, caplog, members, dtypes, named):
     monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
     folder = make_layout(tmp_path, random_csr(300, 3_000), 4)  # for workgroups of 8, as by default
 
@@ -285,7 +285,7 @@ def test_what_another_workgroup_would_let_run_is_said_once(tmp_path, monkeypatch
     assert found == ([f"technique auto: leaves out {named}: {said}"] if named else [])
 
 
-def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
+def test_sweep_reports_what_auto_leaves_out(folder, monkeypatch, caplog):
     monkeypatch.setattr(machines.links, "GPU_BYTES", 2**18)
     swept(
         folder, 3, [], [4, 8], dtypes=["fp32", "bf16"], check=False, auto=True, world_of=lambda raw: HostsWorld(raw, 1)
@@ -296,7 +296,7 @@ def test_a_sweep_says_what_auto_leaves_out(folder, monkeypatch, caplog):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("pes", "hosts"), [(1, 1), (4, 2), (2, 2)])
-def test_links_of_stand_ins_for_gpus_are_measured(tmp_path, pes, hosts):
+def test_links_of_simulated_gpus_are_measured(tmp_path, pes, hosts):
     fake = Path(__file__).parents[2] / "support" / "fake_gpu" / "run.py"
     code = (
         "from mgg.cost import links, machines, rates\nfrom mgg.backend import nvshmem\n"

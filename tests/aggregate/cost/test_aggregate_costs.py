@@ -61,7 +61,7 @@ MODELLED = [(name, machine) for machine in (H200, CPUS) for name in SEVERAL if n
 
 
 @pytest.mark.parametrize(("name", "machine"), MODELLED, ids=lambda value: getattr(value, "gpu", value))
-def test_costs_grow_with_columns_arcs_and_rows_and_where_hosts_are_crossed(name, machine):
+def test_costs_grow_with_columns_arcs_rows_and_hosts(name, machine):
     split = even(4)
     base = seconds(name, split, machine=machine)
     assert seconds(name, split, 128, machine) > base > seconds(name, split, 16, machine)
@@ -73,7 +73,7 @@ def test_costs_grow_with_columns_arcs_and_rows_and_where_hosts_are_crossed(name,
         assert seconds(name, even(16, members=8)) > seconds(name, even(16, members=16))
 
 
-def test_what_is_fetched_costs_by_the_halo_by_remote_arcs_or_by_blocks():
+def test_fetches_cost_by_halo_remote_arcs_or_blocks():
     for name in ("halo", "cola"):
         assert seconds(name, even(4, halo=50_000)) > seconds(name, even(4, halo=8_000))
     for name in ("mgg", "direct"):
@@ -82,7 +82,7 @@ def test_what_is_fetched_costs_by_the_halo_by_remote_arcs_or_by_blocks():
     assert cost("broadcast", even(4, halo=10)).transfer == cost("broadcast", even(4, halo=8_000)).transfer > 0
 
 
-def test_bf16_halves_the_wire():
+def test_bf16_halves_the_transfer_cost():
     split = even(4, halo=10**6, remote=10**6, arcs=2 * 10**6)
     wide, narrow = (cost("halo", split, dtype=dtype).transfer for dtype in ("fp32", "bf16"))
     assert wide - narrow == pytest.approx(10**6 * 128 / H200.links["nvlink"].bandwidth)
@@ -107,7 +107,7 @@ def test_each_ablation_of_cola_costs_more_between_hosts(machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-def test_without_fusion_a_row_takes_one_link_alone(machine):
+def test_unfused_rows_take_one_link(machine):
     """Half of the 800,000 rows of each PE are outside; over the network mates share the ports."""
     split = SPLIT_OVER[machine.name]
     near, far = machine.links[machine.links.rows], machine.links[machine.links.network]
@@ -119,7 +119,7 @@ def test_without_fusion_a_row_takes_one_link_alone(machine):
 @pytest.mark.parametrize(
     ("members", "ports", "expected"), [(8, 2, 4), (6, 4, 1.5), (8, 8, 1), (2, 8, 1), (1, 2, 1)], ids=str
 )
-def test_mates_share_ports_and_one_alone_uses_no_more_than_one(members, ports, expected):
+def test_workgroup_shares_its_network_ports(members, ports, expected):
     machine = H200.model_copy(update={"links": H200.links.model_copy(update={"ports": ports})})
     assert crowd(Workload(even(16, members=members), 64, technique("halo").Options()), machine) == expected
 
@@ -130,7 +130,7 @@ def slower(machine, name, **changes):
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-def test_messages_of_cola_wait_for_the_phase_before(pipelined):
+def test_cola_messages_wait_for_the_previous_phase(pipelined):
     """Three of four workgroups send to each; halo sends all of it at once."""
     late = slower(H200, "infiniband-ndr", latency=H200.links["infiniband-ndr"].latency + 1e-3)
     split = even(32)
@@ -143,7 +143,7 @@ def test_messages_of_cola_wait_for_the_phase_before(pipelined):
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 @pytest.mark.parametrize("name", ["halo", "cola"])
 @pytest.mark.parametrize(("pes", "members"), [(8, 4), (6, 2), (4, 1), (4, 4)])
-def test_fetched_is_what_the_graph_needs_of_mates(tmp_path, name, machine, pes, members):
+def test_fetched_rows_are_those_needed_from_mates(tmp_path, name, machine, pes, members):
     """Rows of counterparts arrive in the PE's own memory; the others are fetched: counted from the graph."""
     csr = random_csr(600, 10_000)
     make_layout(tmp_path, csr, pes)
@@ -163,7 +163,7 @@ def test_fetched_is_what_the_graph_needs_of_mates(tmp_path, name, machine, pes, 
 
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
-def test_cola_multiplies_by_row_what_it_receives_itself(machine):
+def test_cola_multiplies_received_rows_row_wise(machine):
     """A phase each for three other workgroups reads and writes the sums of the rows that it touches."""
     free = Rate(power=machine.rates["rows"].power)
     by_row = machine.model_copy(update={"rates": machine.rates | {"columns": free, "finish": free}})
@@ -178,7 +178,7 @@ def test_cola_multiplies_by_row_what_it_receives_itself(machine):
 
 @pytest.mark.parametrize("options", [{}, {"pipelined": False}, {"coalesced": False}, {"fusion": False}], ids=str)
 @pytest.mark.parametrize("record", [each for each in SPLITS if each.pes > 1], ids=lambda each: f"{each.name}{each.pes}")
-def test_in_one_workgroup_cola_costs_what_its_rates_were_fitted_to(record, options):
+def test_cola_in_one_workgroup_costs_its_fitted_rates(record, options):
     split = SplitCounts.of(record)
     found = cost("cola", split, **options)
     rows, columns, link = H200.rates["rows"], H200.rates["columns"], H200.links["nvlink"]
@@ -191,20 +191,20 @@ def test_in_one_workgroup_cola_costs_what_its_rates_were_fitted_to(record, optio
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
 @pytest.mark.parametrize("name", ["halo", "cola"])
-def test_workgroups_other_than_the_splits_have_no_cost(name, machine):
+def test_workgroups_other_than_the_partitions_have_no_cost(name, machine):
     four, sixteen, eight, none = (cost(name, even(16), machine, workgroup=members) for members in (4, 16, 8, None))
     assert four is None and sixteen is None
     assert eight is not None and eight == none
 
 
 @pytest.mark.parametrize("machine", [H200, CPUS], ids=["gpus", "cpus"])
-def test_the_far_part_of_halo_takes_calls_and_passes_of_its_own(machine):
+def test_far_part_of_halo_costs_its_own_launches(machine):
     one, two = (cost("halo", even(16, members=members), machine).arithmetic for members in (16, 8))
     rate = machine.rates["pulled" if machine.gpu else "rows"]
     assert two - one > rate.call > 0
 
 
-def test_the_last_pe_decides_and_overlap_hides_the_shorter_part():
+def test_cost_is_that_of_the_slowest_pe_with_overlap():
     cost = slowest([1.0, 3.0], [2.0, 2.5], 0.5, exposed=0.2)
     assert (cost.arithmetic, cost.transfer) == (3.0, 2.5)
     assert cost.hidden == pytest.approx(0.8 * 2.5) and cost.seconds == pytest.approx(3 + 2.5 + 0.5 - 2)
@@ -214,7 +214,7 @@ def test_the_last_pe_decides_and_overlap_hides_the_shorter_part():
     assert (first.arithmetic, first.transfer, first.hidden, first.seconds) == (4, 0, 0, 4)
 
 
-def test_no_cost_where_a_technique_cannot_run():
+def test_technique_that_cannot_run_has_no_cost():
     two = Forecast(H200, even(2)).costs(16)
     assert "local" not in two and "mgg_uvm" not in two and "halo" in two
     assert set(Forecast(H200, even(2), "bf16").costs(16)) == {"halo"}
@@ -226,21 +226,21 @@ def test_no_cost_where_a_technique_cannot_run():
 
 
 @pytest.mark.parametrize("record", [each for each in SPLITS if each.pes == 1], ids=lambda record: record.name)
-def test_one_pe_takes_local(record):
+def test_auto_picks_local_on_one_pe(record):
     """Others do its work and more, whatever their rates come to at widths or row lengths that no fit has seen."""
     for machine in (H200, CPUS):
         for dim in (1, 16, 32, 64, 128, 256, 1024):
             assert Forecast(machine, SplitCounts.of(record)).ranking(dim)[0] == "local", (machine.gpu, dim)
 
 
-def test_auto_never_picks_a_technique_without_a_cost(monkeypatch):
+def test_auto_ignores_techniques_without_a_cost(monkeypatch):
     known = Forecast(H200, even(2)).ranking(16)
     best = known[0]
     monkeypatch.setattr(technique(best), "cost", Plan.cost)
     assert Forecast(H200, even(2)).ranking(16) == known[1:] and Forecast(H200, even(2)).seconds(best, 16) is None
 
 
-def test_a_rough_cost_is_no_reason_to_pick():
+def test_auto_ignores_rough_costs():
     long_rows = even(2, rows=100, arcs=50_000_000, remote=0, halo=0)
     free = {"partitions": Rate(), "blocking": Rate()}
     quick = H200.model_copy(update={"rates": H200.rates | free})
@@ -254,7 +254,7 @@ def test_a_rough_cost_is_no_reason_to_pick():
     assert cpus.ranking(128) == sorted(by_time, key=lambda name: (by_time[name].seconds, name))
 
 
-def test_a_layout_and_a_partition_give_one_split(tmp_path):
+def test_layout_and_partition_give_the_same_split(tmp_path):
     folder = make_layout(tmp_path, random_csr(600, 6_000), 12)
     manifest = layout.read_manifest(folder)
     record = partition.load(tmp_path / "partition-12")
@@ -267,7 +267,7 @@ def test_a_layout_and_a_partition_give_one_split(tmp_path):
         assert (found.outside_arcs, found.outside_rows) == (expected.outside_arcs, expected.outside_rows)
 
 
-def test_links_are_told_apart_by_their_times():
+def test_links_are_grouped_by_their_times():
     link = Link(latency=2e-6, bandwidth=5e9, message=3e-9)
     samples = np.array([[1.0, rows, rows * width] for rows in (1, 1000, 50_000) for width in (64.0, 512.0)])
     times = np.array([link.seconds(rows, total / rows) for _, rows, total in samples])
@@ -295,7 +295,7 @@ def probed(action):
 
 
 @pytest.mark.parametrize(("pes", "rows"), [(1, "cache"), (2, "shared_memory")])
-def test_links_that_one_host_does_not_have_are_not_called_measured(monkeypatch, pes, rows):
+def test_network_links_of_one_host_are_not_reported_as_measured(monkeypatch, pes, rows):
     monkeypatch.setattr(links, "CPU_BYTES", 2**16)
     found = simulated.run(pes, links.measure)[0]
     sources = {name: link.source for name, link in found.links.items()}
@@ -305,7 +305,7 @@ def test_links_that_one_host_does_not_have_are_not_called_measured(monkeypatch, 
     assert found["mpi"].bandwidth == found[rows].bandwidth
 
 
-def test_rows_that_other_work_disturbs_are_probed_again():
+def test_disturbed_row_probes_are_repeated():
     """Narrow rows that waited for it take as long as wide ones, on one PE; the other goes along."""
     link = Link(latency=2e-6, bandwidth=5e9, message=3e-9)
     disturbed = np.maximum(times_of(link), 1e-7 * ROWS[:, 1])
@@ -320,7 +320,7 @@ def test_rows_that_other_work_disturbs_are_probed_again():
         assert (found.latency, found.message, found.bandwidth) == pytest.approx((2e-6, 3e-9, 5e9))
 
 
-def test_no_link_is_faster_than_memory():
+def test_links_are_bounded_by_memory_bandwidth():
     """Rows whose width costs nothing, or that get faster with it: what they take is kept, as far as it can be."""
     flat, falling = 1e-7 * ROWS[:, 1], ROWS[:, 1] * 1.05e-7 - 2e-11 * ROWS[:, 2]
 
@@ -347,7 +347,7 @@ def test_no_link_is_faster_than_memory():
         ([(1e-6, 1.1e-5)] * 4, 8e9),
     ],
 )
-def test_blocks_that_other_work_disturbs_are_probed_again(rounds, bandwidth):
+def test_disturbed_block_probes_are_repeated(rounds, bandwidth):
     def action(world, probe):
         left = list(rounds)
         return probe._by_size(lambda: left.pop(0), 10**6, 8e9).bandwidth, left
@@ -355,7 +355,7 @@ def test_blocks_that_other_work_disturbs_are_probed_again(rounds, bandwidth):
     assert probed(action) == [(pytest.approx(bandwidth), [])] * 2
 
 
-def test_links_can_be_replaced():
+def test_links_may_be_overridden():
     found = H200.links.changed({"nvlink": LinkConfig(bandwidth=1e9)}, "infiniband-hdr")
     assert found["nvlink"].bandwidth == 1e9 and found["nvlink"].latency == H200.links["nvlink"].latency
     assert found.network == "infiniband-hdr" and found["nvlink"].source == "given"
@@ -366,7 +366,7 @@ def test_links_can_be_replaced():
         few.changed({}, "infiniband-hdx")
 
 
-def test_machines_are_found_by_name_or_file(tmp_path):
+def test_machines_are_named_or_read_from_a_file(tmp_path):
     assert find("a800") is MACHINES["a800"]
     assert find("H100") is find("NVIDIA H100 80GB HBM3") is MACHINES["h100"]
     assert find(" nvidia h200") is H200
@@ -382,7 +382,7 @@ def test_machines_are_found_by_name_or_file(tmp_path):
         find(str(path))
 
 
-def test_what_was_not_measured_is_in_proportion_to_data_sheets_and_says_so():
+def test_unmeasured_rates_scale_with_data_sheets_and_are_marked():
     """A100: 2.039 of H200's 4.8 TB/s, and 600 of its 900 GB/s."""
     found, memory = MACHINES["a100"], 2.039 / 4.8
     assert found.basis.startswith("not measured: ") and found.name == "a100"
@@ -394,7 +394,7 @@ def test_what_was_not_measured_is_in_proportion_to_data_sheets_and_says_so():
     assert not any(MACHINES[name].basis.startswith("not measured") for name in ("h200", "h100"))
 
 
-def test_gpus_of_a_kind_with_constants_of_its_own_rest_on_these(monkeypatch):
+def test_gpu_with_fitted_constants_uses_them(monkeypatch):
     own = H200.model_copy(update={"name": "h100", "exposed": 0.5})
     monkeypatch.setitem(machines.FITTED, "h100", own)
     monkeypatch.setattr("mgg.cost.links.measure", lambda world: H200.links)
@@ -417,14 +417,14 @@ def test_gpus_of_a_kind_with_constants_of_its_own_rest_on_these(monkeypatch):
         (lambda values: values["links"]["links"].pop("shift"), "links: shift missing"),
     ],
 )
-def test_a_machine_that_lacks_something_is_refused(tmp_path, change, message):
+def test_incomplete_machine_file_is_refused(tmp_path, change, message):
     path = tmp_path / "here.json"
     path.write_text(changed(H200.model_dump_json(), change))
     with pytest.raises(InputError, match=f"here.json: .*{message}.*run mgg links"):
         find(str(path))
 
 
-def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
+def test_gpu_links_keep_the_fitted_launch_costs(monkeypatch):
     """A probe sees less than a product spends on launches, and the rates hold the barriers."""
     quick = Link(latency=1e-6, bandwidth=2 * H200.links["nvlink"].bandwidth)
     slow = quick.model_copy(update={"bandwidth": 1e9})
@@ -440,7 +440,7 @@ def test_a_gpus_links_keep_what_the_rates_were_fitted_with(monkeypatch):
     assert here.barrier == H200.links.barrier
 
 
-def test_work_and_bytes_add_up_or_cover_each_other():
+def test_work_and_bytes_add_or_overlap():
     """Arcs and rows take 0.5 s, their bytes 1.2 s, two calls 0.2 s."""
     rate = {"call": 0.1, "arc": 0.01, "arc_byte": 0.001, "row": 0.02, "row_byte": 0.01}
     both = [Rate(**rate, power=power).seconds(10, 20, 40, 4, calls=2) for power in (1, 2, 100)]
@@ -450,6 +450,6 @@ def test_work_and_bytes_add_up_or_cover_each_other():
 
 
 @pytest.mark.parametrize("wrong", [{"power": 0}, {"power": float("inf")}, {"arc": -1e-12}, {"call": float("nan")}])
-def test_rates_of_a_file_are_in_their_limits(wrong):
+def test_rates_of_a_file_must_be_within_their_limits(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rate(**wrong)

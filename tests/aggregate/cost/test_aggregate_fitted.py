@@ -25,7 +25,7 @@ def fitted(measured):
     return fit.fitted(*measured)
 
 
-def test_the_constants_are_those_of_the_fit(measured, fitted):
+def test_stored_constants_equal_the_fit(measured, fitted):
     samples, splits = measured
     found = fit.machine(fitted)
     for each in samples:
@@ -33,21 +33,21 @@ def test_the_constants_are_those_of_the_fit(measured, fitted):
         assert known == pytest.approx(anew, rel=0.01), each
 
 
-def test_no_constant_ends_at_its_upper_bound(fitted):
+def test_no_fitted_constant_is_at_its_upper_bound(fitted):
     for name, value in fitted.items():
         start = fit.START[name.rpartition(".")[2]]
         assert value == 0 or math.log(value / start) < fit.ABOVE - 0.1, (name, value)
 
 
 @pytest.mark.parametrize("operator", fit.LEAST)
-def test_an_operator_that_does_the_work_of_another_takes_at_least_as_long(operator):
+def test_operator_costs_at_least_what_its_parts_cost(operator):
     other, times = fit.LEAST[operator]
     for term, factor in times.items():
         assert getattr(H200.rates[operator], term) >= factor * getattr(H200.rates[other], term) * 0.999, term
 
 
 @pytest.mark.parametrize("graph", ["orkut-like", "products-like", "reddit-like", "web-like"])
-def test_picks_for_a_graph_that_the_fit_has_not_seen_are_within_5_percent_of_the_fastest(measured, graph):
+def test_held_out_picks_are_within_5_percent_of_the_fastest(measured, graph):
     samples, splits = measured
     on = fit.machine(fit.fitted([each for each in samples if each.graph != graph], splits))
     picks = [fit.picked(here, splits, on) for (_, name, _), here in fit.comparisons(samples).items() if name == graph]
@@ -55,7 +55,7 @@ def test_picks_for_a_graph_that_the_fit_has_not_seen_are_within_5_percent_of_the
 
 
 @pytest.mark.parametrize(("without", "mean", "largest"), [("", 1.01, 1.02), ("halo", 1.03, 1.22)])
-def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean, largest):
+def test_picks_are_near_the_fastest_measured(measured, without, mean, largest):
     samples, splits = measured
     picks = [fit.picked(here, splits, H200, without) for here in fit.comparisons(samples).values()]
     ratios = [pick[1] for pick in picks if pick]
@@ -63,7 +63,7 @@ def test_picks_are_near_the_fastest_of_what_was_measured(measured, without, mean
     assert max(ratios) <= largest and math.prod(ratios) ** (1 / 24) <= mean
 
 
-def test_what_was_measured_twice_is_there_once_and_every_product_has_its_split(measured):
+def test_measurements_are_unique_and_have_their_split(measured):
     samples, splits = measured
     lines = (TOOLS / "measured/h200.csv").read_text().splitlines()[1:]
     assert len(samples) == len(lines)

@@ -41,7 +41,7 @@ def test_a_thousand_pes_are_predicted(made, machine):
         assert pick == least or near
 
 
-def test_graph_partition_and_layout_say_the_same(made):
+def test_graph_partition_and_layout_predict_the_same(made):
     techniques = ("halo", "mgg"), [32]
     graph = predict([made / "graph"], H200, Question(*techniques, pes=[16], scheme="equal_nodes"))
     part, layout = (predict([made / name], H200, Question(*techniques)) for name in ("partition-16", "layout-16"))
@@ -50,7 +50,7 @@ def test_graph_partition_and_layout_say_the_same(made):
     assert graph[0].network == "infiniband-ndr" and graph[0].workgroup == 8
 
 
-def test_variants_are_predicted_beside_each_other(made):
+def test_variants_are_predicted_separately(made):
     grids = {"cola": [{}, {"fusion": False}, {"pipelined": False, "coalesced": [True, False]}]}
     found = predict([made / "partition-16"], H200, Question(("cola", "halo"), [32], variants=grids))
     assert [(r.technique, r.options) for r in found] == [
@@ -63,7 +63,7 @@ def test_variants_are_predicted_beside_each_other(made):
     assert [r.chosen for r in found] == [False] * 4 + [True]
 
 
-def test_what_the_model_says_nothing_of_is_told_once(made, caplog):
+def test_techniques_without_a_prediction_are_reported_once(made, caplog):
     grids = {"cola": [{}, {"workgroup": 4}]}  # the partition's are of 8
     found = predict([made / "partition-16"], H200, Question(("cola", "mgg_uvm"), [32, 64], variants=grids))
     assert [(record.technique, record.options) for record in found] == [("cola", {})] * 2
@@ -73,7 +73,7 @@ def test_what_the_model_says_nothing_of_is_told_once(made, caplog):
     ]
 
 
-def test_the_pick_of_auto_is_at_its_defaults(made):
+def test_auto_predicts_default_options(made):
     """Auto picks among defaults, whatever its pick takes with other options."""
     grids = {"halo": [{}, {"workgroup": 8}], "mgg": [{"ps": 16}]}
     found = predict([made / "partition-16"], H200, Question(("halo", "mgg"), [32], variants=grids))
@@ -82,14 +82,14 @@ def test_the_pick_of_auto_is_at_its_defaults(made):
     ]  # fmt: skip
 
 
-def test_the_manifest_of_a_layout_is_read_once_for_all_pes(made, monkeypatch):
+def test_layout_manifest_is_read_once_for_all_pes(made, monkeypatch):
     read, real = [], hashed.load
     monkeypatch.setattr(hashed, "load", lambda path, *rest: read.append(path.name) or real(path, *rest))
     predict([made / "layout-16"], H200, Question(("halo",), [32]))
     assert read == ["layout.yaml"]
 
 
-def test_a_slower_network_takes_longer_between_workgroups_alone(made):
+def test_slower_network_affects_only_other_workgroups(made):
     question = Question(("halo", "cola", "broadcast", "mgg"), [64], pes=[8, 16])
     slow = changed(H200, {"infiniband-ndr": LinkConfig(bandwidth=1e8, message=1e-5)}, None)
     fast, slower = (predict([made / "graph"], machine, question) for machine in (H200, slow))
@@ -111,6 +111,6 @@ def test_a_slower_network_takes_longer_between_workgroups_alone(made):
         ("graph", Question(("cola",), [16], pes=[2], variants={"cola": [{"fusing": True}]}), "option fusing"),
     ],
 )
-def test_mistakes_are_one_line(made, name, question, message):
+def test_invalid_predictions_are_one_line(made, name, question, message):
     with pytest.raises(InputError, match=message):
         predict([made / name], H200, question)

@@ -55,7 +55,7 @@ def as_variant(label):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("pes", [1, 4])
-def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
+def test_products_request_only_kernels_compiled_ahead(pes, machine, tmp_path):
     """Every technique and variant, both types and both directions; hubs, rows that are cut, columns left over."""
     layout = make_layout(tmp_path, awkward_graphs()["row of 10,000 arcs"], pes)
     names = dict.fromkeys([*all_techniques(), *map(as_variant, VARIANTS)])
@@ -93,7 +93,7 @@ def test_no_kernel_is_asked_for_before_it_is_there(pes, machine, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_what_measures_a_machine_is_there_too(machine, tmp_path):
+def test_link_and_rate_probes_compile_their_kernels_ahead(machine, tmp_path):
     """``mgg links`` has its kernels; ``auto`` has those, and the ones that its picks ask for."""
     output = mgg(2, ["links", "--backend", "nvshmem", "--refresh"], machine)
     assert asked(output) == {("True", source) for source in ("gather", "rows", "partitions", "columns")}
@@ -108,7 +108,7 @@ def test_what_measures_a_machine_is_there_too(machine, tmp_path):
     assert re.findall(r"compiling (\d) kernels.*: \1 done", output) in (["5", "2"], ["7"]), output
 
 
-def test_products_that_are_refused_ask_for_nothing():
+def test_refused_products_compile_nothing():
     chosen = [(name, parse_options(name, {})) for name in ("halo", "cola")]
     builds = of_products(chosen, ["fp32", "bf16"])
     assert [build for build in builds if build.source == "cola"] == [build_of("cola", 32)]  # takes no bf16

@@ -118,7 +118,7 @@ def measured(tmp_path, world_of=StrictWorld, techniques=("mgg_uvm",), **protocol
     return first
 
 
-def test_page_faults_of_a_product_are_counted_beside_the_timed_ones(tmp_path, monkeypatch):
+def test_page_faults_are_counted_apart_from_timed_products(tmp_path, monkeypatch):
     """Of two PEs, each with 3 + 1 faults a product: neither warmup, nor timed products, nor later launches count."""
     cupti = Cupti(monkeypatch)
     (record,) = measured(tmp_path, launches=2)
@@ -127,7 +127,7 @@ def test_page_faults_of_a_product_are_counted_beside_the_timed_ones(tmp_path, mo
     assert record.faults_untold is None and len(record.seconds) == 6 and not cupti.enabled
 
 
-def test_one_self_test_tells_of_a_process(tmp_path, monkeypatch):
+def test_page_fault_counter_is_tested_once_per_process(tmp_path, monkeypatch):
     """Faults made on purpose are counted, so that products without any have none; they are not among a product's."""
     cupti = Cupti(monkeypatch)
     cupti.fault = lambda: None
@@ -136,7 +136,7 @@ def test_one_self_test_tells_of_a_process(tmp_path, monkeypatch):
     assert cupti.tests == 1
 
 
-def test_nothing_is_counted_unasked_or_without_unified_memory(tmp_path, monkeypatch):
+def test_page_faults_need_the_option_and_unified_memory(tmp_path, monkeypatch):
     Cupti(monkeypatch, refuses="never asked")
     records = [*measured(tmp_path / "unasked", faults=False), *measured(tmp_path / "others", techniques=("halo",))]
     assert all(record.page_faults is record.faults_untold is None for record in records)
@@ -153,7 +153,7 @@ def test_nothing_is_counted_unasked_or_without_unified_memory(tmp_path, monkeypa
     ],
     ids=["refused", "lost", "mute", "missing", "cpus"],
 )
-def test_what_is_not_counted_has_a_reason(tmp_path, monkeypatch, made, world_of, message):
+def test_missing_counts_have_a_reason(tmp_path, monkeypatch, made, world_of, message):
     if made is None:
         page_faults._delivers.cache_clear()
         monkeypatch.setitem(sys.modules, "cupti", None)
@@ -184,7 +184,7 @@ DENIED = (
 )
 
 
-def test_means_of_a_page_go_by_time():
+def test_profile_means_are_weighted_by_time():
     kernels = ncu.parse(HEAD + FIRST + SECOND)
     times = [(each.name[:4], each.device, each.nanoseconds) for each in kernels]
     assert times == [("mgg<", "0", 3e6), ("zero", "1", 1e6)]
@@ -201,7 +201,7 @@ def test_means_of_a_page_go_by_time():
         (DENIED, "ERR_NVGPUCTRPERM.*NVreg_RestrictProfilingToAdminUsers=0"),
     ],
 )
-def test_a_page_that_says_something_else_is_refused(text, message):
+def test_unexpected_ncu_output_is_refused(text, message):
     with pytest.raises(MachineError, match=message):
         ncu.check_permission(text)
         ncu.parse(text)
@@ -250,7 +250,7 @@ def records_on_gpus(tmp_path):
 
 
 @pytest.mark.parametrize("network", [None, "emulated 20 GB/s, 5 us"])
-def test_profiles_go_into_the_records_of_the_job(tmp_path, monkeypatch, caplog, network):
+def test_profiles_are_added_to_the_records(tmp_path, monkeypatch, caplog, network):
     path, before, mine = records_on_gpus(tmp_path)
     mine = [record.model_copy(update={"emulated": network}) for record in mine]
     stand_in(tmp_path / "bin", monkeypatch, WRITES)
@@ -270,7 +270,7 @@ def test_profiles_go_into_the_records_of_the_job(tmp_path, monkeypatch, caplog, 
         (None, "measures occupancy and is not installed: install .* leave out --profile"),
     ],
 )
-def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypatch, body, message):
+def test_missing_profiler_is_one_line_and_timings_stay(tmp_path, monkeypatch, body, message):
     path, _, mine = records_on_gpus(tmp_path)
     held = path.read_bytes()
     if body is None:
@@ -291,7 +291,7 @@ def test_one_line_says_what_a_machine_lacks_and_timings_stay(tmp_path, monkeypat
         ("print('mgg: field: no')\nsys.exit(2)", "^field: no$"),
     ],
 )
-def test_a_product_that_cannot_be_profiled_says_why(tmp_path, monkeypatch, body, message):
+def test_unprofiled_product_has_a_reason(tmp_path, monkeypatch, body, message):
     stand_in(tmp_path / "bin", monkeypatch, body)
     with pytest.raises((InputError, MachineError), match=message):
         ncu.profile(ncu.find(), [sys.executable, "-c", ""], 0.3 if "sleep" in body else 30)
@@ -303,7 +303,7 @@ def test_records_of_cpus_are_not_profiled(tmp_path):
     assert profiling.add(tmp_path / "layout", path, [record])[0].profile_untold == profiling.ON_CPUS
 
 
-def test_the_profiler_sees_one_product_of_every_pe(tmp_path, monkeypatch):
+def test_profiler_sees_one_product_of_every_pe(tmp_path, monkeypatch):
     folder, events = make_layout(tmp_path, CSR, 2), []
     gpu = SimpleNamespace(start_profiler=lambda: events.append("start"), stop_profiler=lambda: events.append("stop"))
     monkeypatch.setitem(sys.modules, "mgg.backend.gpu", gpu)
@@ -326,12 +326,12 @@ def job(tmp_path, monkeypatch, backend):
     return out
 
 
-def test_a_job_writes_why_it_has_no_profile(tmp_path, monkeypatch):
+def test_job_records_why_it_has_no_profile(tmp_path, monkeypatch):
     (record,) = read_lines(job(tmp_path, monkeypatch, "simulated"), AggregateRecord)
     assert record.profile_untold == profiling.ON_CPUS and record.median > 0
 
 
-def test_a_job_on_gpus_looks_for_ncu_before_it_measures(tmp_path, monkeypatch):
+def test_gpu_job_looks_for_ncu_before_measuring(tmp_path, monkeypatch):
     without_ncu(tmp_path, monkeypatch)
     with pytest.raises(MachineError, match="measures occupancy and is not installed"):
         job(tmp_path, monkeypatch, "nvshmem")

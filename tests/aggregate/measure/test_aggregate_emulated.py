@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_records_say_what_they_were_held_to(folder, tmp_path, ends):
+def test_records_name_the_emulated_network(folder, tmp_path, ends):
     """The graph of a run is trained, and taken up again, with the network that it began with."""
     common = ["--backend", "simulated", "--emulate-network", "20GB/s,5us", "--out"]
     timed = ["aggregate", folder / "layout-2", "--technique", "halo,ring", "--dim", 4, "--iterations", 1]
@@ -62,7 +62,7 @@ def test_records_say_what_they_were_held_to(folder, tmp_path, ends):
         (2, "20GB,5us", "'20GB,5us' is no bandwidth"),
     ],
 )
-def test_mistakes_are_one_line(folder, tmp_path, ends, capfd, members, network, said):
+def test_invalid_networks_are_one_line(folder, tmp_path, ends, capfd, members, network, said):
     for command in (["aggregate", "--technique", "halo", "--dim", 4], ["train", "--model", "gcn"]):
         chosen = ["--backend", "simulated", "--emulate-network", network, "--out", tmp_path / "out"]
         assert ends(command[0], folder / f"layout-{members}", *command[1:], *chosen) == 2
@@ -70,13 +70,13 @@ def test_mistakes_are_one_line(folder, tmp_path, ends, capfd, members, network, 
         assert said in line and not (tmp_path / "out").exists()
 
 
-def test_products_are_never_late(folder, tmp_path, ends, capfd):
+def test_emulated_products_refuse_stale_rows(folder, tmp_path, ends, capfd):
     chosen = ["--technique", "halo", "--set", "stale=1", "--dim", 4, "--backend", "simulated"]
     assert ends("aggregate", folder / "layout-2", *chosen, "--out", tmp_path / "out") == 2
     assert "option stale is of trainings: products have no epochs" in capfd.readouterr().err
 
 
-def test_the_cost_model_goes_by_it(folder, monkeypatch):
+def test_cost_model_uses_the_emulated_network(folder, monkeypatch):
     """A network slower than all else makes the transfers of every technique that crosses it as much longer."""
 
     known = H200.model_copy(update={"gpu": False, "rates": H200.rates | {"finish": H200.rates["rows"]}})
@@ -103,14 +103,14 @@ def test_the_cost_model_goes_by_it(folder, monkeypatch):
     assert slow.seconds("ring", 16) > slow.seconds("halo", 16) > 1000 * fast.seconds("halo", 16)
 
 
-def test_predictions_say_where_nothing_crosses_it(folder, caplog):
+def test_predictions_report_when_nothing_crosses_the_network(folder, caplog):
     caplog.set_level(logging.WARNING)
     for members, times in ((2, 0), (4, 1)):
         predict([folder / f"layout-{members}"], changed(H200, {}, None, NETWORK), Question(["halo"], [16]))
         assert caplog.text.count("P=4: all PEs are one workgroup, so that nothing crosses the emulated") == times
 
 
-def test_predictions_name_it(folder, tmp_path, ends):
+def test_predictions_name_the_emulated_network(folder, tmp_path, ends):
     here = changed(H200, {}, None, NETWORK)
     (held,) = predict([folder / "layout-2"], here, Question(["halo"], [16]))
     assert held.network == TOLD and held.links[TOLD] == {"latency": 5e-6, "bandwidth": 20e9, "message": 0}
@@ -130,7 +130,7 @@ def test_predictions_name_it(folder, tmp_path, ends):
         ({"predict": {"emulate_network": "1GB/s,5us", "network": "infiniband-hdr"}}, "both say what joins workgroups"),
     ],
 )
-def test_mistakes_in_a_config(values, said):
+def test_invalid_networks_in_a_config_are_refused(values, said):
     with pytest.raises(InputError) as refused:
         validate(values)
     assert said in str(refused.value)

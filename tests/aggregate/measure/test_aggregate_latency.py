@@ -42,7 +42,7 @@ def small(monkeypatch):
     monkeypatch.setattr(latency, "SIZES", SIZES)
 
 
-def test_each_link_moves_every_size_row_by_row_and_at_once(small):
+def test_each_link_is_timed_by_rows_and_in_one_transfer(small):
     def program(raw):
         world = Counting(raw)
         return latency.measure(world), world.asked, dict(world.counters.bytes)
@@ -67,7 +67,7 @@ def test_each_link_moves_every_size_row_by_row_and_at_once(small):
         assert counted == {"get": moved, "put": 2 * moved}
 
 
-def test_one_sided_rows_are_a_request_each(small, monkeypatch):
+def test_one_sided_rows_are_one_request_each(small, monkeypatch):
     """As between CPU ranks of several hosts: no memory of another PE is addressed."""
     asked = []
 
@@ -82,7 +82,7 @@ def test_one_sided_rows_are_a_request_each(small, monkeypatch):
     assert [(pe, rows) for rank, pe, rows in asked if rank == 0] == [(1, step) for step in steps]
 
 
-def test_one_pe_has_no_link():
+def test_single_pe_has_no_link():
     with pytest.raises(InputError, match="--latency takes two PEs or more"):
         simulated.run(1, latency.measure)
 
@@ -92,7 +92,7 @@ def records(small):
     return simulated.run(2, latency.measure)[0]
 
 
-def test_records_are_validated(records):
+def test_latency_records_are_validated(records):
     values = records[0].model_dump()
     for wrong in ({"median": 1.0}, {"bytes": 100}, {"grain": "middling"}, {"pes": 1}):
         with pytest.raises(ValidationError):
@@ -101,7 +101,7 @@ def test_records_are_validated(records):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "fine", "said"), [(0, 1, "no verdict"), (2, 1, "paper's direction"), (2, 9, "other")])
-def test_the_report_sets_the_paper_beside(records, tmp_path, gpus, fine, said):
+def test_report_shows_the_papers_latencies(records, tmp_path, gpus, fine, said):
     """At 8 MiB over NVLink the paper's rows take 41.46 / 44.31 of one transfer."""
     made = []
     for grain, us in (("fine", 30.0 * fine), ("coarse", 60.0)):
@@ -122,7 +122,7 @@ def test_the_report_sets_the_paper_beside(records, tmp_path, gpus, fine, said):
     assert medians == pytest.approx({"coarse": 6e-5, "fine": 3e-5 * fine})
 
 
-def test_the_paper_is_read_as_it_says():
+def test_papers_latencies_match_its_text():
     """What its text derives from the table: 8 MB at once over InfiniBand are 16.9 GB/s, if its ms are microseconds."""
     shown = EXPERIMENTS["cola_table4"].transfers
     assert 2**23 / shown.seconds("InfiniBand", "coarse")[2**23] / 1e9 == pytest.approx(16.9, rel=0.01)

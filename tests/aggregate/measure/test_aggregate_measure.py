@@ -25,7 +25,7 @@ def folder(tmp_path):
     return make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 3)
 
 
-def test_records_say_what_was_measured(folder):
+def test_records_describe_the_measurement(folder):
     every = swept(folder, 3, ["halo"], [3, 16], iterations=4)
     assert all(found == every[0] for found in every)
     [(first, second), _] = every[0]
@@ -39,7 +39,7 @@ def test_records_say_what_was_measured(folder):
     assert unchecked.error is None and unchecked.tolerance is None
 
 
-def test_bf16_takes_half_the_bytes_and_another_tolerance(tmp_path):
+def test_bf16_halves_the_bytes_and_widens_the_tolerance(tmp_path):
     assert [name for name, plan in all_techniques().items() if "bf16" in plan.dtypes] == ["halo", "local"]
     folder = make_layout(tmp_path, random_csr(300, 4_000), 3)
     wide, narrow = swept(folder, 3, ["halo"], [5], dtypes=["fp32", "bf16"])[0][0]
@@ -49,7 +49,7 @@ def test_bf16_takes_half_the_bytes_and_another_tolerance(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, plan in all_techniques().items() if not plan.single_pe])
-def test_host_and_device_arrays_are_kept_apart(folder, name):
+def test_host_and_device_arrays_are_not_mixed(folder, name):
     [(first, second), _] = swept(folder, 3, [name], [3, 16], world_of=StrictWorld, direction="transpose", warmup=1)[0]
     assert first.error <= 1e-6 and second.error <= 1e-6
     assert first.machine.gpus == ["strict"] * 3
@@ -63,7 +63,7 @@ def test_records_name_the_workgroup(folder):
 
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_records_tell_what_crossed_between_workgroups(tmp_path, direction, dtype):
+def test_records_count_bytes_between_workgroups(tmp_path, direction, dtype):
     """Each row once a workgroup that needs it, without fusion once a PE of another one."""
     csr, dim = random_csr(200, 2_000, weighted=True), 6
     folder = make_layout(tmp_path, csr, 4)
@@ -110,7 +110,7 @@ class ScriptedWorld:
         return next(self._left)
 
 
-def test_a_product_takes_as_long_as_on_its_slowest_pe_and_starts_on_all_at_once():
+def test_product_seconds_are_those_of_the_slowest_pe():
     """In each product another PE is the slowest; what is done untimed asks for nothing."""
     seconds = [[1.0, 5.0, 2.0], [4.0, 2.0, 2.5], [3.0, 3.0, 6.0]]
 
@@ -130,7 +130,7 @@ def test_a_product_takes_as_long_as_on_its_slowest_pe_and_starts_on_all_at_once(
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_gpu_memory_that_runs_out_costs_one_width(tmp_path, monkeypatch, built):
+def test_gpu_out_of_memory_skips_one_width(tmp_path, monkeypatch, built):
     """CuPy's error is a MemoryError; while a plan is built, or in a product."""
     full = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
 
@@ -152,7 +152,7 @@ def test_gpu_memory_that_runs_out_costs_one_width(tmp_path, monkeypatch, built):
     assert all(error.exit_code == 3 for error in refused)
 
 
-def test_a_wrong_result_is_not_timed(folder, monkeypatch):
+def test_wrong_result_is_not_timed(folder, monkeypatch):
     right = cpu.spmm_rows
 
     def wrong(indptr, indices, weights, b, c, accumulate):
@@ -166,7 +166,7 @@ def test_a_wrong_result_is_not_timed(folder, monkeypatch):
     assert caught.value.everywhere and caught.value.exit_code == 4
 
 
-def test_the_oracle_sees_harm(folder):
+def test_oracle_detects_wrong_results(folder):
     part = layout.load(folder, 1)
     nodes = part.node_ids, oracle.halo_nodes(part, part.forward)
     local, remote = (
@@ -191,7 +191,7 @@ def launched(tmp_path, pes, techniques=("halo", "cola"), dims=(3, 16), seconds=N
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_every_round_prepares_every_plan_anew(tmp_path, monkeypatch, pes):
+def test_every_launch_prepares_its_plan_again(tmp_path, monkeypatch, pes):
     """So that the launches of a technique lie apart in time: another one's plan is between them."""
     events, plans, real = [], [], measure.prepare
 
@@ -214,7 +214,7 @@ def test_every_round_prepares_every_plan_anew(tmp_path, monkeypatch, pes):
         assert all(len(r.launches) == 3 and len(r.seconds) == 6 and r.warmup == 1 for r in records)
 
 
-def test_the_spread_is_between_launches_and_the_quartiles_are_of_all_products(tmp_path):
+def test_spread_is_between_launches_and_quartiles_over_products(tmp_path):
     """Two PEs; launches of 2 products whose slower PE takes 1 and 3, 2 and 6, 10 and 20 seconds."""
     seconds = [[1, 2, 2, 1, 10, 20], [0.5, 3, 1, 6, 9, 5]]
     for [found], _ in launched(tmp_path, 2, ["halo"], [3], seconds):
@@ -231,7 +231,7 @@ def test_one_launch_has_no_spread(tmp_path):
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_the_first_launch_is_checked_all_are_taken_apart_and_the_reference_made_once(tmp_path, monkeypatch, pes):
+def test_only_the_first_launch_is_checked(tmp_path, monkeypatch, pes):
     made, checked, apart = [], [], []
 
     def counted(place, name, calls, key):
@@ -250,7 +250,7 @@ def test_the_first_launch_is_checked_all_are_taken_apart_and_the_reference_made_
     assert [r.compute is not None for r in records] == [pes > 1] * 4
 
 
-def test_parts_are_medians_over_launches(tmp_path, monkeypatch):
+def test_breakdown_parts_are_medians_over_launches(tmp_path, monkeypatch):
     """Those of the first launch beside the median of all would differ by what that launch was slower."""
     seen = Counter()
 
@@ -263,7 +263,7 @@ def test_parts_are_medians_over_launches(tmp_path, monkeypatch):
     assert [(r.compute, r.transfer) for r in records] == [(2.0, None)] * 4
 
 
-def test_preparing_a_plan_is_timed_on_the_slowest_pe(tmp_path, monkeypatch):
+def test_preparation_is_timed_on_the_slowest_pe(tmp_path, monkeypatch):
     """By a clock of each thread, which stands still but for plans."""
     clocks, launches, plans = Counter(), Counter(), measure.prepare
 
@@ -279,7 +279,7 @@ def test_preparing_a_plan_is_timed_on_the_slowest_pe(tmp_path, monkeypatch):
     assert [r.prepare for r in records] == [4.0] * 4  # the median of 4, 5 and 2
 
 
-def test_what_is_refused_is_told_once_and_not_tried_again(tmp_path, monkeypatch):
+def test_refused_product_is_reported_once_and_not_retried(tmp_path, monkeypatch):
     tried, real = [], measure.accepted
     monkeypatch.setattr(measure, "accepted", lambda *given: (tried.append((given[0], given[1].rank)), real(*given))[1])
     for records, refused in launched(tmp_path, 2, ["local", "halo"], [3]):
@@ -288,7 +288,7 @@ def test_what_is_refused_is_told_once_and_not_tried_again(tmp_path, monkeypatch)
     assert sorted(tried) == sorted([("local", pe) for pe in (0, 1)] + [("halo", pe) for pe in (0, 1)] * 3)
 
 
-def test_what_a_later_launch_lacks_is_told_and_the_launches_before_stay(tmp_path, monkeypatch):
+def test_failure_in_a_later_launch_keeps_earlier_launches(tmp_path, monkeypatch):
     prepared, real = [], measure.prepare
 
     def prepare(name, world, part, direction, max_dim, *arguments):
@@ -305,7 +305,7 @@ def test_what_a_later_launch_lacks_is_told_and_the_launches_before_stay(tmp_path
     assert prepared == [16, 16, 3, 3]
 
 
-def test_autos_pick_is_made_once(tmp_path, monkeypatch):
+def test_auto_picks_once_for_all_launches(tmp_path, monkeypatch):
     asked, real = [], measure.forecast
     monkeypatch.setattr(measure, "forecast", lambda world, *given: (asked.append(world.rank), real(world, *given))[1])
     records, _ = launched(tmp_path, 2, ["halo", "cola", "mgg", "broadcast"], [3], auto=True)[0]

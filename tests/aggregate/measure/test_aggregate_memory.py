@@ -107,7 +107,7 @@ PRODUCTS = [
         ("seastar", {"arcs": "parallel", "rows": "sorted"}, 1),
     ],
 )
-def test_predictions_are_what_is_allocated(tmp_path, name, options, pes):
+def test_predicted_memory_equals_the_allocated(tmp_path, name, options, pes):
     folder = make_layout(tmp_path, random_csr(1_500, 30_000, weighted=bool(pes % 2)), pes)
     for direction, dim in (("forward", 1), ("transpose", 64), ("transpose", 5), ("forward", 65)):
         found = simulated.run(pes, lambda world: counted(world, folder, name, options, direction, dim))  # noqa: B023
@@ -143,7 +143,7 @@ KINDS = ["rows", "columns", "sparse"]
         ("cola", {"workgroup": 2, "fusion": False}, 4, "rows"),
     ],
 )
-def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options, pes, kind):
+def test_symmetric_memory_of_uneven_graphs_is_the_fullest_pes(tmp_path, name, options, pes, kind):
     """It is as large as the fullest PE's. PEs that ask each other know it; one that does not never says too little."""
     folder = make_layout(tmp_path, uneven_csr(kind), pes)
 
@@ -158,7 +158,7 @@ def test_symmetric_memory_of_uneven_graphs_is_predicted(tmp_path, name, options,
             assert 0.95 * held <= alone <= 2 * held or {"split", "boundary"} & {*options}, (direction, alone, held)
 
 
-def test_a_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
+def test_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
     """The products that bring halos have as many rows as these: many on PE 0, few on its mate."""
     folder, plan = make_layout(tmp_path, uneven_csr("rows"), 4, scheme="equal_nodes"), technique("broadcast")
     parsed = parse_options("broadcast", {"replication": 2})
@@ -172,7 +172,7 @@ def test_a_replicated_product_is_padded_to_the_largest_of_its_group(tmp_path):
     assert most > 2 * few and columns >= 4 * 64 * (2 + 1) * most
 
 
-def test_pes_ask_each_other_before_they_refuse(tmp_path):
+def test_pes_exchange_sizes_before_refusing(tmp_path):
     """One that asks no other would refuse what fits."""
     folder, options = make_layout(tmp_path, uneven_csr("sparse"), 8), {"workgroup": 2}
 
@@ -205,14 +205,14 @@ class PeakWorld(StrictWorld):
         self.peak = max(self.peak, self.alive)
 
 
-def test_a_sweep_of_widths_takes_what_its_widest_takes(tmp_path):
+def test_sweep_takes_the_memory_of_its_widest_product(tmp_path):
     folder, worlds = make_layout(tmp_path, random_csr(3_000, 60_000), 1), []
     for dims in ([64], [16, 32, 64]):
         swept(folder, 1, ["zero_copy"], dims, world_of=lambda world: worlds.append(PeakWorld(world)) or worlds[-1])
     assert worlds[0].peak == worlds[1].peak > 0
 
 
-def test_widths_that_take_turns_are_counted(tmp_path):
+def test_alternating_widths_are_counted(tmp_path):
     """As in training, which has several of each plan."""
     part = layout.load(make_layout(tmp_path, random_csr(3_000, 60_000), 1), 0)
 
@@ -233,7 +233,7 @@ def test_widths_that_take_turns_are_counted(tmp_path):
     assert np.diff(found).tolist() == [*np.diff(needs), 0, 0] and needs[1] > needs[0]
 
 
-def test_cuts_of_rows_are_predicted():
+def test_memory_of_cut_rows_is_predicted():
     from mgg.kernel.schedule import row_schedule
 
     lengths = np.random.default_rng(0).pareto(1.1, 300_000).astype(np.int64) * 40
@@ -252,7 +252,7 @@ def test_cuts_of_rows_are_predicted():
         ({0: 5_000, 1: 10**6, 2: 10, 3: 20, 4: 30, 5: 999_999}, [0, 2, 3, 4], ", and 2 more PEs: use more PEs"),
     ],
 )
-def test_each_pe_that_is_short_is_said_with_its_own_numbers(tmp_path, left, named, end):
+def test_refusal_names_each_pe_that_lacks_memory(tmp_path, left, named, end):
     """Of many those that lack the most; each PE needs something else."""
     graph = random_csr(200, 2_000)
     folder, options = make_layout(tmp_path, graph, 6), parse_options("halo", {})
@@ -292,7 +292,7 @@ def least_of(folder, pes, name, dim, dtype="fp32", options=None):
 
 
 @pytest.mark.parametrize(("name", "options", "pes"), PRODUCTS)
-def test_cpu_pes_allocate_what_a_host_must_have_or_more(tmp_path, name, options, pes):
+def test_cpu_pes_allocate_at_least_the_required_minimum(tmp_path, name, options, pes):
     """Else something would be refused that fits."""
     folder = make_layout(tmp_path, uneven_csr("sparse"), pes)
     for dtype in technique(name).dtypes:
@@ -310,7 +310,7 @@ def test_cpu_pes_allocate_what_a_host_must_have_or_more(tmp_path, name, options,
         assert peak >= least_of(folder, pes, name, 64, dtype, options) >= peak / 5
 
 
-def test_a_host_whose_cpu_pes_need_more_says_so_before_plans_are_made(tmp_path, monkeypatch):
+def test_host_without_enough_memory_is_refused_before_planning(tmp_path, monkeypatch):
     """Input, result, float64 sums and halo, of all PEs together."""
     csr = random_csr(200, 2_000)
     folder, made = make_layout(tmp_path, csr, 3), []
@@ -328,7 +328,7 @@ def test_a_host_whose_cpu_pes_need_more_says_so_before_plans_are_made(tmp_path, 
     assert len(swept(folder, 3, ["halo"], [16])[0][0]) == 1
 
 
-def test_hosts_are_compared_each_with_its_own_pes(tmp_path, monkeypatch):
+def test_each_host_is_compared_with_its_own_pes(tmp_path, monkeypatch):
     """PE 2 has a host of its own, which is short."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 3)
     here = threading.local()
@@ -378,7 +378,7 @@ class HeldWorld(StrictWorld):
         *(("halo", {"workgroup": 2}, "no room", most, most) for most in range(5)),
     ],
 )
-def test_a_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said, most, made):
+def test_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said, most, made):
     """Refused before there are any, or when room ran out."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
 
@@ -393,7 +393,7 @@ def test_a_refused_plan_leaves_no_symmetric_array(tmp_path, name, options, said,
 
 
 @pytest.mark.parametrize(("members", "arrays"), [(4, 2), (2, 5), (1, 5)])
-def test_a_closed_plan_leaves_none_either(tmp_path, members, arrays):
+def test_closed_plan_leaves_no_symmetric_array(tmp_path, members, arrays):
     """The input and flags; with workgroups mailboxes, an outbox and flags for these, too."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
 
@@ -419,7 +419,7 @@ def refused(pes, load):
     return said[0]
 
 
-def test_pes_with_different_layouts_are_told(tmp_path):
+def test_pes_with_different_layouts_are_refused(tmp_path):
     one = make_layout(tmp_path / "one", random_csr(200, 2_000), 2)
     other = make_layout(tmp_path / "other", random_csr(200, 2_000, seed=1), 2)
     wider = make_layout(tmp_path / "one", random_csr(200, 2_000), 3)

@@ -34,7 +34,7 @@ def measure(layout, out, *techniques, replace=False):
     return job.run([(name, parse_options(name, {})) for name in techniques])[0]
 
 
-def test_records_of_the_same_layout_come_after_those_before(made, out):
+def test_records_of_the_same_layout_are_appended(made, out):
     first = measure(made[2], out, "halo")
     text = out.read_text()
     second = measure(made[2], out, "mgg", "ring")
@@ -46,7 +46,7 @@ def test_records_of_the_same_layout_come_after_those_before(made, out):
     assert [record.technique for record in read_lines(out, AggregateRecord)] == ["cola"]
 
 
-def test_records_of_another_layout_are_replaced_only_when_asked(made, out):
+def test_records_of_another_layout_need_replace(made, out):
     measure(made[1], out, "halo")
     before = out.read_bytes()
     said = r"records\.jsonl: holds records of another layout \(test, P = 1, .* --replace"
@@ -57,7 +57,7 @@ def test_records_of_another_layout_are_replaced_only_when_asked(made, out):
     assert [record.pes for record in read_lines(out, AggregateRecord)] == [2]
 
 
-def test_damaged_records_are_replaced_only_when_asked_and_other_files_never(made, out):
+def test_damaged_records_need_replace_and_other_files_are_kept(made, out):
     measure(made[1], out, "halo")
     out.write_text(out.read_text().replace('"nodes":50', '"nodes":60'))
     said = r"line 1: altered since .*: run mgg aggregate again \(--replace replaces the file\)"
@@ -71,7 +71,7 @@ def test_damaged_records_are_replaced_only_when_asked_and_other_files_never(made
     assert out.read_text() == "notes of mine\n"
 
 
-def test_writers_at_once_lose_nothing(made, out, tmp_path):
+def test_concurrent_writers_lose_nothing(made, out, tmp_path):
     (record,) = measure(made[1], tmp_path / "one.jsonl", "halo")
     ready = threading.Barrier(4)
 
@@ -88,7 +88,7 @@ def test_writers_at_once_lose_nothing(made, out, tmp_path):
     assert sorted(record.dim for record in read_lines(out, AggregateRecord)) == list(range(1, 21))
 
 
-def test_predictions_come_after_those_before(made, out):
+def test_predictions_are_appended(made, out):
     ask = ["predict", str(made[2]), "--technique", "halo", "--out", str(out)]
     for more in ([], ["--dim", "8"], ["--machine", "H100", "--dim", "8"]):
         cli.main([*ask, *more], standalone_mode=False)

@@ -17,7 +17,7 @@ from mgg.backend import simulated
 from mgg.errors import InputError, PeError
 
 
-def test_lists_stand_for_all_combinations_in_order():
+def test_option_lists_expand_to_all_combinations():
     found = expand("mgg", {"wpb": 2}, [{"ps": [2, 4], "dist": [1, 8]}, {"ps": 4, "dist": 8}, {"dist": 3}])
     usual = parse_options("mgg", {}).ps
     assert [(each.ps, each.dist) for each in found] == [(2, 1), (2, 8), (4, 1), (4, 8), (usual, 3)], "each set once"
@@ -38,7 +38,7 @@ def test_lists_stand_for_all_combinations_in_order():
         ("mgg:ps=2024-13-45", "ps"),
     ],
 )
-def test_a_wrong_variant_is_named(text, message):
+def test_invalid_variant_is_named(text, message):
     with pytest.raises(InputError, match=message):
         name, grid = parse(text)
         expand(name, {}, [grid])
@@ -49,7 +49,7 @@ grids = st.dictionaries(st.sampled_from(["ps", "wpb", "primitive"]), st.lists(va
 
 
 @given(grids)
-def test_what_is_spelled_is_parsed(grid):
+def test_variants_round_trip_as_text(grid):
     assert parse(spell("mgg", grid)) == ("mgg", grid)
 
 
@@ -70,7 +70,7 @@ def narrow(monkeypatch, error):
     monkeypatch.setattr(Halo, "__init__", refuse)
 
 
-def test_what_cannot_run_is_left_out_and_named(folder, monkeypatch):
+def test_impossible_variant_is_skipped_and_named(folder, monkeypatch):
     narrow(monkeypatch, InputError("too wide").on_every_pe())
     records, refused = swept(folder, 2, ["halo", ("mgg", {"ps": 2})], [16, 4, 8])[0]
     assert [(each.technique, each.dim) for each in records] == [
@@ -83,7 +83,7 @@ def test_what_cannot_run_is_left_out_and_named(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [InputError("of one PE"), PeError("dead").on_every_pe()])
-def test_other_failures_end_the_sweep(folder, monkeypatch, error):
+def test_other_failures_end_the_sweep_at_once(folder, monkeypatch, error):
     narrow(monkeypatch, error)
     with pytest.raises(type(error), match=str(error)):
         swept(folder, 2, ["mgg", "halo"], [16])
@@ -97,12 +97,12 @@ def test_other_failures_end_the_sweep(folder, monkeypatch, error):
         *((name, {"workgroup": members}) for name in ("halo", "cola") for members in (1, 2)),
     ],
 )
-def test_a_product_without_its_transfers_is_timed(folder, technique, options):
+def test_compute_part_is_timed_without_transfers(folder, technique, options):
     found = record(folder, 2, technique, 4, options=options, breakdown=True)
     assert found.compute > 0 and found.bytes_wire > 0 and found.error <= found.tolerance
 
 
-def test_transfers_that_cannot_be_left_out_are_noticed(folder, monkeypatch):
+def test_technique_that_reads_peers_itself_has_no_breakdown(folder, monkeypatch):
     """A technique that reads peers itself, as kernels do, gets no breakdown."""
     aggregate = Halo._aggregate
 
@@ -114,7 +114,7 @@ def test_transfers_that_cannot_be_left_out_are_noticed(folder, monkeypatch):
     assert record(folder, 2, "halo", 4, breakdown=True).compute is None
 
 
-def test_transfer_and_arithmetic_of_one_launch_alone(folder):
+def test_transfer_and_compute_parts_of_halo_run_alone(folder):
     """The halo's kernel, as it is called on GPUs: its parts alone move what a product moves, and nothing."""
     found = record(folder, 2, "halo", 4, world_of=StrictWorld, breakdown=True)
     assert found.transfer > 0 and found.compute > 0 and found.error <= found.tolerance

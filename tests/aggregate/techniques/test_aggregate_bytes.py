@@ -26,7 +26,7 @@ SIDE = {
 SEVERAL = [name for name, plan in all_techniques().items() if not plan.single_pe]
 
 
-def test_every_technique_counts_what_it_moves(tmp_path):
+def test_every_technique_has_its_formula_of_bytes(tmp_path):
     folder = make_layout(tmp_path, random_csr(300, 4_000), 4)
     for name in SEVERAL:
         assert name in SIDE, f"technique {name}: add the formula of its bytes to SIDE, and to formulas if it is new"
@@ -72,7 +72,7 @@ def moved(world, folder, direction, dim, only=tuple(SIDE)):
     st.integers(1, 60), st.integers(0, 500), st.integers(1, 6), st.integers(0, 10**6),
     st.sampled_from(["forward", "transpose"]), st.sampled_from([1, 16, 41]),
 )  # fmt: skip
-def test_simulated(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
+def test_counted_bytes_match_the_formulas(tmp_path_factory, nodes, arcs, pes, seed, direction, dim):
     csr = random_csr(nodes, arcs, seed=seed)
     folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes)
     counted = simulated.run(pes, lambda world: moved(world, folder, direction, dim))

@@ -48,7 +48,7 @@ def of_grid(bounds, arcs, dim, pes, weighted):
     st.integers(1, 50), st.integers(0, 400), st.sampled_from([(4, 2), (8, 2), (9, 3), (1, 0), (4, 0), (9, 0)]),
     st.integers(1, 7), st.integers(0, 10**6), st.booleans(),
 )  # fmt: skip
-def test_random_graphs_and_what_moves(tmp_path_factory, nodes, arcs, sizes, dim, seed, weighted):
+def test_random_graphs_match_products_and_bytes(tmp_path_factory, nodes, arcs, sizes, dim, seed, weighted):
     """Ranges of different lengths, slices of different widths, some empty; rows that nobody wrote are not read."""
     pes, copies = sizes
     csr = random_csr(nodes, arcs, seed=seed, weighted=weighted)
@@ -77,7 +77,7 @@ def test_random_graphs_and_what_moves(tmp_path_factory, nodes, arcs, sizes, dim,
         assert {k: count for k, count in total.items() if count} == {k: n for k, n in expected.items() if n}
 
 
-def test_the_cost_adds_up_what_moves():
+def test_cost_adds_up_the_transfers():
     """Of four alike PEs, by the model's links: two trades of half the columns, two stages of blocks."""
     split = SplitCounts(
         rows=np.full(4, 100), arcs=np.full(4, 900), remote_arcs=np.full(4, 500), halo_rows=np.full(4, 200), members=8,

@@ -93,7 +93,9 @@ def moved(world, folder, direction, members, way, dtype="fp32"):
     st.integers(0, 10**6), st.sampled_from(["forward", "transpose"]), st.sampled_from(WAYS),
     st.sampled_from(["fp32", "bf16"]), st.booleans(),
 )  # fmt: skip
-def test_bytes(tmp_path_factory, nodes, arcs, shape, seed, direction, way, dtype, hosts):
+def test_cover_bytes_match_an_independent_cover(
+    tmp_path_factory, nodes, arcs, shape, seed, direction, way, dtype, hosts
+):
     csr, (pes, members) = random_csr(nodes, arcs, seed=seed), shape
     folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes)
     world_of = (lambda world: HostsWorld(world, members)) if hosts else lambda world: world
@@ -105,7 +107,7 @@ def test_bytes(tmp_path_factory, nodes, arcs, shape, seed, direction, way, dtype
 @pytest.mark.parametrize("hosts", [False, True], ids=["ranks", "hosts"])
 @pytest.mark.parametrize("members", [1, 2, 4])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_same_bits_whoever_is_late(tmp_path, dtype, members, hosts):
+def test_bits_do_not_depend_on_late_pes(tmp_path, dtype, members, hosts):
     """Inputs rewritten at once after each product, PEs late by turns; the first input again on another plan."""
     csr = random_csr(200, 3_000, weighted=True)
     folder = make_layout(tmp_path, csr, 4)
@@ -134,7 +136,7 @@ def test_same_bits_whoever_is_late(tmp_path, dtype, members, hosts):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 90), st.integers(0, 10**6))
-def test_no_cover_is_smaller(sources, targets, arcs, seed):
+def test_cover_is_minimum_by_linear_programming(sources, targets, arcs, seed):
     """By linear programming, whose least fractional cover of a bipartite graph is as large as its least cover."""
     rng = np.random.default_rng(seed)
     rows, columns = np.sort(rng.integers(0, sources, arcs)), rng.integers(0, targets, arcs).astype(np.int32)
@@ -147,7 +149,7 @@ def test_no_cover_is_smaller(sources, targets, arcs, seed):
 
 
 @pytest.mark.parametrize(("members", "direction"), [(4, "forward"), (2, "transpose")])
-def test_the_model_counts_what_crosses(tmp_path, members, direction):
+def test_cost_model_counts_crossing_rows_and_sums(tmp_path, members, direction):
     csr = random_csr(300, 2_000)
     make_layout(tmp_path, csr, 4)
     partition.build(tmp_path / "graph", tmp_path / "part", pes=4, scheme="equal_nodes", workgroup=members, dim=5)
@@ -179,7 +181,7 @@ def test_the_model_counts_what_crosses(tmp_path, members, direction):
                 assert getattr(counted, name).tolist() == list(each)
 
 
-def test_auto_takes_a_cover_where_it_is_cheaper():
+def test_auto_picks_a_cover_where_it_is_cheaper():
     def counted(halo, sum_arcs):
         four = [np.full(4, count) for count in (10_000, 200_000, 50_000, halo)]
         made = np.full(4, 100), np.full(4, sum_arcs)
@@ -206,7 +208,7 @@ def test_predictions_and_records_name_the_cover(tmp_path):
         predict([tmp_path / "partition-4"], H200, replace(asked, variants={"halo": [{"split": "cover"}]}))
 
 
-def test_covers_are_kept_with_the_layout(tmp_path, monkeypatch):
+def test_covers_are_stored_with_the_layout(tmp_path, monkeypatch):
     """Found once for all jobs; made anew where the file is damaged, not taken for other arcs, and in no way needed."""
     folder, asked = make_layout(tmp_path, random_csr(60, 300), 2), []
 

@@ -29,13 +29,13 @@ bench = script("fit_gnnadvisor", TOOLS)
         ({"decide": "artifact", "tpb": 64}, "tpb: decide: artifact chooses it"),
     ],
 )
-def test_what_cannot_be_is_refused(options, said):
+def test_invalid_options_are_refused(options, said):
     with pytest.raises(InputError, match=said) as refusal:
         parse_options("gnnadvisor", options)
     assert "\n" not in str(refusal.value)
 
 
-def test_records_say_what_was_taken_and_whether_bits_repeat(tmp_path):
+def test_records_hold_parameters_atomics_and_determinism(tmp_path):
     """Atomics by the degrees: floats of every group; with a leader of every row and block."""
     csr = random_csr(200, 4_000)
     folder, lengths = make_layout(tmp_path, csr, 1), np.diff(csr.indptr)
@@ -58,14 +58,14 @@ def test_records_say_what_was_taken_and_whether_bits_repeat(tmp_path):
     assert described(decide="artifact").decided == {"ngs": csr.arcs // 200, "dw": 8, "tpb": 256}
 
 
-def test_the_decider_as_printed():
+def test_decider_as_printed_follows_equations_5_and_6():
     """Equations 5 and 6, worked out by hand."""
     assert [decider.as_printed(dim) for dim in (16, 31, 32, 96, 3703, 100_000)] == [
         (1024, 16), (529, 16), (1024, 32), (341, 32), (9, 32), (1, 32),
     ]  # fmt: skip
 
 
-def test_the_decider_as_released():
+def test_decider_as_released_fits_shared_memory():
     """8 warps as long as 8 (4 ngs + 4 D) bytes fit 40 KB, then fewer; degrees of 491 as Reddit has."""
     reddit = np.full(1_000, 491)
     assert decider.as_released(reddit, 16) == (491, 16, 256)
@@ -74,7 +74,7 @@ def test_the_decider_as_released():
     assert decider.as_released(np.zeros(5, np.int64), 20_000) == (1, 32, 32)
 
 
-def test_without_a_sweep_the_fit_is_refused_in_one_line(tmp_path):
+def test_decider_fit_without_a_sweep_is_refused(tmp_path):
     folder = make_layout(tmp_path, random_csr(20, 50), 1)
 
     def act(world):
@@ -105,7 +105,7 @@ def sweep(folder, times):
     return bench.read([folder / "sweep.jsonl"])
 
 
-def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
+def test_decider_picks_are_judged_on_held_out_graphs(tmp_path):
     """Number 20 is best on the first graph alone; 40 is second everywhere; 30 does not fit one graph's memory."""
 
     def times(name, number):
@@ -123,7 +123,7 @@ def test_picks_are_judged_on_graphs_that_the_fit_has_not_seen(tmp_path):
     assert f'"t800": Fit({{32: {SETTINGS[40]}}}),' in text and "within 1.1" in text
 
 
-def test_a_fit_is_taken_for_its_gpu_alone(monkeypatch):
+def test_decider_fit_applies_only_to_its_gpu(monkeypatch):
     """By a word of the driver's name, for the nearest width, and for memory the one with most groups."""
     known = decider.Fit({16: (64, 4, 32), 128: (8, 32, 64)})
     monkeypatch.setattr(decider, "FITTED", {"h200": known, "h300": decider.Fit({16: (2, 1, 32)})})

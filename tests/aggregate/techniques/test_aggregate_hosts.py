@@ -56,7 +56,9 @@ STEPS = [{}, {"pipelined": False}, {"coalesced": False}, {"coalesced": False, "p
     st.sampled_from([("halo", {}), ("halo bf16", {}), *(("cola", each) for each in STEPS), ("dgcl", {"batch": 3})]),
     st.sampled_from(["ranks", "hosts"]),
 )  # fmt: skip
-def test_bytes_between_and_within_workgroups(tmp_path_factory, nodes, arcs, shape, seed, direction, case, kind):
+def test_bytes_between_and_within_workgroups_are_counted(
+    tmp_path_factory, nodes, arcs, shape, seed, direction, case, kind
+):
     """Between them VI_CoLa, put or fetched; within, the rows of mates, by dgcl those that trees pass on."""
     (pes, members), (label, steps) = shape, case
     technique, _, dtype = label.partition(" ")
@@ -74,7 +76,7 @@ def test_bytes_between_and_within_workgroups(tmp_path_factory, nodes, arcs, shap
     assert total(counted) == {name: 5 * (2 if dtype else 4) * rows for name, rows in expected.items() if rows}
 
 
-def test_bytes_between_workgroups_are_vi_cola(tmp_path):
+def test_bytes_between_workgroups_equal_vi_cola(tmp_path):
     """The partition's quality report says the same of the forward product, and of VI_FC, which fusion lowers."""
     folder = make_layout(tmp_path, random_csr(300, 4_000), 6)
     record = partition.build(tmp_path / "graph", tmp_path / "part", pes=6, scheme="equal_nodes", workgroup=2, dim=5)
@@ -86,7 +88,7 @@ def test_bytes_between_workgroups_are_vi_cola(tmp_path):
 
 
 @pytest.mark.parametrize(("pes", "made_for", "members"), [(4, 2, 2), (6, 4, 2), (5, 3, 1), (4, 8, 4)])
-def test_without_an_option_workgroups_are_those_of_the_partition(tmp_path, pes, made_for, members):
+def test_default_workgroups_are_those_of_the_partition(tmp_path, pes, made_for, members):
     """As far as they divide the PEs: hosts of four and of two PEs make workgroups of two."""
     csr = random_csr(300, 4_000)
     folder = partitioned(tmp_path, csr, pes, made_for)
@@ -108,7 +110,7 @@ def hubs(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["ranks", "hosts"])
 @pytest.mark.parametrize("members", [1, 2, 4])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_products_of_halo_have_the_same_bits(hubs, dtype, members, kind):
+def test_halo_products_repeat_bit_by_bit(hubs, dtype, members, kind):
     """Six of a plan and six of another, to which PEs come in ever another order; a row is in many pieces."""
 
     def program(raw):
@@ -130,7 +132,7 @@ def test_products_of_halo_have_the_same_bits(hubs, dtype, members, kind):
     assert [found for _, *found in parts] == [[24, 2]] * 4
 
 
-def test_parts_alone_move_or_compute_and_are_timed(tmp_path):
+def test_parts_run_and_are_timed_alone(tmp_path):
     folder = make_layout(tmp_path, random_csr(200, 2_000, weighted=True), 4)
 
     def program(raw):
@@ -152,7 +154,7 @@ def test_parts_alone_move_or_compute_and_are_timed(tmp_path):
 
 
 @pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
-def test_techniques_that_address_all_pes_say_so(tmp_path, technique):
+def test_techniques_that_address_all_pes_are_refused_on_several_hosts(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(200, 2_000), 4)
     options = {"workgroup": 2} if technique in ("halo", "cola", "dgcl") else {}
 
@@ -181,7 +183,7 @@ def test_techniques_that_address_all_pes_say_so(tmp_path, technique):
         ("halo", 2, 3, []),
     ],
 )
-def test_workgroups_that_no_host_holds_are_refused(tmp_path, technique, workgroup, members, off):
+def test_workgroups_larger_than_a_host_are_refused(tmp_path, technique, workgroup, members, off):
     """Who has workgroups of a host's size already is told which steps of cola it is that need all PEs on one."""
     folder = make_layout(tmp_path, random_csr(200, 2_000), 2 * members)
     options = {"workgroup": workgroup, **dict.fromkeys(off, False)}
@@ -218,9 +220,7 @@ def partitioned(folder, csr, pes, workgroup):
     ],
 )
 @pytest.mark.parametrize("technique", ["halo", "cola"])
-def test_a_partition_for_larger_hosts_names_the_workgroup_that_fits(
-    tmp_path, technique, pes, members, made_for, hosts, fits
-):
+def test_partition_for_larger_hosts_names_a_fitting_workgroup(tmp_path, technique, pes, members, made_for, hosts, fits):
     csr = random_csr(200, 2_000)
     folder = partitioned(tmp_path / "large", csr, pes, made_for)
     remedy = f"partition with --workgroup {fits} (config: partition.workgroup), or take workgroup={fits}"
@@ -242,7 +242,7 @@ def test_a_partition_for_larger_hosts_names_the_workgroup_that_fits(
     assert worst(csr, simulated.run(pes, lambda world: program(world, small, {}))) <= (1e-6,)
 
 
-def test_steps_of_cola_that_need_one_host_are_not_the_partitions_fault(tmp_path):
+def test_cola_steps_that_need_one_host_are_named(tmp_path):
     folder = partitioned(tmp_path, random_csr(200, 2_000), 4, 8)
 
     def refused(raw):
@@ -254,7 +254,7 @@ def test_steps_of_cola_that_need_one_host_are_not_the_partitions_fault(tmp_path)
 
 @pytest.mark.parametrize(("kind", "said"), [("ranks", "PE 3 did not reach a barrier"), ("hosts", "PE 3 did not|PE 3")])
 @pytest.mark.parametrize("technique", ["halo", "cola"])
-def test_a_pe_that_stays_away_ends_the_product(tmp_path, technique, kind, said):
+def test_absent_pe_ends_the_product(tmp_path, technique, kind, said):
     folder, world_of = make_layout(tmp_path, random_csr(200, 2_000), 4), worlds(1)[kind]
 
     def program(raw):

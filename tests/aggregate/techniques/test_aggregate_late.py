@@ -70,7 +70,7 @@ def folders(tmp_path_factory, csr):
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize(("pes", "members"), SHAPES)
 @pytest.mark.parametrize("steps", COLA, ids=str)
-def test_cola(csr, folders, steps, pes, members, kind):
+def test_cola_overlaps_late_messages(csr, folders, steps, pes, members, kind):
     logs = late_products(folders[pes], csr, pes, "cola", {"workgroup": members, **steps}, WORLDS[kind])
     expected = in_turn(pes // members, steps.get("pipelined", True))
     assert len(logs) == 6 * pes and all(log == expected for log in logs), logs[0]
@@ -78,7 +78,7 @@ def test_cola(csr, folders, steps, pes, members, kind):
 
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize(("pes", "members"), SHAPES)
-def test_halo(csr, folders, pes, members, kind):
+def test_halo_overlaps_late_messages(csr, folders, pes, members, kind):
     """Messages leave before the near part is worked on; the far part waits for them."""
     logs = late_products(folders[pes], csr, pes, "halo", {"workgroup": members}, WORLDS[kind])
     # On CPU ranks the plan's barriers stand around; PEs with GPUs meet by flags and signals.
@@ -89,7 +89,7 @@ def test_halo(csr, folders, pes, members, kind):
     assert len(logs) == 6 * pes and all(log == expected[kind] for log in logs), logs[0]
 
 
-def test_broadcast_pipelined(csr, folders):
+def test_broadcast_pipelined_overlaps_late_broadcasts(csr, folders):
     """Two broadcasts run ahead; a PE waits for those of others, and once more at the end."""
     logs = late_products(folders[4], csr, 4, "broadcast_pipelined", {}, WORLDS["host"])
     assert all(log[:3] == ["aside", "aside", "product"] and log.count("wait") == 4 for log in logs), logs[0]

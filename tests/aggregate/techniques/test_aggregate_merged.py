@@ -59,7 +59,7 @@ def requests(csr, lo, hi, options, gpu):
         {"ps": 4, "dist": 5, "wpb": 2, "interleave": False},
     ],
 )
-def test_a_block_asks_once_for_a_row(tmp_path, options, gpu):
+def test_merged_block_requests_a_row_once(tmp_path, options, gpu):
     """The product is the same, and what moves is a row a request."""
     csr = random_csr(60, 1_500, weighted=True)
     folder = make_layout(tmp_path, csr, PES)
@@ -91,7 +91,7 @@ def test_a_block_asks_once_for_a_row(tmp_path, options, gpu):
     st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=6), st.integers(0, 40), st.integers(1, 9),
     st.integers(1, 4), st.booleans(),
 )  # fmt: skip
-def test_requests_of_blocks(blocks, local, dist, wpb, interleave):
+def test_merged_requests_match_the_arcs(blocks, local, dist, wpb, interleave):
     sources = np.array([source for block in blocks for source in block], np.uint64)
     arcs = np.cumsum([0, *map(len, blocks)])
     wanted, first, place = merged(sources, arcs)
@@ -105,5 +105,5 @@ def test_requests_of_blocks(blocks, local, dist, wpb, interleave):
     assert bounds(local, len(remote), dist, wpb, interleave).tolist() == expected
 
 
-def test_unified_memory_has_neither():
+def test_mgg_uvm_has_no_request_options():
     assert technique("mgg_uvm").Options.model_fields.keys() & {"merge", "ps_remote"} == set()

@@ -65,12 +65,12 @@ def test_every_option_of_mgg_reaches_the_kernel(tmp_path, options, changed):
 
 
 @pytest.mark.parametrize(("shmem", "primitive"), [(True, "warp"), (False, "direct")])
-def test_direct_switches_every_idea_off(tmp_path, shmem, primitive):
+def test_technique_direct_switches_every_option_off(tmp_path, shmem, primitive):
     plain = {"ps": None, "dist": 1, "asynchronous": False, "primitive": primitive, "batch": 1}
     assert knobs(tmp_path, "direct", {}, shmem) == DEFAULT | plain
 
 
-def test_another_setting_reaches_the_kernel_with_partitions_cut_anew(tmp_path):
+def test_changed_setting_cuts_partitions_again(tmp_path):
     folder, found = make_layout(tmp_path, random_csr(60, 600), 2), []
 
     class Counted(Recorder):
@@ -99,7 +99,7 @@ def test_another_setting_reaches_the_kernel_with_partitions_cut_anew(tmp_path):
         assert tried == [(1, 1, 1, arcs), (1, 2, 4, arcs), (32, 16, 4, rows)]
 
 
-def test_primitives_of_nvshmem_are_refused_without_it(tmp_path):
+def test_nvshmem_primitives_are_refused_without_nvshmem(tmp_path):
     with pytest.raises(InputError, match="technique mgg: option primitive: block needs --backend nvshmem"):
         knobs(tmp_path, "mgg", {"primitive": "block"}, shmem=False)
 
@@ -119,7 +119,7 @@ class Partitions(StrictOperators):
 
 
 @pytest.mark.parametrize(("ps", "ps_remote"), [(32, None), (5, 2), (2, 7)])
-def test_remote_arcs_have_partitions_of_their_own_size(tmp_path, ps, ps_remote):
+def test_ps_remote_cuts_remote_partitions(tmp_path, ps, ps_remote):
     csr = random_csr(60, 900)
     folder = make_layout(tmp_path, csr, 2)
 

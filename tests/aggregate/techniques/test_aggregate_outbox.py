@@ -45,7 +45,7 @@ ALL = [(row, column) for row in range(3) for column in range(3)]
     ],
     ids=["two targets each", "none, two, one", "a phase at a time"],
 )
-def test_a_message_is_alone_where_no_other_has_rows(tmp_path, technique, arcs, expected):
+def test_single_nonempty_message_is_sent_alone(tmp_path, technique, arcs, expected):
     """Three PEs with a node each, every one a workgroup; an arc (row, column) takes row ``column`` to PE ``row``."""
     rows, columns = zip(*arcs, strict=True)
     csr = from_arcs(np.array(rows), np.array(columns), n=3)

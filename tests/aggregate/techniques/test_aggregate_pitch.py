@@ -13,7 +13,7 @@ from mgg.kernel.pitch import row_pitch
 DIM = 41
 
 
-def test_rows_of_inputs(tmp_path):
+def test_input_rows_are_padded(tmp_path):
     folders = {pes: make_layout(tmp_path / str(pes), random_csr(60, 300), pes) for pes in (1, 2)}
     for name, plan in all_techniques().items():
         pes = 1 if plan.single_pe else 2
@@ -31,7 +31,7 @@ def test_rows_of_inputs(tmp_path):
                 assert simulated.run(pes, lambda world: distance(world, world_of, dtype)) == [expected] * pes, name  # noqa: B023
 
 
-def test_blocks_that_are_sent_are_not_padded():
+def test_sent_blocks_are_not_padded():
     assert {name for name, plan in all_techniques().items() if not plan.pitched} == {
         "broadcast", "broadcast_pipelined", "features", "ring", "zero_copy"
     }  # fmt: skip

@@ -9,7 +9,7 @@ from mgg.backend import simulated
 
 
 @pytest.mark.parametrize("pes", [1, 3])
-def test_a_world_of_device_arrays_keeps_its_promises(pes):
+def test_strict_world_behaves_like_world(pes):
     assert simulated.run(pes, lambda world: program(StrictWorld(world))) == ["ok"] * pes
 
 
@@ -29,6 +29,6 @@ def test_a_world_of_device_arrays_keeps_its_promises(pes):
         lambda device, host: list(device),
     ],
 )
-def test_strict_arrays_are_strict(mixes):
+def test_strict_arrays_refuse_to_mix(mixes):
     with pytest.raises(TypeError):
         mixes(StrictArray(np.arange(3)), np.arange(3))

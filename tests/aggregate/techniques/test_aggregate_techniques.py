@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-def test_the_table_of_techniques_has_all_of_them():
+def test_documented_table_lists_every_technique():
     """The first table of values; its files are there."""
     text = (ROOT / "docs/concepts/techniques.md").read_text(encoding="utf-8")
     table = re.search(r"^\| value \|.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)[1]
@@ -63,7 +63,7 @@ def layout_of(tmp_path_factory):
     return cache(lambda name, pes: make_layout(tmp_path_factory.mktemp("graph"), GRAPHS[name], pes))
 
 
-def test_the_graphs_have_every_case(layout_of):
+def test_graphs_cover_every_case(layout_of):
     parts = [layout.load(layout_of(name, pes), pe) for name in GRAPHS for pes in PES[1:] for pe in range(pes)]
     for case, found in CASES.items():
         for direction in ("forward", "transpose"):
@@ -73,7 +73,7 @@ def test_the_graphs_have_every_case(layout_of):
 
 @pytest.mark.parametrize("pes", PES)
 @pytest.mark.parametrize("name", [LONG if name == LONG.values[0] else name for name in GRAPHS])
-def test_simulated(layout_of, name, pes):
+def test_simulated_products_match_float64(layout_of, name, pes):
     """The products; and the same bits with device arrays that refuse to mix with those of the host."""
     folder = layout_of(name, pes)
     parts = simulated.run(pes, lambda world: products(world, folder, DIMS if name == "weighted" else [1, 3, 41]))
@@ -95,7 +95,7 @@ def on_hosts(world, label):
 
 
 @pytest.mark.parametrize("label", VARIANTS)
-def test_every_variant(layout_of, label):
+def test_every_variant_matches_float64(layout_of, label):
     """On CPU ranks, and on GPUs whose hosts are as large as its workgroups."""
     technique, options, dtype = variant(label)
     sizes = [1] if all_techniques()[technique].single_pe else [4]
@@ -109,7 +109,7 @@ def test_every_variant(layout_of, label):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("pes", "shared"), [pytest.param(4, "1", marks=pytest.mark.sentinel), (4, "0"), (2, "0")])
-def test_mpi(layout_of, tmp_path, pes, shared):
+def test_products_on_mpi_ranks_match_float64(layout_of, tmp_path, pes, shared):
     """Ranks that share memory, and such as reach each other's by MPI alone."""
     folders = {name: layout_of(name, pes) for name in FEW_GRAPHS}
     arguments = [str(PROGRAM), "mpi", str(tmp_path), "--crossing", *map(str, folders.values())]
@@ -121,7 +121,7 @@ def test_mpi(layout_of, tmp_path, pes, shared):
 
 @settings(max_examples=15)
 @given(st.integers(1, 50), st.integers(0, 400), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
-def test_random_graphs(tmp_path_factory, nodes, arcs, pes, seed, weighted):
+def test_random_graphs_match_float64(tmp_path_factory, nodes, arcs, pes, seed, weighted):
     csr = random_csr(nodes, arcs, seed=seed, weighted=weighted)
     folder = make_layout(tmp_path_factory.mktemp("graph"), csr, pes, scheme="edge_balanced")
     parts = simulated.run(pes, lambda world: products(world, folder, [1, 5]))
@@ -130,7 +130,7 @@ def test_random_graphs(tmp_path_factory, nodes, arcs, pes, seed, weighted):
 
 @pytest.mark.parametrize("world_of", [lambda world, label: world, on_hosts], ids=["ranks", "hosts"])
 @pytest.mark.parametrize("label", [*all_techniques(), "broadcast:2", "broadcast:grid", "halo:2", "cola:2", "dgcl:2"])
-def test_the_plan_alone_synchronizes(tmp_path, label, world_of):
+def test_plans_synchronize_without_callers(tmp_path, label, world_of):
     """Inputs rewritten at once after each product, PEs late by turns: still the right products."""
     csr, (technique, options, _) = random_csr(200, 3_000), variant(label)
     folder = make_layout(tmp_path, csr, pes := 1 if all_techniques()[technique].single_pe else 4)
@@ -160,7 +160,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path, technique):
 
 
 @pytest.mark.parametrize(("label", "sizes"), [("features", (1, 3, 5)), ("dgcl", (3, 4)), ("dgcl:2", (4, 6))])
-def test_the_bits_of_one_pe(tmp_path, label, sizes):
+def test_products_have_the_bits_of_one_pe(tmp_path, label, sizes):
     """Also where some PEs have no columns."""
     csr = random_csr(300, 6_000, weighted=True)
 
@@ -174,7 +174,7 @@ def test_the_bits_of_one_pe(tmp_path, label, sizes):
 
 
 @pytest.mark.parametrize("technique", all_techniques())
-def test_a_closed_plan_goes_with_its_last_reference(tmp_path, technique):
+def test_closed_plan_is_freed_with_its_last_reference(tmp_path, technique):
     """Else its device memory would stay until Python collects cycles."""
     folder = make_layout(tmp_path, random_csr(50, 300), 1)
 
@@ -193,7 +193,7 @@ def test_a_closed_plan_goes_with_its_last_reference(tmp_path, technique):
     simulated.run(1, program)
 
 
-def test_the_caller_may_give_the_output(tmp_path):
+def test_caller_may_pass_the_output(tmp_path):
     folder = make_layout(tmp_path, random_csr(50, 300), 1)
 
     def program(world):
@@ -233,7 +233,7 @@ GRID = "option grid: the number of PEs must be a square, found {}: take {}$"
         (4, "broadcast", {"grid": True, "replication": 2}, "grid: it has no replicas: leave replication at 1, found 2"),
     ],
 )
-def test_what_cannot_be_is_one_line(tmp_path, pes, technique, options, said):
+def test_invalid_products_are_one_line(tmp_path, pes, technique, options, said):
     folder, options = make_layout(tmp_path, random_csr(20, 60), pes), dict(options)
     dtype = options.pop("dtype", "fp32")
 

@@ -59,7 +59,7 @@ def crossed(rows, kind, direction):
 @pytest.mark.parametrize("world_of", ["ranks", "hosts"])
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
-def test_only_rows_of_other_workgroups_are_packed(folder, direction, members, world_of):
+def test_only_rows_between_workgroups_are_packed(folder, direction, members, world_of):
     a = matrix(CSR) if direction == "forward" else matrix(CSR).T.tocsr()
     group = np.arange(NODES) // (NODES // 4 * members)
     near = a.multiply(group[:, None] == group[None, :]).tocsr()
@@ -83,7 +83,7 @@ def test_only_rows_of_other_workgroups_are_packed(folder, direction, members, wo
 
 @pytest.mark.parametrize("split", ["rows", "cover", "columns"])
 @pytest.mark.parametrize("direction", ["forward", "transpose"])
-def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split, direction, monkeypatch):
+def test_tolerance_follows_from_the_scales(folder, split, direction, monkeypatch):
     def product(kind):
         options = {"workgroup": 2, "split": split, "wire": kind}
         return record(folder, 4, "halo", 64, options=options, direction=direction)
@@ -106,7 +106,7 @@ def test_the_check_allows_what_follows_from_the_scales_and_no_more(folder, split
         product("int8")
 
 
-def test_the_bound_of_a_sum_is_at_most_the_sum_of_bounds():
+def test_rounding_bound_of_a_sum_is_at_most_the_sum_of_bounds():
     """What the bound of products rests on where sums of rows cross."""
     rng = np.random.default_rng(0)
     for bits in (2, 4, 8):
@@ -116,7 +116,7 @@ def test_the_bound_of_a_sum_is_at_most_the_sum_of_bounds():
         assert wire.step_bound(np.ptp(whole), np.abs(whole).max(), bits) <= np.abs(weights) @ parts
 
 
-def test_the_model_counts_fewer_bytes(folder):
+def test_cost_model_counts_packed_bytes(folder):
     whole = simulated.run(4, lambda world: split_of(world, layout.load(folder, world.rank), "forward"))[0]
     split = replace(whole, members=2, fused_rows=np.full(2, 10**6), outside_rows=10**6)
     said = Forecast(H200, split)
@@ -130,7 +130,7 @@ def test_the_model_counts_fewer_bytes(folder):
     assert said.pick("halo", 64).wire is None  # nothing is rounded unless somebody asks for it
 
 
-def test_what_would_be_wider_is_refused_and_one_workgroup_told(folder, caplog):
+def test_wider_wire_type_is_refused_and_one_workgroup_reported(folder, caplog):
     def program(world, options, dtype):
         return product(world, folder, options, dtype=dtype)
 
@@ -169,7 +169,7 @@ launch(backend, lambda: 4, program)
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("backend", ["mpi", "nvshmem"])
-def test_ranks_and_gpus_round_alike(folder, tmp_path, backend):
+def test_ranks_and_simulated_gpus_round_alike(folder, tmp_path, backend):
     """A code that were another one would be off by a step: products agree to their own rounding."""
     fake = [FAKE] if backend == "nvshmem" else []
     hosts = {"FAKE_PES_A_HOST": "2", "FAKE_GPUS": "2"} if backend == "nvshmem" else {"MGG_MPI_SHARED_MEMORY": "0"}

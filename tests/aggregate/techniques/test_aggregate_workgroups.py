@@ -59,11 +59,11 @@ BUSES = [f"0000:{n}a:00.0" for n in range(4)]
         (PAIRS, ["0000:ff:00.0", *BUSES[1:]], 4, "one host, of which nvidia-smi tells no links"),
     ],
 )
-def test_gpus_that_links_join(monkeypatch, printed, buses, members, links):
+def test_workgroups_are_gpus_joined_by_links(monkeypatch, printed, buses, members, links):
     assert found(monkeypatch, 4, printed, buses) == (members, links)
 
 
-def test_nothing_is_joined_beyond_a_host(monkeypatch):
+def test_workgroups_do_not_span_hosts(monkeypatch):
     buses = [BUSES[0], BUSES[1]] * 2
     assert found(monkeypatch, 4, SWITCH, buses, ["a", "a", "b", "b"]) == (2, "NVLink")
     assert found(monkeypatch, 4, "", buses, ["a", "a", "a", "b"], gpu="")[0] == 1, (
@@ -72,7 +72,7 @@ def test_nothing_is_joined_beyond_a_host(monkeypatch):
     assert found(monkeypatch, 4, "", buses, ["a", "a", "b", "b"], gpu="") == (2, "memory of one host")
 
 
-def test_auto_becomes_a_number_before_anything_is_made(tmp_path, monkeypatch):
+def test_workgroup_auto_becomes_a_number_first(tmp_path, monkeypatch):
     """The product is that of the number, and so are its bytes."""
     monkeypatch.setattr(topology, "_nvidia_smi", lambda *words: PAIRS if words[0] == "topo" else NUMBERS)
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
@@ -95,7 +95,7 @@ def test_auto_becomes_a_number_before_anything_is_made(tmp_path, monkeypatch):
     assert given[0][0] == 2 and any("put" in moved for _, _, moved in given)
 
 
-def test_a_start_says_where_a_layout_differs(tmp_path, caplog):
+def test_start_reports_a_different_workgroup_of_the_layout(tmp_path, caplog):
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)  # of workgroups of 8: all are one
 
     def warnings(members, *options):
