@@ -26,7 +26,7 @@ def layout(tmp_path_factory):
     return folder / "layout"
 
 
-def test_importing_it_loads_nothing_else():
+def test_import_of_mgg_loads_nothing_else():
     loaded = "name for name in sys.modules if name.partition('.')[0] in ('numpy', 'click', 'mgg')"
     code = f"import sys, mgg; print(*({loaded}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -43,7 +43,7 @@ def test_subpackages_are_functions_and_stay_packages():
         mgg.trian  # noqa: B018
 
 
-def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
+def test_training_has_the_curve_of_the_command_line(layout, tmp_path):
     words = ("--model", "gcn", "--epochs", 4, "--seed", 3, "--set", "hidden=8", "--backend", "simulated")
     commands("train", layout, *words, "--out", "cli", cwd=tmp_path)
     run = mgg.train(layout, model="gcn", epochs=4, seed=3, settings={"hidden": 8}, backend="simulated")
@@ -56,7 +56,7 @@ def test_a_training_has_the_curve_of_the_command_line(layout, tmp_path):
     assert sum(array.size for array in run.weights.values()) >= run.record.parameters
 
 
-def test_memory_threads_and_a_slow_network(layout, tmp_path):
+def test_training_takes_memory_threads_and_network(layout, tmp_path):
     """The bits of a training without them; the report keeps it apart."""
     same = {"model": "gcn", "epochs": 2, "settings": {"hidden": 8}}
     plain = mgg.train(layout, **same, backend="simulated")
@@ -86,12 +86,12 @@ def test_memory_threads_and_a_slow_network(layout, tmp_path):
     (mgg.aggregate, {"launches": 0}, "launches: "), (mgg.aggregate, {"iterations": 0}, "iterations: "),
     (mgg.aggregate, {"technique": []}, "technique: none is named"), (mgg.aggregate, {"pes": 0}, "pes: .*found 0"),
 ])  # fmt: skip
-def test_an_argument_out_of_range_is_refused_by_its_name(call, options, message):
+def test_argument_out_of_range_is_named(call, options, message):
     with pytest.raises(InputError, match=message):
         call("nowhere", **options)
 
 
-def test_a_graph_of_a_file_and_its_product(tmp_path):
+def test_graph_and_product_of_a_file(tmp_path):
     """Against SciPy's count of the arcs; the product itself is checked where it is timed."""
     rng = np.random.default_rng(0)
     pairs = np.unique(rng.integers(0, 30, (90, 2)), axis=0)
@@ -116,7 +116,7 @@ def test_a_graph_of_a_file_and_its_product(tmp_path):
         report.table("trainings")
 
 
-def test_what_layouts_and_ranks_do_not_take_is_refused(layout, monkeypatch):
+def test_arguments_that_layouts_and_ranks_exclude_are_refused(layout, monkeypatch):
     with pytest.raises(InputError, match="a layout of 2 PEs, and pes=4"):
         mgg.train(layout, model="gcn", pes=4)
     monkeypatch.setenv("PMI_SIZE", "2")
@@ -126,7 +126,7 @@ def test_what_layouts_and_ranks_do_not_take_is_refused(layout, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_temporary_goes_with_the_process():
+def test_temporary_files_are_removed_at_exit():
     code = "import mgg; print(mgg.graph('digits').path.parents[1])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() and not Path(done.stdout.strip()).exists()
@@ -134,7 +134,7 @@ def test_what_is_temporary_goes_with_the_process():
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_ranks_are_pes(layout, tmp_path):
+def test_api_works_on_ranks(layout, tmp_path):
     code = f"import mgg; run = mgg.train({str(layout)!r}, model='gcn', epochs=3, out='run'); print(run.record.pes)"
     (tmp_path / "script.py").write_text(code)
     done = mpiexec(2, ["script.py"], cwd=tmp_path)

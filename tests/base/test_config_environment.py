@@ -45,7 +45,7 @@ def test_pins_are_exact_and_name_no_index():
     assert [str(pin) for pin in PINS if [bound.operator for bound in pin.specifier] != ["=="]] == []
 
 
-def test_the_conda_environment_installs_the_same():
+def test_conda_environment_installs_the_same():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     *conda, last = environment["dependencies"]
     assert "pip" in conda

@@ -37,7 +37,7 @@ def driver(init: int | None, count: int):
     ("init", "count", "message"),
     [(0, 2, ""), (0, 0, "the NVIDIA driver finds none"), (100, 2, "the NVIDIA"), (None, 0, "no NVIDIA driver")],
 )
-def test_the_driver_is_asked(tool, monkeypatch, capsys, init, count, message):
+def test_gpu_installation_asks_the_driver(tool, monkeypatch, capsys, init, count, message):
     monkeypatch.setattr(ctypes, "CDLL", driver(init, count))
     assert tool.main() == (3 if message else 0)
     said = capsys.readouterr().err
@@ -45,7 +45,7 @@ def test_the_driver_is_asked(tool, monkeypatch, capsys, init, count, message):
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_nothing_is_installed_without_a_gpu(tmp_path, code):
+def test_gpu_packages_need_a_gpu(tmp_path, code):
     """Make's Python is a stand-in that writes down what it is to run; of an installation it makes no more than that."""
     folder, python, ran = tmp_path / "venv", tmp_path / "python", tmp_path / "ran"
     python.write_text(f'#!/bin/sh\necho "$*" >> {ran}\ncase $1 in tools/gpus.py) exit {code} ;; esac\nexit 1\n')

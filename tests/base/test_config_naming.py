@@ -18,7 +18,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def test_every_option_makes_another_graph():
+def test_every_option_changes_the_graph_name():
     names = [recipe("mine", DatasetConfig(**options)) for options in OPTIONS]
     names += [recipe("mine", DatasetConfig(), scale=0.25), recipe("mine", DatasetConfig(), content="a" * 64)]
     names += [recipe("mine", DatasetConfig(), content="b" * 64), recipe("yours", DatasetConfig())]
@@ -26,7 +26,7 @@ def test_every_option_makes_another_graph():
     assert all(re.fullmatch(r"([a-z0-9.]+-)*[0-9a-f]{8}", name) for name in names)
 
 
-def test_graphs_that_are_made_alike_have_one_name():
+def test_equal_graphs_have_one_name():
     plain = recipe("mine", DatasetConfig())
     assert plain == recipe("mine", DatasetConfig(seed=None, order="natural", scale=None))
     assert recipe("mine", DatasetConfig(scale=0.5)) == recipe("mine", DatasetConfig(), scale=0.5)
@@ -40,11 +40,11 @@ def test_graphs_that_are_made_alike_have_one_name():
     ("model", "name"),
     [("gcn", "gcn"), ("./mine.py", "mine"), ("mine.py", "mine"), ("~/a b/mine.py", "mine"), ("a/gcn", "gcn")],
 )
-def test_models_are_called_by_their_files(model, name):
+def test_models_are_named_after_their_files(model, name):
     assert (model_name(model), is_own_model(model)) == (name, model != "gcn")
 
 
-def test_every_field_of_a_partition_is_in_its_name():
+def test_partition_name_has_every_field():
     changes = [{}, {"scheme": "metis"}, {"workgroup": 4}, {"dim": 16}]
     names = [split_name(PartitionConfig(**change)) for change in changes]
     assert names == ["edge_balanced-w8-d64", "metis-w8-d64", "edge_balanced-w4-d64", "edge_balanced-w8-d16"]
@@ -59,16 +59,16 @@ def test_every_field_of_a_partition_is_in_its_name():
         (("slurm", "gpus", "h200", "srun --mpi=pmi2", "gpu"), "slurm-gpus-h200-srun_mpi_pmi2-gpu"),
     ],
 )
-def test_places_are_read(facts, name):
+def test_places_are_parsed(facts, name):
     assert place_name(*facts) == name
 
 
-def test_long_places_stay_apart():
+def test_long_places_stay_distinct():
     names = {place_name("slurm", "gpus", "h200", f"srun --mpi=pmix --cpu-bind=map_cpu:0,{core}") for core in range(9)}
     assert len(names) == 9 and all(len(name) == 40 and re.fullmatch(PLACE_PATTERN, name) for name in names)
 
 
-def test_contents_are_read_once(tmp_path, monkeypatch):
+def test_file_contents_are_read_once(tmp_path, monkeypatch):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(f"source,target\n0,{ord(name[0])}\n")
     monkeypatch.chdir(tmp_path.parent)

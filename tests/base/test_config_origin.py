@@ -40,7 +40,7 @@ def nobody_names_the_run(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_command_is_a_run_and_its_options_are_its_settings():
+def test_command_is_a_run_with_its_options():
     before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     first, again, other = said("a"), said("b", "--out", "c", "--replace", "--json"), said("a", "--dim", "32")
     assert len({first.run_id, again.run_id, other.run_id}) == 3
@@ -49,7 +49,7 @@ def test_a_command_is_a_run_and_its_options_are_its_settings():
     assert before <= datetime.datetime.fromisoformat(first.recorded_at) <= datetime.datetime.now(datetime.UTC)
 
 
-def test_a_workflow_makes_one_run_of_its_commands(monkeypatch):
+def test_workflow_commands_are_one_run(monkeypatch):
     monkeypatch.setattr(origin._Command, "run_id", "night-7")
     monkeypatch.setattr(origin._Command, "config_hash", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -62,13 +62,13 @@ def test_a_workflow_makes_one_run_of_its_commands(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "value"), [(origin.RUN_ID, "a b"), (origin.CONFIG_HASH, "12")])
-def test_a_name_of_a_run_that_is_none_is_refused(monkeypatch, name, value):
+def test_invalid_run_id_is_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=rf"\${name}: '{value}' does not match .*: unset it"):
         said("a")
 
 
-def test_every_pe_says_what_the_first_one_says():
+def test_every_pe_has_the_origin_of_the_first():
     found = simulated.run(3, job_fields)
     assert found[0].items() >= Origin(**{name: found[0][name] for name in Origin.model_fields}).model_dump().items()
     assert all(
@@ -77,7 +77,7 @@ def test_every_pe_says_what_the_first_one_says():
     )
 
 
-def test_a_machine_has_one_id_whatever_part_of_it_a_job_gets(monkeypatch, tmp_path):
+def test_machine_id_does_not_depend_on_the_jobs_share(monkeypatch, tmp_path):
     here = origin.this_host()
     code = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(origin.this_host())"
     program = [sys.executable, "-c", f"import os; from mgg import origin; {code}"]
@@ -94,7 +94,7 @@ def test_a_machine_has_one_id_whatever_part_of_it_a_job_gets(monkeypatch, tmp_pa
     assert origin.origin(["b" * 16, "a" * 16, "b" * 16])["machine_id"] == f"{'a' * 16}+{'b' * 16}"
 
 
-def test_the_commit_is_that_of_the_checkout(tmp_path, monkeypatch):
+def test_recorded_commit_is_that_of_the_checkout(tmp_path, monkeypatch):
     def git(*arguments):
         done = subprocess.run(["git", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()

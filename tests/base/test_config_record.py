@@ -49,7 +49,7 @@ AGGREGATE = {
         ("Jobs", [JobRecord]),
     ],
 )
-def test_the_page_of_formats_has_every_field(section, models):
+def test_format_page_has_every_field(section, models):
     text = made_page("docs/reference/format.md")
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
@@ -63,7 +63,7 @@ def made() -> AggregateRecord:
     return AggregateRecord(**AGGREGATE, machine=this_machine(), versions=these_versions(), **origin())
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
+def test_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
     path = tmp_path / "new" / "p2.jsonl"
     write_lines(path, [made])
     before = path.read_bytes()
@@ -85,7 +85,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, made, monkeypatch):
         (b"\xff\xfe", "not UTF-8 text"),
     ],
 )
-def test_what_is_no_record_is_named_with_its_line_and_field(tmp_path, made, change, message):
+def test_invalid_record_names_its_line_and_field(tmp_path, made, change, message):
     path, good = tmp_path / "p2.jsonl", as_json(made)
     path.write_bytes(change if isinstance(change, bytes) else file_of(good, altered(good, **change)).encode())
     with pytest.raises(InputError, match=message):
@@ -108,7 +108,7 @@ def changes_of_lines(lines):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_lines_that_are_taken_out_added_or_moved_are_noticed(tmp_path, made, count):
+def test_removed_added_or_moved_lines_are_detected(tmp_path, made, count):
     records, path = [made.model_copy(update={"dim": dim}) for dim in range(1, count + 1)], tmp_path / "p2.jsonl"
     for each in records:  # one by one, as commands add them
         add_lines(path, [each], replace=False)
@@ -136,7 +136,7 @@ def test_lines_that_are_taken_out_added_or_moved_are_noticed(tmp_path, made, cou
     assert read_lines(path, AggregateRecord) == records, "blank lines are none"
 
 
-def test_lines_of_an_mgg_that_did_not_chain_them_are_refused(tmp_path, made):
+def test_unchained_lines_of_earlier_versions_are_refused(tmp_path, made):
     path = tmp_path / "p2.jsonl"
     path.write_text(as_json(made))
     with pytest.raises(InputError, match="line 1: has no previous, so it is of an earlier MGG: run mgg aggregate"):
@@ -156,7 +156,7 @@ def used(memory: int, cpu_seconds: float, seconds: float) -> dict:
     ],
     ids=["the most", "some older", "all older"],
 )
-def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expected):
+def test_job_usage_is_the_maximum_of_its_records(tmp_path, made, lines, expected):
     good = made.model_dump_json(exclude={"used"})
     (tmp_path / "p2.jsonl").write_text(file_of(*(altered(good, **line) for line in lines)))
     (tmp_path / RUN_FILE).write_text(altered(good, **lines[0]))
@@ -167,7 +167,7 @@ def test_what_a_job_used_is_the_most_of_its_records(tmp_path, made, lines, expec
         assert each.model_copy(update={"used": None}) == made
 
 
-def test_what_a_job_used_is_not_read_from_something_else(tmp_path, made):
+def test_job_usage_ignores_other_files(tmp_path, made):
     with pytest.raises(InputError, match=r"not a run folder \(no run\.json\); make it with mgg train"):
         read_run(tmp_path)
     with pytest.raises(InputError, match=r"run\.json: No such file"):

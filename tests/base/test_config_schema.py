@@ -16,12 +16,12 @@ from mgg.records import Side, TrainRecord
 from mgg.train.targets.metrics import METRICS
 
 
-def test_the_schema_file_is_what_the_code_generates():
+def test_schema_file_is_generated_from_the_code():
     generate = runpy.run_path(str(ROOT / "workflow/schemas/generate.py"))
     assert generate["TARGET"].read_text(encoding="utf-8") == generate["text"](), "run make schema"
 
 
-def test_the_default_config_states_every_field():
+def test_default_config_states_every_field():
     values = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))
     assert config.validate(values)
     assert set(values) == set(config.Config.model_fields)
@@ -76,13 +76,13 @@ def test_every_field_is_described():
         ),
     ],
 )
-def test_a_wrong_field_is_named_in_one_line(values: str, message: str):
+def test_wrong_field_is_named_in_one_line(values: str, message: str):
     with pytest.raises(InputError) as error:
         config.validate(yaml.safe_load(values))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_metrics_are_those_that_training_knows():
+def test_metrics_are_those_of_the_training():
     metrics = config.TrainConfig.model_fields["metric"].annotation
     assert set(get_args(metrics)) == {"auto", *METRICS}
     assert set(get_args(TrainRecord.model_fields["metric"].annotation)) == set(METRICS)
@@ -103,7 +103,7 @@ trees = st.recursive(
 
 @settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from([*config.Config.model_fields, "other"]), trees, max_size=4))
-def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
+def test_random_mapping_is_accepted_or_refused_in_one_line(values: dict):
     try:
         config.validate(values)
     except InputError as error:
@@ -120,24 +120,24 @@ def test_any_mapping_is_accepted_or_refused_in_one_line(values: dict):
         ("a: &x {b: 1, b: 1}\nc: *x\n", "line 1: b is there again: line 1"),
     ],
 )
-def test_a_key_that_a_file_has_twice_is_refused(tmp_path, content, message):
+def test_duplicate_key_is_refused(tmp_path, content, message):
     (tmp_path / "mine.yaml").write_text(content)
     with pytest.raises(InputError, match=f"mine.yaml: {message}"):
         refuse_repeats(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize("content", ["", "a: &x {b: 1}\nc: [*x, *x, b]\nb: {b: 1}\n1: 1\n'1': 1\n", "a: [", "x"])
-def test_files_without_repeated_keys(tmp_path, content):
+def test_files_without_duplicate_keys_are_read(tmp_path, content):
     (tmp_path / "mine.yaml").write_text(content)
     refuse_repeats(tmp_path / "mine.yaml")
 
 
-def test_our_own_configs_repeat_no_key():
+def test_shipped_configs_have_no_duplicate_keys():
     for file in [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "profiles").rglob("*.yaml")]:
         refuse_repeats(file)
 
 
-def test_models_by_path_are_called_by_their_files_and_sides_are_those_of_records():
+def test_models_by_path_are_named_after_their_files():
     values = {"train": {"models": ["./a/b.py"], "sides": {"unfused": ["b"]}}}
     assert config.validate(values).train.sides == {"unfused": ["b"]}
     assert {"mgg", *get_args(config.OtherSide)} == {*get_args(Side)}

@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
     return Installer(tmp_path / ".venv", monkeypatch)
 
 
-def test_nothing_is_done_twice_and_extras_are_kept(install: Installer):
+def test_installation_is_idempotent_and_keeps_extras(install: Installer):
     assert install() == ["venv", f"pip {ROOT.name}"]
     assert install() == []
     assert install("dev") == [f"pip {ROOT.name}[dev]"]
@@ -58,7 +58,7 @@ def test_nothing_is_done_twice_and_extras_are_kept(install: Installer):
 
 
 @pytest.mark.parametrize("dies", [0, 1])
-def test_an_unfinished_environment_is_thrown_away(install: Installer, dies: int):
+def test_unfinished_environment_is_rebuilt(install: Installer, dies: int):
     install(dies=dies)
     install.folder.mkdir(exist_ok=True)
     (install.folder / "half").touch()
@@ -66,13 +66,13 @@ def test_an_unfinished_environment_is_thrown_away(install: Installer, dies: int)
     assert not (install.folder / "half").exists()
 
 
-def test_an_interrupted_addition_starts_afresh(install: Installer):
+def test_interrupted_installation_starts_afresh(install: Installer):
     install()
     install("dev", dies=0)
     assert install() == ["venv", f"pip {ROOT.name}"]
 
 
-def test_containers_take_along_what_the_package_is_built_from():
+def test_containers_copy_the_package_sources():
     """Each path of the two lists exists, both have the same, and a wheel needs no other."""
     ignore = (ROOT / "containers/Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     docker = [line.removeprefix("!") for line in ignore if line.startswith("!")]

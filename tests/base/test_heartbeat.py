@@ -20,7 +20,7 @@ TAKEN = "error: this run gave no sign for 180 s, and process 2 on there has take
 
 
 @pytest.mark.parametrize(("goes", "code", "message"), [("on", 3, TAKEN), ("stops", 0, "")])
-def test_who_finds_another_ones_name_in_its_lock_ends(tmp_path, goes, code, message):
+def test_process_that_lost_its_lock_ends(tmp_path, goes, code, message):
     """As long as it beats."""
     lock = tmp_path / "lock"
     lock.write_text("process 1 on here\n")

@@ -30,14 +30,14 @@ def folder(tmp_path_factory):
     return make_layout(tmp_path_factory.mktemp("limits"), random_csr(60, 200), 2)
 
 
-def test_too_few_file_descriptors_are_not_a_broken_layout(folder, tmp_path):
+def test_too_few_file_descriptors_are_reported_as_such(folder, tmp_path):
     out = str(tmp_path / "records.jsonl")
     done = limited("n", 30, "aggregate", str(folder), "--technique", "halo", "--dim", "2", "--out", out)
     expected = "mgg: too few file descriptors, this process may have 30: raise the limit (ulimit -n, or the job's)\n"
     assert (done.returncode, done.stderr) == (3, expected)
 
 
-def test_a_soft_limit_of_files_is_raised(monkeypatch):
+def test_soft_limit_of_files_is_raised(monkeypatch):
     changes = []
     monkeypatch.setattr(resource, "getrlimit", lambda what: (64, 4096) if what == resource.RLIMIT_NOFILE else (-1, -1))
     monkeypatch.setattr(resource, "setrlimit", lambda *given: changes.append(given))
@@ -45,7 +45,7 @@ def test_a_soft_limit_of_files_is_raised(monkeypatch):
     assert changes == [(resource.RLIMIT_NOFILE, (4096, 4096))]
 
 
-def test_too_few_addresses_for_the_libraries(tmp_path):
+def test_too_little_address_space_is_reported(tmp_path):
     """Which abort, or hang."""
     done = limited("v", 600_000, "doctor")
     assert done.returncode == 3 and done.stderr == (
@@ -78,7 +78,7 @@ def _wrapped(cause: Exception) -> Exception:
         (OSError(errno.ENOENT, "No such file"), 10**10, None),
     ],
 )
-def test_what_an_error_comes_from(cause, limit, message, monkeypatch):
+def test_error_causes_are_recognized(cause, limit, message, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda what: (limit, limit))
     for error in (cause, _wrapped(cause)):
         found = limits.lack_behind(error)
@@ -88,7 +88,7 @@ def test_what_an_error_comes_from(cause, limit, message, monkeypatch):
 @pytest.mark.parametrize(("rank", "ranks", "free", "fits"), [
     (0, 1, 65536, False), (0, 1, 2**21, True), (0, 4, 2**21, False), (3, 4, 65536, True), (0, 4, 2**23, True),
 ])  # fmt: skip
-def test_shared_memory_that_mpi_cannot_start_in(rank, ranks, free, fits, monkeypatch):
+def test_too_little_shared_memory_for_mpi_is_reported(rank, ranks, free, fits, monkeypatch):
     """The first rank of a host looks at what is free, of which others may have taken their part when the last looks."""
     monkeypatch.setenv("MPI_LOCALRANKID", str(rank))
     monkeypatch.setenv("MPI_LOCALNRANKS", str(ranks))
@@ -103,14 +103,14 @@ def test_shared_memory_that_mpi_cannot_start_in(rank, ranks, free, fits, monkeyp
         mpi_start.check_shared_memory()
 
 
-def test_the_line_of_a_host_is_told_whatever_its_rank(monkeypatch, capsys):
+def test_error_line_of_a_host_is_printed_by_any_rank(monkeypatch, capsys):
     monkeypatch.setattr("mgg.backend.job_rank", lambda: 3)
     assert group._fail("no room", 3, False, MachineError("no room").by_itself().alone) == 3
     assert group._fail("no room", 3, False, MachineError("no room").alone) == 3
     assert capsys.readouterr().err == "mgg: no room\n"
 
 
-def test_arrays_of_a_layout_on_a_full_disk(tmp_path):
+def test_full_disk_while_writing_a_layout_is_reported(tmp_path):
     """In the kernel's words; NumPy's say how many elements it has written."""
     full, out = "out: cannot be written: No space left on device", tmp_path / "out"
     with pytest.raises(MachineError, match=full), files.replace_folder(out, files.Kind("x")) as made:

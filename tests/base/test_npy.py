@@ -8,7 +8,7 @@ from mgg.errors import InputError
 
 
 @pytest.mark.parametrize("values", [np.arange(6, dtype=np.uint64).reshape(2, 3), np.zeros(0, np.int32)])
-def test_an_array_comes_back_and_its_hash_is_the_files(tmp_path, values):
+def test_array_round_trips_and_has_the_hash_of_its_file(tmp_path, values):
     file = tmp_path / "values.npy"
     sha256 = npy.save(file, values)
     assert sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
@@ -18,7 +18,7 @@ def test_an_array_comes_back_and_its_hash_is_the_files(tmp_path, values):
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate", "remove", "replace"])
-def test_a_harmed_array_is_named_with_what_to_do(tmp_path, harm):
+def test_damaged_array_is_named_with_the_way_out(tmp_path, harm):
     file = tmp_path / "values.npy"
     sha256 = npy.save(file, np.arange(100))
     data = bytearray(file.read_bytes())

@@ -67,7 +67,7 @@ MISTAKES = {
     ("what", "mistake"),
     [*(("model", mistake) for mistake in MISTAKES), *((what, "import") for what in REGISTRIES if what != "model")],
 )
-def test_a_mistake_is_one_line_with_file_line_and_exception(what, mistake, file):
+def test_plugin_error_is_one_line_with_file_and_line(what, mistake, file):
     registry, other = REGISTRIES[what]
     known, (text, line) = registry.all(), MISTAKES[mistake]
     path = file(registry, text)
@@ -109,7 +109,7 @@ INCOMPLETE = {
 
 
 @pytest.mark.parametrize("case", INCOMPLETE)
-def test_what_a_file_lacks_is_named(case, file):
+def test_missing_attribute_of_a_plugin_is_named(case, file):
     registry, text, message = INCOMPLETE[case]
     known = registry.all()
     file(registry, text)
@@ -118,7 +118,7 @@ def test_what_a_file_lacks_is_named(case, file):
     assert registry.all() == known
 
 
-def test_what_a_file_registers_before_it_fails_is_gone(file):
+def test_registrations_of_a_failing_plugin_are_undone(file):
     register = "from mgg.graph.sources import loader\n@loader('mine', '.npz')\ndef read(path): ...\n"
     file(LOADERS, f"{register}1 / 0\n")
     assert "mine" not in LOADERS.all() and loader_of(Path("a.npz")) == "npz"
@@ -126,19 +126,19 @@ def test_what_a_file_registers_before_it_fails_is_gone(file):
         sources.find_loader("mine")
 
 
-def test_a_file_that_is_right_is_found(file):
+def test_valid_plugin_is_found(file):
     file(ORDERS, "from mgg.graph.reorder import order\n@order('own', lambda n, a, s: 0)\ndef rank(graph): ...\n")
     assert ORDERS.find("own").name == "own" and not ORDERS.broken
 
 
-def test_a_file_that_imports_a_broken_one_is_not_at_fault(file):
+def test_plugin_importing_a_broken_one_is_not_blamed(file):
     path = file(MODELS, "from mgg.model.zoo.helper import x\n")
     (path.parent / "helper.py").write_text("\n\nimport nope\n")
     with pytest.raises(InputError, match=r"model 'mine': .*/helper.py:3: ModuleNotFoundError"):
         MODELS.find("mine")
 
 
-def test_a_data_set_of_a_broken_loader_leaves_the_others_alone(file, tmp_path, monkeypatch):
+def test_broken_loader_leaves_other_data_sets(file, tmp_path, monkeypatch):
     file(LOADERS, "import nope\n")
     text = datasets._path().read_text(encoding="utf-8").replace("loader: planetoid", "loader: mine")
     (tmp_path / "datasets.yaml").write_text(text)
@@ -150,7 +150,7 @@ def test_a_data_set_of_a_broken_loader_leaves_the_others_alone(file, tmp_path, m
         datasets.catalog.cache_clear()
 
 
-def test_a_broken_generator_is_told_by_its_name(file):
+def test_broken_generator_is_named(file):
     file(GENERATORS, "import nope\n")
     for ask in (datasets.find, lambda name: name_of(name, None)):
         with pytest.raises(InputError, match=r"generator 'mine': .*mine.py:1: ModuleNotFoundError"):
@@ -164,14 +164,14 @@ def test_a_broken_generator_is_told_by_its_name(file):
         ("sizes.nope", r"model mine: .*mine.py:3: AttributeError: .*no attribute 'nope'"),
     ],
 )
-def test_what_a_models_build_does_wrong_is_named(made, message, file):
+def test_error_in_a_models_build_is_named(made, message, file):
     file(MODELS, "from mgg.model.settings import ModelSettings as Settings\ndef build(settings, sizes):\n"
                  f"    return {made}\n")  # fmt: skip
     with pytest.raises(InputError, match=message):
         build("mine", settings_of("mine"), 4, 3)
 
 
-def test_the_doctor_names_files_that_cannot_be_read(file, monkeypatch):
+def test_doctor_names_broken_files(file, monkeypatch):
     monkeypatch.setattr("mgg.backend.machine.probe.report", lambda: {"cpu": "one"})
     assert CliRunner().invoke(doctor).output == "cpu: one\n"
     path = file(TECHNIQUES, "import nope\n")

@@ -46,7 +46,7 @@ def timed(made):
 
 
 @pytest.mark.slow
-def test_variants_widths_and_types_are_timed_in_one_job(made, timed):
+def test_one_job_times_variants_widths_and_types(made, timed):
     records = read_lines(made / "records.jsonl", AggregateRecord)
     usual = records[4].defaults
     expected = [
@@ -71,7 +71,7 @@ def test_variants_widths_and_types_are_timed_in_one_job(made, timed):
     assert "D = 4, bf16: technique mgg: takes no bf16 embeddings" in timed.stderr
 
 
-def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatch):
+def test_output_shows_the_check_and_oversubscribed_pes(made, tmp_path, monkeypatch):
     asked = (
         "aggregate", made / "layout2", "--technique", "halo", "--dim", 4, "--iterations", 2, "--launches", 1,
         "--out", "r.jsonl",
@@ -86,7 +86,7 @@ def test_lines_tell_the_check_and_pes_that_take_turns(made, tmp_path, monkeypatc
     assert (found.launches, len(found.seconds)) == ([found.median], 2)
 
 
-def test_a_rank_without_records_ends_well(made, tmp_path, monkeypatch):
+def test_rank_without_records_ends_well(made, tmp_path, monkeypatch):
     """Techniques that run on threads of rank 0 leave the other ranks none."""
     monkeypatch.setattr(job.AggregateJob, "run", lambda *_: ([], []))
     words = ("aggregate", made / "layout2", "--technique", "mgg_uvm", "--dim", 4, "--faults", "--out", "a.jsonl")
@@ -95,7 +95,7 @@ def test_a_rank_without_records_ends_well(made, tmp_path, monkeypatch):
         assert not done.stdout + done.stderr
 
 
-def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
+def test_json_has_exact_numbers_and_tables_rounded_ones(made, trained):
     lines = dict(line.split(": ") for line in trained.splitlines())
     exact = json.loads(mgg(*RUN, "--resume", "--json", cwd=made).stdout)
     done, epochs = read_run(made / "run")
@@ -109,7 +109,7 @@ def test_people_read_rounded_numbers_and_programs_exact_ones(made, trained):
     assert scores["test"] == f"{exact['test']:.4g}"
 
 
-def test_a_model_predicts_and_is_scored(made, trained, tmp_path):
+def test_model_predicts_and_is_scored(made, trained, tmp_path):
     words = ("infer", made / "layout1", "--model", "gcn", "--set", "hidden=8", "--backend", "simulated")
     weights = made / "run/weights.safetensors"
     facts = json.loads(mgg(*words, "--weights", weights, "--out", "p", "--json", cwd=tmp_path).stdout)
@@ -119,7 +119,7 @@ def test_a_model_predicts_and_is_scored(made, trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_report_has_timings_and_trainings(made, timed, trained, tmp_path):
+def test_report_has_timings_and_trainings(made, timed, trained, tmp_path):
     words = ("report", made / "records.jsonl", made / "run", "--out", "report", "--title", "Mine")
     facts = json.loads(mgg(*words, "--json", cwd=tmp_path).stdout)
     assert "Mine" in (tmp_path / facts["page"]).read_text()
@@ -130,7 +130,7 @@ def test_the_report_has_timings_and_trainings(made, timed, trained, tmp_path):
     assert "field seed: Input should be less than or equal to" in done.stderr
 
 
-def test_a_generated_graph_without_labels_trains_nothing(tmp_path):
+def test_generated_graph_without_labels_cannot_be_trained(tmp_path):
     named = ("--name", "pokec-like", "--scale", 0.0002, "--json", "--out", "graph")
     assert json.loads(mgg("generate", "web-like", *named, cwd=tmp_path).stdout)["dataset"] == "pokec-like"
     assert "generator: web-like\n" in (tmp_path / "graph/manifest.yaml").read_text()
@@ -152,7 +152,7 @@ def test_partition_prints_its_quality(made, tmp_path):
     assert quality["v_fc"] == 4 * sum(quality["halo_rows_per_pe"]) * 8
 
 
-def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
+def test_gpu_memory_is_not_reported_as_host_memory():
     """The workflow asks for more of the host's, which would not help."""
     of_gpu = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
     assert group._memory(of_gpu("512 bytes")).startswith("not enough GPU memory: 512 bytes")
@@ -167,7 +167,7 @@ def test_memory_of_a_gpu_is_not_taken_for_the_hosts():
         (KeyboardInterrupt(), 130, INTERRUPTED),
     ],
 )
-def test_an_error_of_ours_and_an_interruption_have_codes_of_their_own(raised, code, said, monkeypatch, capsys):
+def test_internal_errors_and_interruptions_have_exit_codes(raised, code, said, monkeypatch, capsys):
     @click.command()
     def broken():
         raise raised
@@ -182,7 +182,7 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in done.stderr and done.stderr.strip().splitlines()[-1].startswith("mgg: ")
 
 
-def test_help_names_every_stage_and_the_doctor_answers(tmp_path):
+def test_help_names_every_stage_and_doctor_runs(tmp_path):
     out = mgg("--help", cwd=tmp_path).stdout
     for stage in ("retrieve", "graph", "generate", "partition", "layout", "aggregate", "train", "report", "doctor"):
         assert f"\n  {stage} " in out
@@ -191,13 +191,13 @@ def test_help_names_every_stage_and_the_doctor_answers(tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("words", ["list schemes", "list schemes --json", "completion bash", "completion bash --json"])
-def test_rank_0_alone_lists_names(tmp_path, words, rank):
+def test_only_rank_0_lists_names(tmp_path, words, rank):
     done = mgg(*words.split(), cwd=tmp_path, PMI_SIZE="2", PMI_RANK=str(rank))
     assert bool(done.stdout) == (rank == 0)
 
 
 @pytest.mark.skipif(bool(backend.gpus()), reason="there are GPUs")
-def test_gpus_that_a_job_holds_and_cannot_use_are_one_line(made, tmp_path):
+def test_unusable_gpus_of_a_job_are_one_line(made, tmp_path):
     """Nobody computes on CPU cores in silence; who wants that says so."""
     words = ("train", made / "layout1", "--model", "gcn", "--epochs", 1, "--out", "run")
     done = mgg(*words, cwd=tmp_path, code=3, SLURM_GPUS_ON_NODE="2")
@@ -207,7 +207,7 @@ def test_gpus_that_a_job_holds_and_cannot_use_are_one_line(made, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_ranks_speak_with_one_voice(made, tmp_path):
+def test_ranks_print_errors_once(made, tmp_path):
     """What all of them do and refuse, and what one of them alone finds broken."""
     words = ["--technique", "halo", "--dim", "4", "--out", str(tmp_path / "r.jsonl")]
     done = mpiexec(3, ["-m", "mgg.cli", "aggregate", str(made / "layout2"), *words, "--backend", "mpi"])
@@ -229,7 +229,7 @@ def test_ranks_speak_with_one_voice(made, tmp_path):
 
 
 @pytest.mark.parametrize("techniques", ["mgg,mgg_uvm", "mgg_uvm"])
-def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, techniques, monkeypatch):
+def test_refusal_of_threads_keeps_measurements_of_ranks(made, tmp_path, techniques, monkeypatch):
     """A job whose ranks see one GPU each: techniques of one process cannot run there."""
 
     def refuse(*_):
@@ -246,7 +246,7 @@ def test_what_threads_refuse_does_not_lose_what_ranks_measured(made, tmp_path, t
 
 
 @pytest.mark.slow
-def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
+def test_links_are_printed_stored_and_used_for_predictions(made, tmp_path):
     words = ("links", "--pes", 2, "--backend", "simulated")
     text = mgg(*words, "--out", "here.json", cwd=tmp_path, XDG_CACHE_HOME=".").stdout
     assert "shared_memory: " in text and "GB/s" in text and "kept: " not in text
@@ -271,7 +271,7 @@ def test_links_are_printed_stored_and_taken_for_predictions(made, tmp_path):
 
 
 @pytest.mark.slow
-def test_settings_are_tuned_kept_and_taken(made, tmp_path):
+def test_tuned_settings_are_stored_and_used(made, tmp_path):
     asked = (
         "tune", made / "layout2", "--dim", 4, "--set", "mgg.interleave=true", "--settings", 3, "--iterations", 2,
         "--backend", "simulated",
@@ -295,7 +295,7 @@ def test_settings_are_tuned_kept_and_taken(made, tmp_path):
     assert knobs == [found[0]["chosen"], {"ps": 32, "dist": 16, "wpb": 4}]
 
 
-def test_latency_goes_to_records(tmp_path):
+def test_latency_is_recorded(tmp_path):
     text = mgg(*LATENCY, "l.jsonl", cwd=tmp_path).stdout
     lines = read_lines(tmp_path / "l.jsonl", LatencyRecord)
     assert len(lines) == len(text.splitlines()) == 12 and text.startswith("shared_memory, 0.25 MiB, fine: ")
@@ -303,7 +303,7 @@ def test_latency_goes_to_records(tmp_path):
     assert len(read_lines(tmp_path / "l.jsonl", LatencyRecord)) == 12
 
 
-def test_predictions_are_a_line_each_and_mark_what_auto_would_pick(made, tmp_path):
+def test_predictions_mark_the_pick_of_auto(made, tmp_path):
     """That is the fastest of all techniques, where it is among those named."""
     asked = ("predict", made / "graph", "--pes", "2,64")
     records = json.loads(mgg(*asked, "--json", cwd=tmp_path).stdout)["records"]

@@ -22,7 +22,7 @@ def demo(folder, *words):
 
 
 @pytest.mark.slow
-def test_the_demo_runs_in_a_folder_of_its_own(tmp_path):
+def test_demo_runs_in_its_own_folder(tmp_path):
     (tmp_path / "small.yaml").write_text(CONFIG + "graph: {datasets: {digits: {}}}\n")
     code, said = demo(tmp_path, "--configfile", "small.yaml", "--out", "here")
     assert code == 0, said
@@ -32,12 +32,12 @@ def test_the_demo_runs_in_a_folder_of_its_own(tmp_path):
 
 
 @pytest.mark.slow
-def test_exit_codes_are_those_of_the_workflow(tmp_path):
+def test_demo_has_the_exit_codes_of_the_workflow(tmp_path):
     (tmp_path / "wrong.yaml").write_text("aggregate: {dims: [0]}\n")
     code, said = demo(tmp_path, "--configfile", "wrong.yaml", "--dry-run")
     assert code == 2 and "aggregate.dims" in said
 
 
-def test_a_checkout_has_the_files_that_a_wheel_brings():
+def test_checkout_has_the_files_of_a_wheel():
     assert workflow_files() == ROOT
     assert all((ROOT / name).exists() for name in ("Snakefile", "config/config.yaml", "profiles/local", "workflow"))

@@ -37,7 +37,7 @@ def read(path):
     return config.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def test_a_folder_of_tables(init, tmp_path):
+def test_init_writes_a_config_for_tables(init, tmp_path):
     facts = init("my data", "--loader", "table", "--labels", "--symmetrize", "--name", "mine", "--pes", "2,4")
     made = read(tmp_path / "mine.yaml")
     [(name, dataset)] = made.graph.datasets.items()
@@ -53,19 +53,19 @@ def test_a_folder_of_tables(init, tmp_path):
 @pytest.mark.parametrize(("source", "words", "name"), [
     ("roads.mtx.gz", [], "roads"), ("roads.mtx.gz", ["--name", "1e3"], "1e3"), ("cora", [], "cora"),
 ])  # fmt: skip
-def test_a_file_and_a_data_set(init, tmp_path, source, words, name):
+def test_init_writes_a_config_for_a_file_and_a_data_set(init, tmp_path, source, words, name):
     init(source, *words)
     made = read(tmp_path / f"{name}.yaml")
     assert list(made.graph.datasets) == [name] and made.report.title == name
     assert made.train.models == (["gcn"] if source == "cora" else [])
 
 
-def test_where_slurm_does_not_answer_the_config_is_for_this_machine(init):
+def test_init_without_slurm_writes_a_local_config(init):
     assert "profile" not in init("cora", cluster=FAILS)
     assert init("cora", "--force", "--partition", "gpu", code=3, cluster=FAILS) == "mgg: sinfo: no controller\n"
 
 
-def test_nothing_is_replaced_without_force(init, tmp_path):
+def test_init_replaces_nothing_without_force(init, tmp_path):
     init("cora")
     (tmp_path / "cora.yaml").write_text("mine: true\n")
     assert init("cora", code=2).startswith("mgg: cora.yaml: is there already: --force replaces it")
@@ -88,7 +88,7 @@ def test_nothing_is_replaced_without_force(init, tmp_path):
          "cpu", None),
     ],
 )  # fmt: skip
-def test_a_cluster_gets_a_profile(init, tmp_path, cluster, words, kind, partition, gpus):
+def test_init_writes_a_cluster_profile(init, tmp_path, cluster, words, kind, partition, gpus):
     """That of MGG that fits, with the partition, its GPUs per node and its MPI."""
     facts = init("cora", *words, cluster=cluster)
     assert facts["profile"] == "profiles/cluster" and "--profile profiles/cluster " in facts["run"]
@@ -110,6 +110,6 @@ def test_a_cluster_gets_a_profile(init, tmp_path, cluster, words, kind, partitio
     (["cora", "--partition", "x"], "--partition: there is no Slurm here"),
     (["cora", "--profile", "mine"], "--profile: there is no Slurm here"),
 ])  # fmt: skip
-def test_a_mistake_is_one_line_and_writes_nothing(init, tmp_path, words, said):
+def test_init_error_is_one_line_and_writes_nothing(init, tmp_path, words, said):
     before = sorted(tmp_path.iterdir())
     assert said in init(*words, code=2) and sorted(tmp_path.iterdir()) == before

@@ -57,34 +57,34 @@ def interrupted(folder: Path, module: str, error: str, *command: str, under=()) 
         ("mgg.backend.machine.probe", "", ("doctor",)),
     ],
 )
-def test_ctrl_c_while_the_libraries_are_loaded(module, error, command, tmp_path):
+def test_ctrl_c_during_imports_is_one_line(module, error, command, tmp_path):
     done = interrupted(tmp_path, module, error, *command)
     assert (done.returncode, done.stderr.splitlines(), done.stdout) == (130, [LINE], "")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("module", ["mgg.cli.group", "mgg.train"])
-def test_the_second_ctrl_c_of_a_training_tells_of_its_checkpoints(module, tmp_path):
+def test_second_ctrl_c_of_a_training_names_its_checkpoints(module, tmp_path):
     done = interrupted(tmp_path, module, "", "train", "layout", "--model", "gcn", "--out", "out")
     expected = f"{LINE} with --resume, which goes on from the newest checkpoint if there is one"
     assert (done.returncode, done.stderr.splitlines()) == (130, [expected])
 
 
-def test_what_ctrl_c_broke_is_shown_on_request(tmp_path):
+def test_debug_shows_what_ctrl_c_interrupted(tmp_path):
     done = interrupted(tmp_path, "mgg.graph.build", "", *GRAPH, "--debug")
     assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr and done.stderr.splitlines()[-1] == LINE
 
 
-def test_what_was_started_with_ctrl_c_ignored_goes_on(tmp_path):
+def test_background_command_ignores_ctrl_c(tmp_path):
     done = interrupted(tmp_path, "mgg.graph.generate", "", *GENERATE, under=IGNORING)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out").is_dir()
 
 
 @pytest.mark.slow
-def test_tests_that_were_started_with_ctrl_c_ignored_send_it_all_the_same():
+def test_background_tests_can_send_ctrl_c():
     """Theirs is heard in what they start, by workers of pytest-xdist, too."""
-    tests = [f"{__file__}::{test_what_ctrl_c_broke_is_shown_on_request.__name__}"]
+    tests = [f"{__file__}::{test_debug_shows_what_ctrl_c_interrupted.__name__}"]
     done = subprocess.run(
         [*IGNORING, sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", *tests],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
@@ -92,7 +92,7 @@ def test_tests_that_were_started_with_ctrl_c_ignored_send_it_all_the_same():
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
-def test_ctrl_c_while_an_output_is_made_leaves_nothing(tmp_path, monkeypatch):
+def test_ctrl_c_during_output_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(folder):
         assert list(folder.iterdir()) and list(tmp_path.iterdir()) == [folder]
         raise KeyboardInterrupt
@@ -106,7 +106,7 @@ def test_ctrl_c_while_an_output_is_made_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.sentinel
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_one_rank_tells(tmp_path):
+def test_one_rank_reports_ctrl_c(tmp_path):
     """All of them hear it."""
     words = ["aggregate", str(tmp_path), "--technique", "halo", "--dim", "4", "--out", "out"]
     done = mpiexec(2, ["-c", AT_IMPORT, "mgg.aggregate.job", "", *words])

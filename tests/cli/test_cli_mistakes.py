@@ -131,7 +131,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "said"), MISTAKES)
-def test_a_mistake_is_one_line_exit_code_2_and_writes_nothing(made, tmp_path, words, said):
+def test_input_error_is_one_line_with_exit_code_2(made, tmp_path, words, said):
     done = mgg(*shlex.split(words.format(made=made)), cwd=tmp_path, code=2)
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("mgg: ") and said in line

@@ -22,7 +22,7 @@ def files(*parts, but=()):
     return {path.stem for path in (ROOT.joinpath(*parts)).glob("*") if path.stem not in ("__init__", *but)}
 
 
-def test_every_kind_is_listed_by_its_files():
+def test_every_kind_of_name_is_listed():
     found = {kind: [row["name"] for row in names.rows(kind)[0]] for kind in names.KINDS}
     assert all(each == sorted(each) and each for each in found.values())
     assert set(found["datasets"]) == set(DATASETS) and found["models"] == models()
@@ -31,7 +31,7 @@ def test_every_kind_is_listed_by_its_files():
     assert set(found["experiments"]) == files("config/experiments", but=["predicted_scaling"])  # it has no figure
 
 
-def test_json_has_the_rows_and_people_a_table(tmp_path):
+def test_names_are_listed_as_table_or_json(tmp_path):
     [cora] = [row for row in json.loads(mgg("list", "datasets", "--json", cwd=tmp_path).stdout)["datasets"]
               if row["name"] == "cora"]  # fmt: skip
     assert {key: cora[key] for key in ("nodes", "features", "classes", "loader")} == {
@@ -43,7 +43,7 @@ def test_json_has_the_rows_and_people_a_table(tmp_path):
     assert all(line[place - 1] == " " != line[place] for line in lines) and len(lines) == 3
 
 
-def test_a_file_that_cannot_be_read_is_told_beside_the_others(monkeypatch, tmp_path):
+def test_broken_file_is_reported_beside_the_others(monkeypatch, tmp_path):
     monkeypatch.setitem(TECHNIQUES.__dict__, "broken", {"odd": InputError("odd.py:3: NameError: x")})
     said = mgg("list", "techniques", cwd=tmp_path)
     assert "\nhalo " in said.stdout and said.stderr == "mgg: could not be read: odd.py:3: NameError: x\n"
@@ -65,12 +65,12 @@ def test_a_file_that_cannot_be_read_is_told_beside_the_others(monkeypatch, tmp_p
         ("mgg graph_sc", []),  # internal
     ],
 )
-def test_shells_complete_names(tmp_path, typed, offered):
+def test_shell_completes_names(tmp_path, typed, offered):
     asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_MGG_COMPLETE": "bash_complete"}
     assert mgg(cwd=tmp_path, **asked).stdout.split() == offered
 
 
-def test_shells_read_what_completes_them_and_bash_offers_what_mgg_says(tmp_path):
+def test_completion_scripts_load_and_bash_offers_names(tmp_path):
     """The script, read by bash, calls the command and takes its answer."""
     scripts = {shell: mgg("completion", shell, cwd=tmp_path).stdout for shell in ("zsh", "fish", "bash")}
     for shell, script in scripts.items():

@@ -84,7 +84,7 @@ def opened(browser, report):
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE, (768, 1024)])
-def test_nothing_is_outside_the_window_or_covers_something_else(opened, size):
+def test_nothing_overflows_or_overlaps(opened, size):
     page = opened(size)
     for unfolded in (False, True):
         if unfolded:
@@ -94,14 +94,14 @@ def test_nothing_is_outside_the_window_or_covers_something_else(opened, size):
         assert page.evaluate(OVERLAPS) == []
 
 
-def test_the_first_screen_tells_what_ran_and_shows_it(opened):
+def test_first_screen_shows_what_ran(opened):
     page = opened()
     tops = page.evaluate("[...document.querySelectorAll('main svg')].map((each) => each.getBoundingClientRect().top)")
     assert min(tops) < DESK[1]
     assert page.locator("#summary").bounding_box()["y"] < DESK[1] / 2
 
 
-def test_the_keyboard_reaches_and_opens_everything(opened):
+def test_keyboard_reaches_every_link_and_section(opened):
     """By Tab: every link and every folded section, in the order of the page, each with a visible outline."""
     page = opened()
     wanted = page.evaluate(
@@ -127,7 +127,7 @@ def test_the_keyboard_reaches_and_opens_everything(opened):
     assert folded.evaluate("(each) => each.parentElement.open")
 
 
-def test_a_link_of_the_contents_leads_to_its_section_and_stays_in_view(opened):
+def test_contents_links_lead_to_their_sections(opened):
     page = opened()
     for link in page.locator("nav a").all():
         link.click()
@@ -140,7 +140,7 @@ def test_a_link_of_the_contents_leads_to_its_section_and_stays_in_view(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE])
-def test_the_page_keeps_the_rules_of_wcag_aa(opened, size, scheme):
+def test_page_follows_wcag_aa(opened, size, scheme):
     page = opened(size, scheme)
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     page.evaluate(AXE.read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ def records(tmp_path):
     return path
 
 
-def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
+def test_report_has_a_page_and_every_table_twice(records, tmp_path):
     mgg.report.build([records], tmp_path / "deep" / "out", "t")
     names = {f"{name}.{kind}" for name in TABLES for kind in ("csv", "parquet")}
     made = set(snapshot(tmp_path / "deep" / "out"))
@@ -37,7 +37,7 @@ def test_a_report_is_a_page_and_every_table_twice(records, tmp_path):
     assert {name.split("/")[0] for name in made if name.endswith(".svg")} == {"figures_aggregate"}
 
 
-def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
+def test_same_records_give_the_same_bytes_in_any_order(tmp_path):
     """And given twice."""
     paths = write_all(tmp_path / "in")
     mgg.report.build(paths, tmp_path / "one", "t")
@@ -55,7 +55,7 @@ def test_another_process_gives_the_same_bytes(records, tmp_path, drawn):
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
 
 
-def test_an_earlier_report_is_replaced(records, tmp_path):
+def test_earlier_report_is_replaced(records, tmp_path):
     out = tmp_path / "out"
     mgg.report.build([records], out, "first")
     (out / "knobs.csv").touch()  # a table of schema version 3
@@ -65,7 +65,7 @@ def test_an_earlier_report_is_replaced(records, tmp_path):
 
 
 @pytest.mark.parametrize("step", ["pa.parquet.write_table", "_sync_all", "rename"])
-def test_a_failure_leaves_the_old_report_untouched(records, tmp_path, monkeypatch, step):
+def test_failure_leaves_the_old_report(records, tmp_path, monkeypatch, step):
     out = tmp_path / "out"
     mgg.report.build([records], out, "first")
     before = snapshot(out)
@@ -85,7 +85,7 @@ def test_a_failure_leaves_the_old_report_untouched(records, tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_a_folder_of_other_things_is_refused(records, tmp_path):
+def test_foreign_folder_is_refused(records, tmp_path):
     out = tmp_path / "home"
     out.mkdir()
     (out / "thesis.tex").write_text("x")
@@ -97,7 +97,7 @@ def test_a_folder_of_other_things_is_refused(records, tmp_path):
         mgg.report.build([records], out / "thesis.tex", "t")
 
 
-def test_nothing_is_written_for_bad_input(records, tmp_path):
+def test_bad_input_writes_nothing(records, tmp_path):
     lines = records.read_text().splitlines()
     lines[2] = lines[2][:40]
     records.write_text("\n".join(lines))
@@ -117,14 +117,14 @@ def test_nothing_is_written_for_bad_input(records, tmp_path):
         ({"surprise": 1}, r"a\.jsonl: line 1: field surprise"),
     ],
 )
-def test_an_altered_record_is_named(tmp_path, fields, message):
+def test_altered_record_is_named(tmp_path, fields, message):
     path = tmp_path / "a.jsonl"
     path.write_text(file_of(altered(aggregate().model_dump_json(), **fields)))
     with pytest.raises(InputError, match=message):
         mgg.report.build([path], tmp_path / "out", "t")
 
 
-def test_no_records(tmp_path):
+def test_report_without_records_is_refused(tmp_path):
     with pytest.raises(InputError, match="no records given"):
         mgg.report.build([], tmp_path / "out", "t")
     (tmp_path / "empty.jsonl").touch()
@@ -136,7 +136,7 @@ def test_no_records(tmp_path):
         mgg.report.build([tmp_path], tmp_path / "out", "t")
 
 
-def test_two_results_of_one_measurement_name_both_files(tmp_path):
+def test_duplicate_measurements_name_both_files(tmp_path):
     write_lines(tmp_path / "a.jsonl", [aggregate(), aggregate(pes=4)])
     write_lines(tmp_path / "b.jsonl", [aggregate(seconds=[0.5])])
     with pytest.raises(
@@ -149,7 +149,7 @@ def test_two_results_of_one_measurement_name_both_files(tmp_path):
         mgg.report.build([tmp_path / "c.jsonl"], tmp_path / "out", "t")
 
 
-def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
+def test_newest_result_of_two_runs_counts(tmp_path, caplog):
     """In whatever order they are given; what is left out is said."""
     day = {"run_id": "second", "recorded_at": "2026-02-04T00:00:00Z"}
     write_lines(tmp_path / "old.jsonl", [aggregate(seconds=[0.5]), aggregate(pes=4)])
@@ -174,20 +174,20 @@ def test_of_two_runs_the_newest_result_counts(tmp_path, caplog):
     assert graphs.schema.metadata[b"mgg.schema_version"] == b"4" and graphs.schema.metadata[b"mgg.table"] == b"graphs"
 
 
-def test_a_partition_that_was_made_twice_counts_once_without_a_word(tmp_path, caplog):
+def test_identical_partitions_count_once(tmp_path, caplog):
     again = split().model_copy(update={"run_id": "second", "recorded_at": "2026-02-04T00:00:00Z"})
     folders = [write_split(tmp_path / name, record) for name, record in (("p1", split()), ("p2", again))]
     mgg.report.build(folders, tmp_path / "out", "t")
     assert len(pq.read_table(tmp_path / "out" / "quality.parquet")) == 1 and not caplog.messages
 
 
-def test_two_results_of_one_run_name_both_folders(tmp_path):
+def test_duplicate_runs_name_both_folders(tmp_path):
     folders = [write_run(tmp_path / name, train(loss=loss)) for name, loss in (("r1", 0.5), ("r2", 0.6))]
     with pytest.raises(InputError, match=r"r1 and .*r2: hold two different results"):
         mgg.report.build(folders, tmp_path / "out", "t")
 
 
-def test_runs_over_other_partitions_are_others(given, tmp_path):
+def test_runs_over_different_partitions_are_distinct(given, tmp_path):
     schemes = (None, "metis", "range")
     mgg.report.build(
         given(runs=[train(loss=n, scheme=scheme) for n, scheme in enumerate(schemes)]), tmp_path / "o", "t"
@@ -198,7 +198,7 @@ def test_runs_over_other_partitions_are_others(given, tmp_path):
     assert all(text in page for text in ("scheme not noted", "metis", "range"))
 
 
-def test_two_results_of_one_partition_name_both_folders(tmp_path):
+def test_duplicate_partitions_name_both_folders(tmp_path):
     made = split()
     other = made.model_copy(update={"quality": made.quality.model_copy(update={"edge_cut": 1})})
     folders = [write_split(tmp_path / name, record) for name, record in (("p1", made), ("p2", other), ("p3", made))]
@@ -207,7 +207,7 @@ def test_two_results_of_one_partition_name_both_folders(tmp_path):
         mgg.report.build(folders[:2], tmp_path / "out", "t")
 
 
-def test_an_altered_partition_is_named(tmp_path):
+def test_altered_partition_is_named(tmp_path):
     folder = write_split(tmp_path / "p", split())
     file = folder / "partition.json"
     alter(file, pes=5)

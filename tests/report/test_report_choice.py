@@ -49,7 +49,7 @@ def told(report):
     return make
 
 
-def test_a_pick_stands_beside_the_fastest(told):
+def test_pick_is_shown_beside_the_fastest(told):
     records = [
         timed("halo", 0.004, 0.002, chosen=True), timed("mgg", 0.002, 0.003), timed("cola", 0.008, 0.004),
         timed("halo", 0.003, 0.003, chosen=True, dim=64), timed("mgg", 0.006, 0.006, dim=64),
@@ -65,28 +65,28 @@ def test_a_pick_stands_beside_the_fastest(told):
     assert "Predictions of 5 products were off by 43.1 % on average" in text and "over measured is 0.822" in text
 
 
-def test_a_wrong_result_is_no_rival_of_the_pick(tables):
+def test_wrong_results_are_not_compared_with_the_pick(tables):
     records = [timed("halo", 0.004, 0.002, chosen=True), timed("mgg", 0.002, 0.003, error=1.0)]
     (row,) = choice.compute(tables([*records, timed("cola", 0.005, 0.004)])["aggregate"])
     assert (row["best"], row["compared"]) == ("halo", 2)
 
 
-def test_without_auto_there_is_no_such_section(told):
+def test_section_of_picks_needs_auto(told):
     rows, text = told([aggregate(), aggregate(technique="mgg")], "choices", "choice")
     assert rows == [] and text is None
 
 
-def test_a_pick_alone_is_compared_with_nothing(told):
+def test_single_pick_is_not_compared(told):
     rows, text = told([timed("halo", 0.004, 0.002, chosen=True)], "choices", "choice")
     assert rows == [] and "nothing to compare its pick with" in text and "off by 100.0 %" in text
 
 
-def test_runs_that_auto_picked_have_a_name_of_their_own(tables):
+def test_runs_picked_by_auto_are_named_so(tables):
     rows = tables(runs=[train(), train(chosen=True, median=0.0125)])["training"]
     assert sorted(row["label"] for row in rows) == ["auto: halo", "halo"]
 
 
-def test_predictions_are_named_so(told, drawn):
+def test_predictions_are_labeled(told, drawn):
     records = [prediction(pes=pes, technique=name, seconds=s, fixed=s - 0.003, chosen=name == "halo")
                for pes in (16, 1024) for name, s in (("halo", 0.0035), ("cola", 0.004))]  # fmt: skip
     rows, text = told(records, "predictions", "predictions")
@@ -99,7 +99,7 @@ def test_predictions_are_named_so(told, drawn):
     assert "infiniband 18.0 GB/s and 50.0 µs (1.95 µs a row)" in text
 
 
-def test_a_paper_of_several_hosts_stands_beside_predictions(told):
+def test_multi_host_papers_are_shown_beside_predictions(told):
     records = [
         prediction(technique=name, seconds=s, fixed=s - 0.003) for name, s in (("broadcast", 0.012), ("cola", 0.004))
     ]
@@ -109,7 +109,7 @@ def test_a_paper_of_several_hosts_stands_beside_predictions(told):
     assert "4.00, 1.00 x paper 5.90, 1.00 x" in text
 
 
-def test_cola_without_its_steps_is_a_column_of_its_own(told):
+def test_cola_without_its_steps_has_its_own_column(told):
     records = [
         prediction(technique="cola", options=options, seconds=s, fixed=s - 0.003, pes=8, workgroup=4, machine="v100")
         for options, s in (({}, 0.004), ({"fusion": False}, 0.01), ({"coalesced": False}, 0.02))
@@ -121,7 +121,7 @@ def test_cola_without_its_steps_is_a_column_of_its_own(told):
     assert "10.0, 2.50 x paper 59.6, 1.80 x 4.00, 1.00 x paper 33.1, 1.00 x" in text and "20.0" not in text
 
 
-def test_variants_are_told_apart_among_predictions(told):
+def test_predicted_variants_are_distinct(told):
     records = [
         prediction(technique="cola", options=options, seconds=s, fixed=s - 0.003)
         for options, s in (({}, 0.004), ({"fusion": False}, 0.01))
@@ -131,7 +131,7 @@ def test_variants_are_told_apart_among_predictions(told):
 
 
 @pytest.mark.parametrize(("figure", "pes"), [("cola_table7", 16), ("cola_table9", 8)])
-def test_means_over_graphs_stand_beside_the_papers(told, figure, pes):
+def test_means_over_graphs_are_shown_beside_the_papers(told, figure, pes):
     """MGG takes 4 and 9 times what CoLa takes on two of the paper's graphs; a third is none of its."""
     records = [
         prediction(dataset=graph, graph_hash=graph * 9, technique=name, seconds=s, fixed=s - 0.003, pes=pes)
@@ -145,19 +145,19 @@ def test_means_over_graphs_stand_beside_the_papers(told, figure, pes):
     assert ("CoLa_w/o_LA" in text) == (pes == 8)
 
 
-def test_a_prediction_without_options_is_at_the_defaults():
+def test_prediction_without_options_has_the_defaults():
     """Files of before the field was there."""
     values = prediction().model_dump()
     del values["options"]
     assert PredictionRecord.model_validate(values) == prediction(options={})
 
 
-def test_a_figure_without_predictions_says_so(told):
+def test_figure_without_predictions_says_so(told):
     _, text = told([aggregate()], "predictions", "cola_table9", "cola_table9")
     assert "predict nothing of this figure" in text
 
 
-def test_unknown_figures_get_the_nearest_of_both_kinds():
+def test_unknown_figures_get_the_nearest_names():
     check_figure("mgg_fig6")
     check_figure("cola_table7")
     with pytest.raises(InputError, match="did you mean cola_table"):
@@ -192,7 +192,7 @@ def test_predictions_are_validated(changes):
         prediction(**changes)
 
 
-def test_kinds_of_files_are_told_apart(tmp_path):
+def test_kinds_of_files_are_recognized(tmp_path):
     for name, record in (("p.jsonl", prediction()), ("a.jsonl", aggregate())):
         write_lines(tmp_path / name, [record])
         assert holds(tmp_path / name, PredictionRecord) == (name == "p.jsonl")
@@ -200,6 +200,6 @@ def test_kinds_of_files_are_told_apart(tmp_path):
         read_lines(tmp_path / "p.jsonl", AggregateRecord)
 
 
-def test_two_predictions_of_one_thing_name_the_file(tables):
+def test_duplicate_predictions_name_the_file(tables):
     with pytest.raises(InputError, match="two different results of one measurement"):
         tables([prediction(), prediction(seconds=0.005, fixed=0.002)])

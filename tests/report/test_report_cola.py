@@ -39,7 +39,7 @@ def test_printed_ratios_follow_from_the_printed_times():
         assert math.exp(sum(map(math.log, versus.claims.values())) / 8) == pytest.approx(mean, rel=0.01)
 
 
-def test_the_means_of_the_orders_follow_from_each_other():
+def test_printed_means_of_orders_follow_from_each_other():
     """CoLa's gain is the quotient of its two lines, the others' that of two columns."""
     gains = {versus.subject.name: versus.claims["all"] for versus in EXPERIMENTS["cola_table10"].versus[:4]}
     assert gains["CoLa, reordered"] == pytest.approx(10.95 / 4.76, rel=0.01)
@@ -53,20 +53,20 @@ def test_every_graph_of_the_paper_has_a_stand_in_and_numbers():
     assert all(set(each) == set(stands) for each in (*printed, *claims))
 
 
-def test_printed_volumes_between_hosts_that_cannot_be():
+def test_impossible_printed_volumes_are_marked():
     doubtful = EXPERIMENTS["cola_table3"].volumes.doubtful
     for graph, (cg, *_) in PRINTED["cola_table3"].items():
         right = cg == pytest.approx(PRINTED["cola_table2"][graph][0] * 8 / 15, rel=1e-3)
         assert right == (graph not in doubtful), graph
 
 
-def test_numbers_stand_for_a_real_graph_too():
+def test_papers_numbers_apply_to_the_real_graph():
     assert claimed_as("com-Orkut") == claimed_as("orkut-like") == "orkut-like"
     assert claimed_as("cora") == "cora"
     assert stand_in("pokec-like-shuffled").name == "soc-Pokec" and stand_in("cora") is None
 
 
-def test_methods_beside_each_other(report):
+def test_methods_are_compared(report):
     records = [timed(2.0, "cola", dim=32), timed(3.0, "halo", dim=32), timed(20.0, "mgg", dim=32)]
     records += [timed(time, "broadcast", dim=32, options={"replication": c}) for time, c in ((9.0, 1), (8.0, 2))]
     records = [record.model_copy(update={"dataset": "orkut-like"}) for record in records]
@@ -85,7 +85,7 @@ def test_methods_beside_each_other(report):
     )
 
 
-def test_products_and_epochs_have_a_line_each(report):
+def test_products_and_epochs_have_separate_lines(report):
     options = {"technique": "cola", "options": FULL, "backend": "nvshmem", "machine": GPUS, "pes": 4}
     slow = {"technique": "halo", "options": {}, "median": 0.036, "q1": 0.035, "q3": 0.037}
     runs = [train(**options), train(**(options | slow))]
@@ -94,13 +94,13 @@ def test_products_and_epochs_have_a_line_each(report):
     assert "halo (ours) / CoLa, products|4.00|" in text and "halo (ours) / CoLa, epochs|3.00|" in text, text
 
 
-def test_a_method_of_other_pes_has_no_number_of_the_paper(report):
+def test_other_numbers_of_pes_have_no_paper_number(report):
     records = [timed(1.0, "cola", pes=3, dataset="orkut-like"), timed(2.0, "mgg", pes=3, dataset="orkut-like")]
     (row,), _ = report(records, "cola_table6")
     assert (row["paper"], row["verdict"]) == ("", "")
 
 
-def test_the_steps_of_cola_differ_in_their_options_alone(report):
+def test_steps_of_cola_differ_only_in_their_options(report):
     steps = {
         "RF": {"fusion": False},
         "RF+CF": {"coalesced": False, "pipelined": False},
@@ -129,7 +129,7 @@ def verdicts(rows):
 
 
 @pytest.mark.parametrize("noted", [False, True])
-def test_one_workgroup_has_no_steps(report, noted):
+def test_single_workgroup_has_no_steps(report, noted):
     """Whether the workgroup was asked for, or is the partition's, which the record notes."""
     records = steps_of_cola(workgroup=None if noted else 4, dataset="pokec-like")
     records = [r.model_copy(update={"workgroup": 4}) if noted and r.technique == "cola" else r for r in records]
@@ -144,7 +144,7 @@ def test_one_workgroup_has_no_steps(report, noted):
     assert {row["untold"] for row in rows} == {"one workgroup"} and "4 PEs were one workgroup" in page
 
 
-def test_cpu_ranks_hide_nothing_by_the_last_step(report):
+def test_last_step_has_no_effect_on_cpu_ranks(report):
     went = ("the paper's direction", "")
     rows, page = report(steps_of_cola(dataset="pokec-like", **CPUS), "cola_table8")
     assert verdicts(rows) == {"basic": went, "RF": went, "RF+CF": went, "RF+CF+RC": ("", "CPU cores")}
@@ -159,7 +159,7 @@ def plain(page):
     return re.sub(r"</?a\b[^>]*>", "", page)
 
 
-def test_bytes_between_workgroups_stand_beside_vi_cola(report):
+def test_bytes_between_workgroups_are_shown_beside_vi_cola(report):
     """Steps that move the same are one line; without fusion it is VI_FC."""
     records = steps_of_cola(dataset="pokec-like")
     crossed = {"workgroup": 2, "bytes_wire": 5_000_000, "vi_fc": 3_000_000, "vi_cola": 2_000_000}
@@ -219,7 +219,7 @@ def test_orders_are_compared_across_graphs(report):
     assert "CAGNET, shuffled / CAGNET, reordered|1.00|1.16|too close to call|0 of 1|1" in text
 
 
-def test_an_epoch_of_each_method(report):
+def test_epochs_of_methods_are_compared(report):
     shared = {"pes": 2, "settings": {"layers": 5}, "dataset": "youtube-like", **CPUS}
     runs = [train(technique="cola", **shared)]
     runs.append(train(technique="broadcast", median=0.048, q1=0.047, q3=0.049, **shared))
@@ -228,7 +228,7 @@ def test_an_epoch_of_each_method(report):
     assert "youtube-like|48.0 4.00 x; paper 38.5 x|-|-|12.0|-" in section(page, "cola_table11")
 
 
-def test_scaling_starts_with_the_one_technique_of_one_pe(report):
+def test_scaling_starts_at_one_pe(report):
     records = [timed(4.0, "local", pes=1), timed(9.0, "cola", pes=1)]
     records += [timed(3.0, "cola", pes=2), timed(2.0, "cola", pes=4), timed(6.0, "broadcast", pes=2)]
     records = [record.model_copy(update={"dataset": "orkut-like"}) for record in records]
@@ -240,7 +240,7 @@ def test_scaling_starts_with_the_one_technique_of_one_pe(report):
     assert "MGG|" not in text
 
 
-def test_from_two_pes_on_scaling_is_told_and_not_judged(report):
+def test_scaling_from_two_pes_has_no_verdict(report):
     """The paper's own times of table 6: all methods are faster on four GPUs than on two, as they are on its machine."""
     techniques = ("broadcast", "broadcast_pipelined", "mgg", "cola")
     records = [
@@ -254,7 +254,7 @@ def test_from_two_pes_on_scaling_is_told_and_not_judged(report):
     assert "the paper's direction" not in text and "too close" not in text
 
 
-def test_graphs_whose_pes_differ_have_a_pair_that_one_of_them_was_timed_on(report):
+def test_scaling_uses_numbers_of_pes_that_a_graph_has(report):
     records = [timed(4.0, "local", pes=1, dataset="orkut-like"), timed(3.0, "cola", pes=4, dataset="orkut-like")]
     records += [timed(time, "cola", pes=pes, dataset="pokec-like") for time, pes in ((2.0, 2), (1.0, 4))]
     text = section(report(records, "cola_fig3")[1], "cola_fig3")
@@ -265,7 +265,7 @@ def test_graphs_whose_pes_differ_have_a_pair_that_one_of_them_was_timed_on(repor
     ("cola", "verdict"),
     [(2.0, "the paper's direction"), (9.0, "not the paper's direction"), (5.95, "too close to call")],
 )
-def test_what_depends_on_the_width_the_most(report, cola, verdict):
+def test_steepest_growth_with_width_is_named(report, cola, verdict):
     records = [timed(1.0, "broadcast", dim=32), timed(6.0, "broadcast", dim=128)]
     records += [timed(1.0, "cola", dim=32), timed(cola, "cola", dim=128)]
     _, page = report(records, "cola_fig5")
@@ -287,14 +287,14 @@ UNTOLD = "nothing to compare here: one side or both were not measured, or not to
         ("cola_table3", [], [split("orkut-like", 2, workgroup=2)], UNTOLD),
     ],
 )
-def test_what_is_missing_is_said(report, figure, measured, splits, said):
+def test_missing_records_are_reported(report, figure, measured, splits, said):
     """A sweep without its baseline, as config/laptop.yaml measures it, one point, or volumes without workgroups."""
     records = [timed(1.0, technique, pes=pes, dataset="orkut-like") for technique, pes in measured]
     _, page = report(records, figure, splits=splits)
     assert said in section(page, figure) and page.count(said) == 2
 
 
-def test_volumes_beside_the_papers(report):
+def test_volumes_are_shown_beside_the_papers(report):
     # 16 PEs need 10 p + q + 1 rows of each other: V_FC = 4 bytes x 16 columns x 19,680 rows, V_FR three times that.
     rows = sum(10 * p + q + 1 for p in range(16) for q in range(16) if p != q)
     splits = [split("orkut-like", 16, workgroup=8), split("orkut-like", 4)]
@@ -309,7 +309,7 @@ def test_volumes_beside_the_papers(report):
     assert "orkut-like, 4 PEs" not in text
 
 
-def test_volumes_between_hosts_beside_the_papers(report):
+def test_volumes_between_hosts_are_shown_beside_the_papers(report):
     _, page = report([], "cola_table3", splits=[split("livejournal-like", 8, workgroup=4)])
     text = section(page, "cola_table3")
     assert "The paper has 16 in workgroups of 8, here are 8 PEs in workgroups of 4." in text

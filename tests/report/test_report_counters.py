@@ -34,7 +34,7 @@ def faulted(pes, faults, **changes):
     return timed(0.1, "mgg_uvm", pes=pes, machine=machine, **counted | changes)
 
 
-def test_page_faults_stand_beside_those_of_the_fewest_pes(shown):
+def test_page_faults_are_compared_with_the_fewest_pes(shown):
     records = [faulted(4, 768.0, fault_seconds=2.56), faulted(2, 256.0), faulted(3, 512.0)]
     text, rows, drawings = shown("mgg_arxiv_fig3", records)
     assert "4 PEs have 768 page faults a product, 3.00 times those of 2: the paper's direction." in text
@@ -56,7 +56,7 @@ def test_page_faults_stand_beside_those_of_the_fewest_pes(shown):
         ((None, None), "Page faults were not counted: CUPTI says no."),
     ],
 )
-def test_counts_that_say_something_else_are_told(shown, counts, told):
+def test_contradicting_counts_are_reported(shown, counts, told):
     why = {"faults_untold": "CUPTI says no", "fault_seconds": None, "migrated_bytes": None}
     records = [faulted(pes, n or 0.0, **{} if n is not None else why | {"page_faults": None})
                for pes, n in zip((2, 4), counts, strict=True)]  # fmt: skip
@@ -72,7 +72,7 @@ def profiled(technique, occupancy, utilization, **options):
     )  # fmt: skip
 
 
-def test_occupancy_stands_beside_unified_memory_and_the_paper(shown):
+def test_occupancy_is_compared_with_unified_memory_and_the_paper(shown):
     """Options that no side names, as ps here, may be any; those of a side are its own."""
     records = [
         profiled("mgg", 0.60, 0.90, ps=16),
@@ -89,13 +89,13 @@ def test_occupancy_stands_beside_unified_memory_and_the_paper(shown):
     }
 
 
-def test_what_was_not_asked_for_is_said_to_be_missing(tables):
+def test_missing_counters_are_reported(tables):
     found = tables([timed(0.1, "mgg_uvm")], figures=FIGURES)
     told = [finding.text for finding in outcomes(sections(found, [("mgg_arxiv_fig3", ""), ("mgg_fig3", "")]))]
     assert "mgg aggregate --faults" in told[0] and "mgg aggregate --profile" in told[1]
 
 
-def test_tables_have_the_columns(report):
+def test_tables_have_counter_columns(report):
     untold = {"faults_untold": None, "profile_untold": "kernels wait"}
     (row,), _ = report([faulted(2, 256.0, **untold)], table="aggregate")
     assert (float(row["page_faults"]), float(row["migrated_bytes"])) == (256, 256 * 4096)

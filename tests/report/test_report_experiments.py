@@ -21,7 +21,7 @@ FAST = {"technique": "mgg", "options": USUAL, "backend": "nvshmem", "machine": G
 SLOW = FAST | {"technique": "zero_copy", "options": {}, "median": 0.036, "q1": 0.035, "q3": 0.037}
 
 
-def test_an_ablation_pairs_what_differs_in_nothing_else(report):
+def test_ablation_pairs_differ_in_one_option(report):
     off = {"neighbor_partition": False}
     records = [timed(2.0), timed(6.0, options=off), timed(1.0, options={"wpb": 2}), timed(5.0, options=off | {"ps": 8})]
     (row,), page = report(records, "mgg_fig10a")
@@ -34,7 +34,7 @@ def test_an_ablation_pairs_what_differs_in_nothing_else(report):
     assert "Some of these PEs were CPU cores" not in page
 
 
-def test_a_table_has_a_number_for_each_model_and_graph(report):
+def test_table_has_a_number_per_model_and_graph(report):
     runs = [
         train(**side | {"dataset": dataset, "model": model})
         for dataset, model in (("reddit-like", "gat"), ("reddit-like", "sage"), ("orkut-like", "gat"), ("cora", "gat"))
@@ -48,7 +48,7 @@ def test_a_table_has_a_number_for_each_model_and_graph(report):
     assert "prints four numbers twice" in html.unescape(page)
 
 
-def test_several_comparisons_are_summed_up_by_the_papers_numbers(report):
+def test_comparisons_are_summarized_like_the_paper(report):
     times = {16: (1.0, 4.0), 64: (1.0, 0.5)}
     records = [timed(mine, dim=dim) for dim, (mine, _) in times.items()]
     records += [timed(other, "zero_copy", dim=dim) for dim, (_, other) in times.items()]
@@ -67,14 +67,14 @@ def test_several_comparisons_are_summed_up_by_the_papers_numbers(report):
     assert "took 3.46" not in page, "a mean of a product and an epoch"
 
 
-def test_products_and_epochs_are_told_apart_where_the_paper_has_one_number(report):
+def test_products_and_epochs_are_compared_separately(report):
     runs = [train(**FAST), train(**SLOW | {"technique": "mgg", "options": USUAL | {"interleave": False}})]
     _, page = report([timed(1.0), timed(4.0, options={"interleave": False})], "mgg_fig10b", runs=runs)
     for kind, ratio in (("products", "4.00"), ("epochs", "3.00")):
         assert f"“separate” took {ratio} times as long as “interleaved” (one comparison of {kind})" in page
 
 
-def test_threads_with_a_gpu_each_compare_with_ranks(report):
+def test_threads_with_gpus_are_compared_with_ranks(report):
     """Unified memory needs one process; its backend is simulated, its PEs are GPUs."""
     rows, page = report([timed(1.0), timed(5.0, "mgg_uvm", backend="simulated")], "mgg_fig8")
     assert [float(row["ratio"]) for row in rows] == [5]
@@ -88,13 +88,13 @@ def test_gpus_and_cpu_ranks_are_never_compared(report):
     assert "Some runs computed on GPUs, but those with 2 PEs on CPU cores" in page
 
 
-def test_a_papers_number_may_be_that_of_one_graph(report):
+def test_paper_number_may_belong_to_one_graph(report):
     records = [timed(2.0, "direct", dataset="orkut-like"), timed(1.0, "mgg_uvm", dataset="orkut-like")]
     (row,), _ = report(records, "mgg_arxiv_table1")
     assert (row["ratio"], row["paper"], row["verdict"]) == ("0.5", "0.2", "the paper's direction")
 
 
-def test_where_the_paper_says_nothing_there_is_no_verdict(report):
+def test_no_verdict_without_a_paper_number(report):
     records = [timed(1.0, options={"primitive": name}) for name in ("direct", "warp")]
     records.append(timed(2.0, options={"primitive": "thread"}))
     rows, _ = report(records, "mgg_fig10c")
@@ -102,7 +102,7 @@ def test_where_the_paper_says_nothing_there_is_no_verdict(report):
     assert found == {"thread": (2, "", "the paper's direction"), "direct": (1, "", "")}
 
 
-def test_communication_is_what_remains_without_aggregation(report):
+def test_communication_is_time_without_aggregation(report):
     records = [timed(6.0, "ring", compute=1.0), timed(1.0, "ring", compute=2.0, dim=64), timed(1.0, "ring", dim=32)]
     rows, _ = report(records, "mgg_arxiv_fig2")
     assert [(row["dim"], float(row["subject_median_s"]), float(row["rival_median_s"])) for row in rows] == [
@@ -115,7 +115,7 @@ def test_communication_is_what_remains_without_aggregation(report):
     ("figure", "rival", "name", "said"),
     [("mgg_fig8", "mgg_uvm", "unified memory", "noise"), ("mgg_fig7", "zero_copy", "zero-copy", "no verdict, since")],
 )
-def test_sides_that_cpus_do_not_tell_apart_get_no_verdict_there(report, figure, rival, name, said):
+def test_sides_equal_on_cpus_get_no_verdict_there(report, figure, rival, name, said):
     """CPU cores run one code for both, or have no bus that zero-copy could be slowed down by."""
     on_cpus = {"backend": "mpi", "machine": MACHINE, "pes": 2}
     records = [timed(1.0, **on_cpus), timed(0.2, rival, **on_cpus), timed(1.0), timed(4.0, rival)]
@@ -145,7 +145,7 @@ def test_sides_that_cpus_do_not_tell_apart_get_no_verdict_there(report, figure, 
         ([0.95], 0.001, "not the paper's direction (paper's average 1.89)."),
     ],
 )
-def test_verdicts(report, times, spread, said):
+def test_verdicts_follow_the_papers_claims(report, times, spread, said):
     records = [timed(1.0, spread=spread, dataset=name) for name, _ in zip("abcd", times, strict=False)]
     records += [
         timed(time, spread=spread, dataset=name, options={"interleave": False})
@@ -162,7 +162,7 @@ def test_verdicts(report, times, spread, said):
     assert (EXPERIMENTS["mgg_fig10b"].departs in page) == (found != {"the paper's direction"})
 
 
-def test_the_page_says_what_generated_graphs_stand_for(report):
+def test_page_names_the_graphs_that_stand_ins_replace(report):
     records = [timed(1.0, dataset="reddit-like"), timed(2.0, dataset="reddit-like", options={"interleave": False})]
     _, page = report(records, "mgg_fig10b")
     told = "Generated graphs stand for the paper's: reddit-like (2,708 nodes, 10,556 arcs) for Reddit (232,965 nodes, "
@@ -171,7 +171,7 @@ def test_the_page_says_what_generated_graphs_stand_for(report):
     assert "Options of mgg: dist=16, neighbor_partition=True, primitive=direct, ps=16, wpb=4." in page
 
 
-def test_numbers_of_arcs_are_the_papers_or_both_directions_of_its_edges(report):
+def test_arc_counts_match_the_papers(report):
     table1 = {  # of MGG: nodes and "#Edge"
         "reddit-like": (232_965, 114_615_892),
         "products-like": (2_449_029, 61_859_140),
@@ -193,7 +193,7 @@ def test_numbers_of_arcs_are_the_papers_or_both_directions_of_its_edges(report):
     assert f"<small>3,072,441 nodes, {said}</small>" in page
 
 
-def test_cases_are_told_apart_by_the_options_that_differ(report):
+def test_cases_are_labeled_by_differing_options(report):
     options = [{"primitive": name, "asynchronous": on} for name in ("direct", "warp") for on in (True, False)]
     _, page = report([timed(1.0 + n, options=each) for n, each in enumerate(options)], "mgg_fig6")
     page = page.replace("\N{NO-BREAK SPACE}", " ")
@@ -202,7 +202,7 @@ def test_cases_are_told_apart_by_the_options_that_differ(report):
     assert "4 PEs, D = 16, direct" in section and "4 PEs, D = 16, warp" in section
 
 
-def test_a_remark_is_shown_and_escaped(report):
+def test_remark_is_shown_and_escaped(report):
     _, page = report([timed(1.0)], "mgg_fig8", notes={"mgg_fig8": "<b>Pages of 2 MiB</b>"})
     assert "&lt;b&gt;Pages of 2 MiB&lt;/b&gt;" in page
 
@@ -214,12 +214,12 @@ def test_a_remark_is_shown_and_escaped(report):
         (["mgg_fig8"], {"mgg_fig7": ""}, "'mgg_fig7': this figure is not"),
     ],
 )
-def test_wrong_names_are_refused(tmp_path, figures, notes, message):
+def test_unknown_names_are_refused(tmp_path, figures, notes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         mgg.report.build([tmp_path / "none.jsonl"], tmp_path / "out", "t", figures, notes)
 
 
-def test_every_claim_says_which_way_it_goes():
+def test_every_claim_has_a_direction():
     for name, shown in EXPERIMENTS.items():
         kinds = (
             "mgg_sweep", "versus", "sweep", "volumes", "overlap", "lookups", "transfers", "faults", "occupancy",
@@ -233,7 +233,7 @@ def test_every_claim_says_which_way_it_goes():
                 assert {claim > 1 for claim in versus.claims.values()} == {versus.slower}, name
 
 
-def test_without_its_start_there_is_no_search():
+def test_search_needs_its_starting_point():
     """Of the rest of it, see tests/tune."""
     assert search({Knobs(2, 1, 1): [1.0]}) == []
 
@@ -246,7 +246,7 @@ def swept(**changes):
     ]
 
 
-def test_best_default_and_the_end_of_the_search(report):
+def test_best_default_and_end_of_search_are_shown(report):
     (row,), page = report([*swept(), timed(3.0, "halo")], "mgg_fig11", table="mgg_sweep")
     names = ("settings_measured", "default_s", "start_s", "best_s", "search_s", "search_steps")
     assert [row[name] for name in names] == ["5", "4", "9", "2", "5", "3"]
@@ -256,7 +256,7 @@ def test_best_default_and_the_end_of_the_search(report):
     assert "searched 1" in page and "search ends (2)" in page and "searched 3" in page
 
 
-def test_of_a_sweep_the_other_sections_show_the_best_and_the_default(report):
+def test_other_sections_show_best_and_default_of_a_sweep(report):
     rows, page = report([*swept(), timed(3.0, "halo")], table="aggregate")
     assert len(rows) == 6
     assert 'id="knobs"' in page, "shown although no figure asks for it"
@@ -265,7 +265,7 @@ def test_of_a_sweep_the_other_sections_show_the_best_and_the_default(report):
     assert labels == {"halo", "mgg (dist=16, ps=16, wpb=4)", "mgg (dist=16, ps=32, wpb=4)"}
 
 
-def test_a_few_variants_are_no_sweep(report):
+def test_few_variants_are_no_sweep(report):
     rows, page = report(swept()[:3], table="mgg_sweep")
     assert rows == []
     assert 'id="knobs"' not in page

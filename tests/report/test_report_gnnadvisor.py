@@ -56,7 +56,7 @@ def grid():
     return [timed(time / 1e3, ngs, dw) for (ngs, dw), time in times.items()]
 
 
-def test_picks_stand_beside_the_best_of_the_grid(tables):
+def test_picks_are_shown_beside_the_best_of_the_grid(tables):
     records = [*grid(), timed(1.05e-3, 64, 16, decide="artifact"), timed(4e-3, 1024, 16, decide="paper")]
     found = tables(records)
     (part,) = advisor.parts(found, "f", ["picks"])
@@ -78,7 +78,7 @@ def test_picks_stand_beside_the_best_of_the_grid(tables):
 
 
 @pytest.mark.parametrize(("option", "least", "lines"), [("ngs", 16, 3), ("dw", 8, 3)])
-def test_a_sweep_is_a_line_for_what_else_differs(tables, option, least, lines):
+def test_sweep_has_a_line_per_other_option(tables, option, least, lines):
     (part,) = advisor.parts(tables(grid()), "f", [option])
     assert part.intro.startswith(f"The least time is at {option} {least} (cora, D = 16).")
     ((_, body),) = part.grids[0].groups
@@ -86,7 +86,7 @@ def test_a_sweep_is_a_line_for_what_else_differs(tables, option, least, lines):
     assert "On CPU cores ngs alone" in part.intro
 
 
-def test_atomics_of_both_sides_are_set_against_each_other(tables):
+def test_atomics_of_both_sides_are_compared(tables):
     sides = [(True, 25), (False, 100)]
     records = [timed(1e-3, leader=on, sums="atomic", atomics=16 * n, repeats=False) for on, n in sides]
     found = tables([*records, timed(2e-3)], figures=NAMES)
@@ -97,7 +97,7 @@ def test_atomics_of_both_sides_are_set_against_each_other(tables):
     assert part.intro in told.text and "noise, since CPU cores run the same code" in told.text
 
 
-def test_spans_of_both_orders_stand_below_the_times(tables):
+def test_edge_spans_are_shown_below_the_times(tables):
     names = {"amazon-like-shuffled": 3e-3, "amazon-like-reordered": 2e-3}
     records = [timed(time, dataset=name, graph_hash=split(name, 1).graph_hash) for name, time in names.items()]
     splits = [split(name, 1) for name in names]
@@ -119,7 +119,7 @@ def test_every_figure_has_its_section_with_and_without_records(tables):
     assert all("hold nothing to compare" in each.text for each in outcomes(sections(empty, chosen))[:12])
 
 
-def test_graphs_described_are_a_section(tables):
+def test_described_graphs_have_a_section(tables):
     """Spans before and after, of a graph whose communities are known, and of one whose are not."""
     found = tables([described(0.6, "ab" * 32), described(None, "cd" * 32)])
     lines = graphs.described(found).parts[0].grids[0].groups[0][1]
@@ -129,12 +129,12 @@ def test_graphs_described_are_a_section(tables):
     assert graphs.described(tables(runs=[train()])) is None
 
 
-def test_a_page_of_described_graphs_alone_compares_nothing(report):
+def test_page_of_described_graphs_has_no_comparison(report):
     _, page = report([described(0.6, "ab" * 32)])
     assert "What the graphs are like" in page and "What won" not in page
 
 
-def test_passes_without_gradients_are_compared(tables):
+def test_inference_passes_are_compared(tables):
     """Not epochs, whose quotient is another; runs that timed none are left out."""
     ours = {"technique": "gnnadvisor", "pes": 1}
     theirs = {"technique": "pyg_csr", "side": "pyg_csr", "pes": 1}

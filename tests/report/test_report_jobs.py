@@ -58,7 +58,7 @@ def section(page: str) -> str:
     return page[page.index('<section id="jobs">') :].split("</section>", maxsplit=1)[0]
 
 
-def test_half_of_the_jobs_ran_days_before(shown_of):
+def test_timeline_skips_days_between_runs(shown_of):
     records = [
         job(stage="graph", rule="graph", wildcards={"dataset": "cora"}, ended=NOON - 3 * DAY, seconds=30.0),
         job(stage="graph", rule="order", wildcards={"dataset": "cora"}, ended=NOON - 3 * DAY + 40, seconds=20.0),
@@ -77,13 +77,13 @@ def test_half_of_the_jobs_ran_days_before(shown_of):
 
 
 @pytest.mark.parametrize(("granted", "lull", "runs"), [(False, 59, 1), (False, 61, 2), (True, 599, 1), (True, 601, 2)])
-def test_a_lull_divides_runs(granted, lull, runs):
+def test_pause_divides_runs(granted, lull, runs):
     later = job(wildcards={"dataset": "cora", "pes": "4"}, ended=NOON + 200 + lull, granted=granted)
     jobs, _ = tables(job(granted=granted), later)
     assert max(row["workflow_run"] for row in jobs) == runs
 
 
-def test_time_in_the_queue_is_no_lull(shown_of, drawn):
+def test_queue_time_is_no_pause(shown_of, drawn):
     later = job(wildcards={"dataset": "cora", "pes": "4"}, submitted=NOON + 110, ended=NOON + DAY, slurm_job="4711")
     jobs, _ = tables(job(), later)
     assert [row["workflow_run"] for row in jobs] == [1, 1]
@@ -92,14 +92,14 @@ def test_time_in_the_queue_is_no_lull(shown_of, drawn):
     assert "Slurm job 4711, waited 23.9 h</title>" in shown and "longest wait" in shown
 
 
-def test_what_a_pointer_is_told_is_escaped(shown_of, drawn):
+def test_hover_texts_are_escaped(shown_of, drawn):
     shown = shown_of(job(wildcards={"dataset": "<b>&"}, attempts=2))
     assert "<title>layout dataset=&lt;b&gt;&amp;, 100 s, 2023-11-15 12:00:00 UTC, attempt 2</title>" in shown
     assert "<b>" not in shown
 
 
 @pytest.mark.parametrize("count", [30, 150])
-def test_the_figure_stays_readable_with_many_jobs(drawn, count):
+def test_figure_is_readable_with_many_jobs(drawn, count):
     jobs = [
         job(rule=rule, wildcards={"dataset": f"graph{number}"}, ended=NOON + 100 + number % 7)
         for rule in ("graph", "layout", "train")
@@ -112,7 +112,7 @@ def test_the_figure_stays_readable_with_many_jobs(drawn, count):
     assert (">graph3</text>" in shown) == (count == 30)
 
 
-def test_jobs_without_times_are_in_the_tables_alone(shown_of):
+def test_jobs_without_times_are_only_in_tables(shown_of):
     records = [job(ended=None), job(rule="order", seconds=None, memory=None, ended=None)]
     jobs, found = tables(*records)
     assert [(row["workflow_run"], row["started_unix_s"]) for row in jobs] == [(None, None)] * 2
@@ -141,7 +141,7 @@ def test_jobs_without_times_are_in_the_tables_alone(shown_of):
         ("cores", {"cores_asked": 64, "ranks": 8}, TOO_LARGE, 1 / 8, 1),
     ],
 )
-def test_what_to_change(resource, changes, verdict, factor, enough):
+def test_suggested_requests_are_listed(resource, changes, verdict, factor, enough):
     jobs, found = tables(job(**changes))
     [row] = [row for row in found if row["resource"] == resource]
     assert (row["verdict"], row["enough"]) == (verdict, enough)
@@ -152,7 +152,7 @@ def test_what_to_change(resource, changes, verdict, factor, enough):
     assert told == ([] if factor is None else [f"{field}: {enough}"])
 
 
-def test_the_job_with_the_largest_share_counts():
+def test_suggestion_follows_the_job_with_the_largest_share():
     """Not the largest job: the factor is for the requests of all."""
     large = job(wildcards={"dataset": "big"}, memory_asked=100_000_000_000, memory=5_000_000_000)
     small = job(memory_asked=10_000_000_000, memory=1_000_000_000)
@@ -161,21 +161,21 @@ def test_the_job_with_the_largest_share_counts():
     assert (row["asked"], row["used"], row["jobs"]) == (1e11, 5e9, 2)
 
 
-def test_jobs_that_say_nothing_of_requests_show_times_alone(shown_of):
+def test_jobs_without_requests_show_only_times(shown_of):
     silent = job(runtime_asked=None, memory_asked=None, cores_asked=None)
     shown = shown_of(silent)
     assert tables(silent)[1] == [] and "Requested and used" not in shown and "Jobs over time" in shown
 
 
 @pytest.mark.parametrize("granted", [True, False])
-def test_jobs_that_asked_nobody_are_not_counted_among_those_that_did(shown_of, granted):
+def test_local_jobs_are_not_counted_as_requests(shown_of, granted):
     local = job(rule="retrieve", runtime_asked=None, memory_asked=None, cores_asked=None, granted=False)
     shown = shown_of(local, job(granted=granted))
     assert ("A scheduler reserved what these jobs asked for." in shown) == granted
     assert ("Nothing was reserved on this machine" in shown) == (not granted)
 
 
-def test_no_file_no_section(tmp_path):
+def test_section_needs_the_jobs_file(tmp_path):
     write_lines(tmp_path / "a.jsonl", [aggregate()])
     build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "jobs.jsonl")
     assert "How the workflow ran" not in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
@@ -183,7 +183,7 @@ def test_no_file_no_section(tmp_path):
         build([tmp_path / "a.jsonl"], tmp_path / "out", "t", job_file=tmp_path / "a.jsonl")
 
 
-def test_moments_are_told_in_utc_everywhere(monkeypatch):
+def test_times_of_day_are_utc(monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
@@ -196,7 +196,7 @@ def test_moments_are_told_in_utc_everywhere(monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.25, "0.250 s"), (119, "119 s"), (120, "2.00 min"), (7_200, "2.00 h"), (360_000, "100 h")]
 )
-def test_durations(seconds, text):
+def test_durations_are_formatted(seconds, text):
     assert duration(seconds) == text
 
 

@@ -32,7 +32,7 @@ def records():
     return [looked_up(side, batch, ms) for side, times in TIMES.items() for batch, ms in times.items()]
 
 
-def test_the_table_and_the_section(report, drawn):
+def test_lookups_have_a_table_and_section(report, drawn):
     table, text = report(records(), table="lookups")
     text = html.unescape(text)
     first = next(row for row in table if (row["side"], row["batch"]) == ("mgg", "256"))
@@ -47,13 +47,13 @@ def test_the_table_and_the_section(report, drawn):
     assert re.findall(r'<td class="best">([\d.]+)', section) == ["8.00", "1.00"]
 
 
-def test_the_exchange_over_nccl_is_named(page):
+def test_nccl_transport_is_named(page):
     text = html.unescape(page([*records(), looked_up("alltoall", 512, 1.0, transport="nccl", backend="nvshmem")]))
     assert "Over NCCL's grouped sends and receives: alltoall; the others are one-sided." in text
     assert "Over NCCL" not in html.unescape(page(records()))
 
 
-def test_beside_the_paper(page):
+def test_lookups_are_shown_beside_the_paper(page):
     text = page(records(), "mgg_table4")
     section = text[text.index('<section id="mgg_table4">') :]
     section = section[: section.index("</section>")]
@@ -64,16 +64,16 @@ def test_beside_the_paper(page):
     assert "criteo-like on 2 PEs, D = 64: mgg takes less time than alltoall at 256" in text
 
 
-def test_without_the_subject_there_is_nothing_to_compare(page):
+def test_comparison_needs_side_mgg(page):
     text = page([looked_up("alltoall", 256, 1.0)], "mgg_table4")
     assert "The records of this report hold nothing to compare here" in text
 
 
-def test_a_wrong_result_is_compared_with_nothing(page):
+def test_wrong_results_are_not_compared(page):
     text = page([looked_up("mgg", 256, 1.0, error=1.0), looked_up("alltoall", 256, 2.0)])
     assert "wrong result" in text and "crossover" not in text
 
 
-def test_times_that_no_clock_gives_are_refused(tables):
+def test_impossible_times_are_refused(tables):
     with pytest.raises(InputError, match=r"LookupRecord.jsonl: record 1: field \w+: 0.0 is not a time"):
         tables([looked_up("mgg", 256, 0.0)])

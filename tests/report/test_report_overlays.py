@@ -40,30 +40,30 @@ def numbers(what):
 
 
 @pytest.mark.parametrize("paper", COUNTS)
-def test_every_figure_and_table_of_a_paper_is_listed_once(paper):
+def test_every_paper_figure_is_listed_once(paper):
     found = {"figure": [], "table": []}
     for kind, given in (numbers(what) for name, what, _, _ in listed() if name == paper):
         found[kind] += given
     assert tuple(sorted(each) for each in found.values()) == tuple(list(range(1, n + 1)) for n in COUNTS[paper])
 
 
-def test_papers_are_those_counted():
+def test_listed_papers_match_the_counts():
     assert [paper for paper, _ in groupby(row[0] for row in listed())] == [*COUNTS, "ours"]
 
 
-def test_every_overlay_is_listed_once_and_what_is_out_has_a_reason():
+def test_every_overlay_is_listed_and_omissions_have_a_reason():
     named = [name for _, _, cell, _ in listed() for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(OVERLAYS)
     assert all(text for _, _, _, text in listed())
     assert all(cell == "-" or re.fullmatch(r"`\w+`(, `\w+`)*", cell) for _, _, cell, _ in listed())
 
 
-def test_an_overlay_names_the_figure_that_it_makes():
+def test_overlay_names_its_figure():
     for name in EXPERIMENTS.keys() | FORESEEN.keys():
         assert name in yaml.safe_load(OVERLAYS[name].read_text(encoding="utf-8"))["report"]["figures"]
 
 
-def test_an_overlay_stands_with_the_figure_of_its_source():
+def test_overlay_is_listed_with_its_source_figure():
     """The row of an overlay is that of the figure which its section of the page names."""
     for paper, what, cell, _ in listed():
         for name in re.findall(r"`(\w+)`", cell):

@@ -118,7 +118,7 @@ def test_tables_scroll_in_their_window_and_captions_stay_in_it(whole):
         assert "transparent" in rule(whole, selector)
 
 
-def test_what_a_graph_stands_for_wraps_in_its_column(page):
+def test_names_of_replaced_graphs_wrap(page):
     text = page([aggregate(dataset="products-like")])
     assert '<th scope="col" class="text">stands for</th>' in text
     assert '<td class="text">ogbn-products<small>2,449,029 nodes' in text
@@ -137,7 +137,7 @@ def test_figures_take_their_colors_from_the_page(whole):
     assert all(whole.count(f"{name}:") == 2 for name in used), "each color once for light, once for dark"
 
 
-def test_a_stranger_finds_the_main_findings(whole):
+def test_main_findings_come_first(whole):
     text = Page(whole, plain=True).text
     assert "MGG trains graph neural networks" in text
     assert "48 timings of one aggregation: 4 techniques (broadcast, cola, halo and mgg)" in text
@@ -155,7 +155,7 @@ def test_a_stranger_finds_the_main_findings(whole):
         assert re.search(f"<dt[^>]*>{term}</dt>", whole), term
 
 
-def test_names_of_volumes_and_machines_lead_to_what_they_mean(whole):
+def test_names_of_volumes_and_machines_link_to_definitions(whole):
     """Whoever starts at the top meets no name that is not a link to its meaning; tables and figures come later."""
     top = whole[whole.index("<main>") : whole.index('<section id="graph-1">')]
     top = re.sub(r"(?s)<svg.*?</svg>", "", top)
@@ -173,7 +173,7 @@ def timings(pes=(2,), **seconds):
     return [aggregate(technique=name, pes=p, seconds=each) for name, each in seconds.items() for p in pes]
 
 
-def test_the_fastest_is_marked_in_table_and_figure(page, drawn):
+def test_fastest_is_marked_in_table_and_figure(page, drawn):
     text = page(timings(halo=[1e-3] * 3, cola=[3e-3] * 3))
     assert re.findall(r'<td class="best">★ ([\d.]+)', text) == ["1.00"]
     # In the first screen's figure, too.
@@ -183,7 +183,7 @@ def test_the_fastest_is_marked_in_table_and_figure(page, drawn):
     assert "halo, in 1 of 1" in text and "No star" not in text
 
 
-def test_nothing_within_the_spread_of_another_is_called_the_fastest(page, drawn):
+def test_fastest_must_be_outside_the_spread(page, drawn):
     text = page(timings(halo=[0.9e-3, 1e-3, 1.1e-3], cola=[1e-3, 1.02e-3, 1.1e-3], mgg=[3e-3] * 3))
     assert 'class="best"' not in text
     assert re.findall(r"<td>≈ ([\d.]+)", text) == ["1.02", "1.00"]
@@ -192,7 +192,7 @@ def test_nothing_within_the_spread_of_another_is_called_the_fastest(page, drawn)
     assert '<td title="launches overlap">≈ halo, 1.00 ms<small>cola, 1.02x</small>' in text
 
 
-def test_one_pe_makes_no_technique_the_fastest(page):
+def test_no_fastest_technique_on_one_pe(page):
     """Nothing moves there: neither a mark nor a finding, beside runs of several PEs or alone."""
     alone = timings((1,), halo=[1e-3], cola=[3e-3])
     text = page(alone)
@@ -204,7 +204,7 @@ def test_one_pe_makes_no_technique_the_fastest(page):
     assert "halo, 1.00 ms" not in text[: text.index('<section id="graph-1">')]
 
 
-def test_pes_that_take_turns_have_no_winner(page):
+def test_oversubscribed_pes_have_no_fastest(page):
     text = page(timings((1, 4), halo=[1e-3] * 3, cola=[3e-3] * 3))
     assert 'class="best"' not in text and not re.search("<td[^>]*>[^<]*★", text)
     assert "No star in 1 of 1" in text and "PEs: more PEs than cores in 1." in text
@@ -244,7 +244,7 @@ MORE = [run for n in range(1, 5) for run in scores(True, dataset=f"graph {n}", g
         (scores(False) + MORE, "best run on its validation nodes; all runs of 1 graph without such nodes."),
     ],
 )
-def test_only_validation_nodes_choose_a_run(page, runs, said):
+def test_runs_are_chosen_by_validation_nodes(page, runs, said):
     assert said in words(page(runs=runs))
 
 
@@ -290,13 +290,13 @@ MANY = [train(technique=f"t{t}", pes=pes, epochs=3) for t in range(3) for pes in
         ([aggregate(pes=1, **ON_GPUS), aggregate(pes=2, **ON_GPUS)], {}, ["no cautions"], []),
     ],
 )  # fmt: skip
-def test_the_page_says_what_the_records_hold(page, records, others, shown, hidden):
+def test_page_shows_the_records(page, records, others, shown, hidden):
     made = page(records, **others)
     text = words(made)
     assert [each for each in shown if each not in text + made] == [each for each in hidden if each in text] == []
 
 
-def test_only_partitions(page):
+def test_page_of_partitions_alone(page):
     text = page(splits=[split(pes=pes, workgroup=4) for pes in (1, 2, 4, 8)])
     shown = Page(text).text
     assert "Machines and software" not in shown and "What ran where" not in shown
@@ -312,7 +312,7 @@ def test_only_partitions(page):
     assert re.findall(r"<td[^>]*>([^<]*)", eight[1])[6] == "0.661"  # 4 n D (P - G) = 4 x 2708 x 16 x 4
 
 
-def test_pairs_of_pes_are_a_table_while_it_is_readable(page):
+def test_pairs_of_pes_are_a_table_or_heat_map(page):
     text = page(splits=[split(pes=pes) for pes in (2, 4, 16, 32)])
     assert "16 PEs: rows that each PE (left) needs of each owner (top)" in text
     assert text.count("rows that each PE (left)") == 2  # its label and its caption
@@ -330,7 +330,7 @@ def test_pairs_of_pes_are_a_table_while_it_is_readable(page):
     assert set(re.findall(r'class="(heat\d)"', text)) <= set(re.findall(r"\.(heat\d) {", text))
 
 
-def test_bytes_have_one_unit_wherever_they_stand(page, drawn):
+def test_bytes_have_one_unit_everywhere(page, drawn):
     """The same volume, computed from the partition and counted where it moved: the same number."""
     made = split(pes=2)
     moved = {"v_cg": 2_500_000, "v_fr": 5_000_000, "v_fc": 2_000_000}
@@ -344,7 +344,7 @@ def test_bytes_have_one_unit_wherever_they_stand(page, drawn):
     assert shown.count("2.38") == 6
 
 
-def test_many_techniques_numbers_of_pes_and_widths(page, drawn):
+def test_page_handles_many_techniques_pes_and_widths(page, drawn):
     techniques = [f"technique-with-a-long-name-number-{number}-of-many" for number in range(10)]
     text = page(sweep(techniques, (1, 3), (602,), ["cora"]))
     labels = re.findall(r"<text[^>]*>(technique[^<]*)</text>", text)
@@ -362,7 +362,7 @@ def test_contents_come_first_and_long_sections_are_folded(whole):
         assert f'<section id="{anchor}">' in whole
 
 
-def test_terms_and_techniques_are_told_where_they_stand(whole):
+def test_terms_and_techniques_are_explained_in_place(whole):
     """A pointer on a technique or a word of a heading tells what it is; the first section says it in a line, too."""
     told = dict(re.findall(r'<abbr title="([^"]*)">([^<]*)</abbr>', whole))
     words = {word: text for text, word in told.items()}
@@ -375,7 +375,7 @@ def test_terms_and_techniques_are_told_where_they_stand(whole):
     )
 
 
-def test_speedups_and_curves_are_told_by_their_points(whole):
+def test_points_of_speedups_and_curves_have_hover_values(whole):
     assert re.search(r"<title>halo, 2 PEs: [\d.]+x</title>", whole)
     assert re.search(r"<title>[^<]*, epoch \d+: [\d.]+ %</title>", whole)
     ticks = re.findall(r"<text[^>]*>([^<]*)</text>", whole)

@@ -9,7 +9,7 @@ from mgg.records import EpochRecord
 from mgg.records.job import JobRecord
 
 
-def test_preparing_stands_beside_products_and_the_papers_times(report):
+def test_preparation_is_shown_beside_products_and_the_paper(report):
     records = [timed(2e-3, dataset="reddit-like", prepare=0.5), timed(3e-3, "dgcl", dataset="reddit-like", prepare=4.0)]
     (row,), page = report(records, "mgg_arxiv_table4")
     assert [row[name] for name in ("rival", "ratio", "paper", "verdict")] == [
@@ -23,7 +23,7 @@ def test_preparing_stands_beside_products_and_the_papers_times(report):
     )
 
 
-def test_records_without_it_leave_products(report):
+def test_records_without_preparation_show_products(report):
     """Those of an earlier MGG do not say what preparing took."""
     _, page = report([timed(2e-3), timed(3e-3, "dgcl")], "mgg_arxiv_table4")
     assert "took 1.50 times as long" in page and "Preparing beside products" not in page
@@ -48,7 +48,7 @@ def repaid(page):
     return make
 
 
-def test_renumbering_beside_a_training_and_the_epochs_that_repay_it(repaid):
+def test_reordering_is_compared_with_the_epochs_that_repay_it(repaid):
     epochs = {"a-like-shuffled": 0.030, "a-like-reordered": 0.010, "b-like-shuffled": 0.010, "b-like-reordered": 0.020}
     orders = {"a-like-reordered": 0.49, "b-like-reordered": 0.22, "a-like-shuffled": 99.0}
     page = repaid("gnna_fig13b", "gnnadvisor", epochs, orders, epochs=200, pes=1)
@@ -61,19 +61,19 @@ def test_renumbering_beside_a_training_and_the_epochs_that_repay_it(repaid):
     assert "b-like, gcn, 1 PE, seed 0 220 ms 10.0 20.0 11.0 x 5.5 % 200 epochs never" in page
 
 
-def test_renumbering_beside_one_epoch(repaid):
+def test_reordering_is_compared_with_one_epoch(repaid):
     epochs = {"orkut-like-shuffled": 2.0, "orkut-like-reordered": 1.0}
     page = repaid("cola_reorder_cost", "cola", epochs, {"orkut-like-reordered": 0.25}, epochs=20)
     assert "Renumbering took 25.0 % of the time of one renumbered epoch (one case; paper's average 2.66 %)." in page
     assert "It is repaid after 1 epoch." in page
 
 
-def test_without_jobs_it_is_not_known_what_renumbering_took(repaid):
+def test_reordering_time_needs_job_records(repaid):
     page = repaid("cola_reorder_cost", "cola", {"a-shuffled": 2.0, "a-reordered": 1.0}, {})
     assert "How long renumbering took is not known: no record of the workflow's jobs came with these runs." in page
 
 
-def test_runs_that_differ_in_more_than_the_order_are_not_compared(report):
+def test_runs_must_differ_only_in_the_order(report):
     runs = [train(dataset="a-shuffled", technique="cola"), train(dataset="a-reordered", technique="cola", seed=1)]
     _, page = report([], "cola_reorder_cost", runs=runs)
     assert "nothing to compare here" in page
@@ -97,7 +97,7 @@ def run(side: str, seed: int, test: float, lines: list[EpochRecord]):
     return train(**common, **how, validation_accuracy=best, test_accuracy=test), lines
 
 
-def test_the_accuracy_is_one_that_every_run_reaches(page):
+def test_compared_accuracy_is_reached_by_every_run(page):
     runs = [
         run("mgg", 0, 0.80, curve(0.5, 0.3, 0.7, 0.8)),  # two epochs
         run("mgg", 1, 0.82, curve(0.5, 0.3, 0.6, 0.7)),  # three
@@ -109,5 +109,5 @@ def test_the_accuracy_is_one_that_every_run_reaches(page):
     assert "70.00 1.00 2.00 1" in text
 
 
-def test_a_single_side_is_compared_with_nothing(page):
+def test_single_side_is_not_compared(page):
     assert "Time to an accuracy" not in page([], "mgg_table3", runs=[run("mgg", 0, 0.8, curve(0.5, 0.3, 0.7))])

@@ -41,7 +41,7 @@ def told(rows):
     return [(row["technique"], row["measure"], row["first"], row["second"], row["result"]) for row in rows]
 
 
-def test_times_and_accuracies_are_judged_by_the_threshold(reports):
+def test_threshold_applies_to_times_and_accuracies(reports):
     one, two = reports(
         a=([product(0.100), product(0.2, technique="cola"), product(0.3, technique="mgg")], [train(test_accuracy=0.8)]),
         b=([product(0.112), product(0.1, technique="cola"), product(0.3, technique="mgg")], [train(test_accuracy=0.7)]),
@@ -59,7 +59,7 @@ def test_times_and_accuracies_are_judged_by_the_threshold(reports):
     assert [row["result"] for row in regressions(two, one, 0.15)].count("worse") == 1  # cola, by 100 %
 
 
-def test_more_than_none_is_better_though_no_share_of_it(reports):
+def test_improvement_from_zero_has_no_ratio(reports):
     one, two = reports(a=([], [train(test_accuracy=0.0)]), b=([], [train(test_accuracy=0.5)]))
     for sides, result in (((one, two), "better"), ((two, one), "worse"), ((one, one), "same")):
         assert [row["result"] for row in regressions(*sides, 0.05) if row["measure"] == "test_accuracy"] == [result]
@@ -72,7 +72,7 @@ def test_more_than_none_is_better_though_no_share_of_it(reports):
      {"options": {"split": "cover"}}, {"machine_id": "be" * 8}, {"emulated": "20GB/s,5us"},
      {"machine": MACHINE.model_copy(update={"threads": 2})}],
 )  # fmt: skip
-def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
+def test_different_measurements_are_not_paired(reports, changes):
     one, two = reports(a=([product(0.1), product(0.1, technique="ring")], []),
                        b=([product(0.9, **changes), product(0.1, technique="ring")], []))  # fmt: skip
     rows = regressions(one, two, 0.05)
@@ -82,24 +82,24 @@ def test_what_differs_in_what_was_measured_does_not_pair(reports, changes):
 
 @pytest.mark.parametrize("changes", [{"mgg_version": "9.0.0"}, {"commit": "ff" * 20}, {"versions": {"mgg": "9"}},
                                      {"options": {"ps": 16}, "defaults": {"ps": 16}}])  # fmt: skip
-def test_versions_and_options_at_their_defaults_pair(reports, changes):
+def test_versions_and_default_options_are_paired(reports, changes):
     one, two = reports(a=([product(0.1)], []), b=([product(0.2, **changes)], []))
     assert told(regressions(one, two, 0.05)) == [("halo", "median_s", 0.1, 0.2, "worse")]
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"model": "gin"}, {"settings": {"hidden": 8}}, {"side": "pyg"}])
-def test_trainings_pair_by_model_settings_and_seed(reports, changes):
+def test_trainings_are_paired_by_model_settings_and_seed(reports, changes):
     one, two = reports(a=([], [train(), train(seed=9)]), b=([], [train(**changes), train(seed=9)]))
     assert [row["result"] for row in regressions(one, two, 0.05)].count("only in first") == 2
 
 
 @pytest.mark.parametrize("spread", [0.3, 0.01])
-def test_launches_that_overlap_are_told(reports, spread):
+def test_overlapping_launches_are_reported(reports, spread):
     one, two = reports(a=([product(0.1, spread)], []), b=([product(0.12, spread)], []))
     assert [(row["result"], row["overlap"]) for row in regressions(one, two, 0.05)] == [("worse", spread == 0.3)]
 
 
-def test_csv_files_alone_say_the_same(reports):
+def test_csv_files_are_enough_to_compare(reports):
     one, two = reports(True, a=([product(0.1)], [train(epochs=2)]), b=([product(0.2)], [train(test_accuracy=0.5)]))
     expected = regressions(one, two, 0.05)
     for file in one.glob("*.parquet"):
@@ -107,7 +107,7 @@ def test_csv_files_alone_say_the_same(reports):
     assert regressions(one, two, 0.05) == expected
 
 
-def test_what_cannot_be_compared_is_an_error(reports, tmp_path):
+def test_incomparable_reports_are_refused(reports, tmp_path):
     one, two = reports(a=([product(0.1)], []), b=([product(0.1, pes=4)], []))
     with pytest.raises(InputError, match="no measurement is in both"):
         regressions(one, two, 0.05)
@@ -128,7 +128,7 @@ def test_what_cannot_be_compared_is_an_error(reports, tmp_path):
         regressions(two, two, 0.05)
 
 
-def test_the_command_prints_a_table_and_ends_with_4_where_something_is_worse(reports, ends, capsys):
+def test_command_ends_with_code_4_for_regressions(reports, ends, capsys):
     one, two = reports(a=([product(0.1)], [train()]), b=([product(0.104), product(1.0, dim=64)], [train()]))
 
     def compare(*words):

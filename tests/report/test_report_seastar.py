@@ -29,7 +29,7 @@ def printed(rows, figure):
     return {(row["dataset"], row["rival"]): row["paper"] and round(float(row["paper"]), 2) for row in rows}
 
 
-def test_an_epoch_beside_a_librarys(report):
+def test_epochs_are_compared_with_a_library(report):
     """Versions of the library are no other machine."""
     (row,), page = report([], "seastar_fig10", runs=[run(0.002), run(0.006, **PYG)])
     assert (row["subject"], row["rival"], row["model"], round(float(row["ratio"]), 9)) == ("MGG", "PyG", "gcn", 3)
@@ -39,7 +39,7 @@ def test_an_epoch_beside_a_librarys(report):
     assert "torch-geometric 2.8.1" in text
 
 
-def test_choices_of_generated_kernels_stand_beside_the_last(report):
+def test_kernel_options_are_compared_with_the_last(report):
     """With the paper's quotients where it prints times: 5.92 ms over 38.5 us, and 1.57 s over 2.36 ms."""
     usual = {"groups": "adaptive", "arcs": "together", "blocks": "hardware", "rows": "given"}
     took = {
@@ -82,7 +82,7 @@ def test_memory_is_compared_in_bytes(report):
     assert "<td>400" in section and "Medians of the slowest PE" not in section[: section.index("</section>")]
 
 
-def test_unfused_programs_stand_beside_themselves(report):
+def test_fused_and_unfused_programs_are_compared(report):
     """Of the same model and technique; neither is taken for the other."""
     program = {"model": "gat_program", "model_file": "ab" * 32}
     runs = [run(0.002, **program), run(0.008, **program, side="unfused")]
@@ -93,14 +93,14 @@ def test_unfused_programs_stand_beside_themselves(report):
     assert "local, unfused" in page
 
 
-def test_sides_have_a_column(tables):
+def test_sides_have_their_column(tables):
     training = tables(runs=[run(0.002), run(0.008, side="unfused"), run(0.004, **PYG)])["training"]
     assert sorted((row["side"], row["label"]) for row in training) == [
         ("mgg", "local"), ("pyg", "pyg"), ("unfused", "local, unfused"),
     ]  # fmt: skip
 
 
-def test_tables_of_rgcn_are_set_beside_the_papers_own_numbers(report):
+def test_rgcn_tables_are_shown_beside_the_paper(report):
     bmm = PYG | {"side": "pyg_bmm", "technique": "pyg_bmm"}
     runs = [rgcn("aifb", 0.001, MIB), rgcn("aifb", 0.02, 3 * MIB, **PYG), rgcn("aifb", 0.002, 2 * MIB, **bmm)]
     runs += [rgcn("bgs-like", 0.1, MIB), rgcn("bgs-like", 0.2, MIB, **bmm)]
@@ -115,7 +115,7 @@ def test_tables_of_rgcn_are_set_beside_the_papers_own_numbers(report):
     assert printed(rows, "seastar_table4") == found
 
 
-def test_sampled_epochs_beside_those_of_the_whole_graph(report):
+def test_sampled_and_full_graph_epochs_are_compared(report):
     """Table 3 of MGG prints how much longer the whole graph takes: 1.07."""
     sampled = PYG | {"side": "pyg_sampled", "technique": "pyg_sampled"}
     runs = [run(0.004, model="sage", dataset="reddit-like"), run(0.2, model="sage", dataset="reddit-like", **sampled)]
@@ -124,20 +124,20 @@ def test_sampled_epochs_beside_those_of_the_whole_graph(report):
     assert [round(float(row["ratio"]), 9) for row in rows] == [50]
 
 
-def test_on_cpus_there_is_no_memory_to_compare(report):
+def test_memory_is_not_compared_on_cpus(report):
     on_cpus = {"backend": "mpi", "machine": MACHINE}
     rows, page = report([], "seastar_fig11", runs=[run(0.002, **on_cpus), run(0.006, **(PYG | on_cpus))])
     assert rows == []
     assert "memory is measured on GPUs alone, and no run says what it held of one." in page
 
 
-def test_the_page_shows_memory_where_it_is_known(page):
+def test_page_shows_known_memory(page):
     text = page(runs=[run(0.002, 3 * MIB), run(0.006, **PYG)])
     assert "GPU memory (MiB)" in text and "<td>3.00</td>" in text
     assert "GPU memory (" not in page(runs=[run(0.002)])
 
 
-def test_each_compares_one_quantity():
+def test_each_figure_compares_one_quantity():
     for name in ("fig10", "fig11", "fig12", "table3", "table4"):
         shown = EXPERIMENTS[f"seastar_{name}"].versus
         assert {versus.memory for versus in shown} == {name in ("fig11", "table4")}

@@ -22,7 +22,7 @@ def judged(tables):
     return make
 
 
-def test_a_star_for_whose_slowest_launch_beats_every_other_launch(judged):
+def test_star_needs_a_slowest_launch_before_all_others(judged):
     fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=[1.3, 1.25, 9.0], mgg=[4.0, 3.0, 5.0])
     assert marked == {"fastest": {"halo"}, "starred": {"halo"}, "close": set()}
     assert (fastest["label"], fastest["runner_up"], fastest["unstarred"]) == ("halo", "cola", "")
@@ -37,14 +37,14 @@ def test_a_star_for_whose_slowest_launch_beats_every_other_launch(judged):
         ([1.3, 1.3, 1.3], [1.15, 7.0, 8.0], "mgg"),  # the runner-up is apart, the third, slower in its median, is not
     ],
 )
-def test_no_star_where_launches_overlap(judged, cola, mgg, near):
+def test_overlapping_launches_have_no_star(judged, cola, mgg, near):
     fastest, marked = judged(halo=[1.0, 1.2, 1.1], cola=cola, mgg=mgg)
     assert marked == {"fastest": {"halo"}, "starred": set(), "close": {"halo", near}}
     assert (fastest["runner_up"], fastest["unstarred"], fastest["close"]) == ("cola", "launches overlap", True)
 
 
 @pytest.mark.parametrize(("halo", "cola"), [([1.0] * 3, [4.0, 4.1]), ([1.0, 1.1], [4.0] * 3), ([1.0], [4.0])])
-def test_fewer_than_three_launches_star_nothing(judged, halo, cola):
+def test_fewer_than_three_launches_have_no_star(judged, halo, cola):
     fastest, marked = judged(halo=halo, cola=cola)
     assert marked == {"fastest": {"halo"}, "starred": set(), "close": set()}
     assert fastest["unstarred"] == "fewer than 3 launches"
@@ -60,13 +60,13 @@ def test_fewer_than_three_launches_star_nothing(judged, halo, cola):
         ({"pes": 1}, "nothing moves on 1 PE"),
     ],
 )
-def test_pes_that_take_turns_are_never_starred(judged, at, why):
+def test_oversubscribed_pes_have_no_star(judged, at, why):
     assert (MACHINE.cores, len(GPUS.gpus)) == (2, 4)
     fastest, marked = judged(halo=[1.0, 1.0, 1.1], cola=[4.0, 4.0, 4.1], at=at)
     assert fastest["unstarred"] == why and marked["starred"] == (set() if why else {"halo"})
 
 
-def test_quartiles_of_products_decide_nothing(tables):
+def test_quartiles_of_products_do_not_decide_stars(tables):
     """Products that overlap within launches that do not are told apart; launches that overlap are not."""
     wide = [1.0, 2.0, 9.0] * 3
     near = {"seconds": wide, "launches": [2.0, 2.0, 2.1]}, {"seconds": wide, "launches": [2.2, 2.3, 2.2]}
@@ -76,7 +76,7 @@ def test_quartiles_of_products_decide_nothing(tables):
         assert {row["label"] for row in rows if row["starred"]} == stars
 
 
-def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_star(page):
+def test_page_states_stars_then_reasons_for_none(page):
     times = {
         16: {"halo": [1.0, 1.2, 1.1], "cola": [1.3, 1.4, 1.5]},
         64: {"halo": [2.0, 2.2, 2.1], "cola": [2.1, 2.4, 2.5]},
@@ -103,7 +103,7 @@ def test_the_page_says_first_what_holds_and_then_why_other_comparisons_have_no_s
         assert sentence in text
 
 
-def test_with_one_launch_nothing_holds_and_one_sentence_says_why(page):
+def test_single_launch_has_no_star_and_one_reason(page):
     text = words(page([aggregate(technique=name, seconds=[t]) for name, t in (("halo", 1.0), ("cola", 2.0))]))
     assert "What won No technique stands out Not told apart : No star in 1 of 1" in text
     assert "fewer than 3 launches in 1." in text
@@ -120,12 +120,12 @@ def test_with_one_launch_nothing_holds_and_one_sentence_says_why(page):
         ([4.0, 4.2, 4.1], [5.0, 5.1, 5.2], "No single product was faster than the best of 1 PE (nearest: halo with"),
     ],
 )
-def test_speedups_rest_on_launches_too(page, one, two, said):
+def test_speedups_need_separate_launches(page, one, two, said):
     text = words(page([aggregate(seconds=one, pes=1), aggregate(seconds=two, pes=2)]))
     assert f"Products on several PEs : {said}" in text
 
 
-def test_the_summary_speaks_of_epochs_beside_products(page):
+def test_summary_mentions_epochs_and_products(page):
     graph = train().graph_hash
     products = [aggregate(seconds=[t] * 3, pes=pes, graph_hash=graph) for pes, t in ((1, 1.0), (2, 2.0))]
     times = {("gin", 1): 0.066, ("gin", 2): 0.026, ("gin", 4): 0.011, ("gcn", 1): 0.01, ("gcn", 2): 0.02}
@@ -140,7 +140,7 @@ def test_the_summary_speaks_of_epochs_beside_products(page):
     assert "Products on several PEs : No single product was faster" in text and "Nothing ran faster" not in text
 
 
-def test_epochs_of_pes_that_take_turns_are_not_told(page):
+def test_epochs_of_oversubscribed_pes_are_not_summarized(page):
     text = words(page(runs=[train(pes=pes, epochs=3) for pes in (1, 4)]))
     assert "Epochs on several PEs : Not measured: every training on several PEs had more of them than cores." in text
 
@@ -154,7 +154,7 @@ def test_epochs_of_pes_that_take_turns_are_not_told(page):
         ([1.0, 1.0], [3.0, 3.0, 3.0], "fewer than 3 launches"),
     ],
 )
-def test_verdicts_of_papers_figures_rest_on_launches(page, mine, other, verdict):
+def test_verdicts_need_separate_launches(page, mine, other, verdict):
     on_gpus = {"pes": 4, "backend": "nvshmem", "machine": GPUS, "technique": "mgg", "defaults": USUAL}
     sides = ((mine, USUAL), (other, USUAL | {"interleave": False}))
     text = words(page([aggregate(seconds=each, options=how, **on_gpus) for each, how in sides], "mgg_fig10b"))

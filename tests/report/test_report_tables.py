@@ -30,7 +30,7 @@ def by_label(rows):
     return {(row["label"], row["pes"]): row for row in rows}
 
 
-def test_speedup_is_against_the_best_one_pe_time_of_any_technique_at_that_width(tables):
+def test_speedup_is_against_the_best_time_on_one_pe(tables):
     records = [timed("halo", 1, 8.0), timed("mgg", 1, 10.0), timed("halo", 4, 4.0), timed("mgg", 4, 20.0)]
     rows = by_label(tables([*records, timed("halo", 2, 4.0, dim=64)])["aggregate"])
     assert {key: row["speedup"] for key, row in rows.items()} == {
@@ -52,13 +52,13 @@ def test_the_fastest_has_the_smallest_median(medians):
     assert [row["close"] for row in rows] == (near if sum(near) > 1 else [False] * len(rows))
 
 
-def test_one_technique_alone_is_not_called_the_fastest(tables):
+def test_single_technique_is_not_called_the_fastest(tables):
     found = tables([timed("halo", 1, 1.0), timed("halo", 2, 1.0)])
     assert not any(row["fastest"] for row in found["aggregate"])
     assert found["fastest"] == []
 
 
-def test_a_wrong_result_never_wins_and_is_no_baseline(tables):
+def test_wrong_result_is_never_fastest_or_baseline(tables):
     records = [timed("bad", 1, 0.1, error=2e-6), timed("halo", 1, 1.0), timed("mgg", 1, 2.0)]
     found = tables(records)
     rows = by_label(found["aggregate"])
@@ -69,14 +69,14 @@ def test_a_wrong_result_never_wins_and_is_no_baseline(tables):
     assert [row["failed"] for row in found["checks"]] == [1, 0, 0]
 
 
-def test_unchecked_results_are_counted_apart(tables):
+def test_unchecked_results_are_counted_separately(tables):
     records = [aggregate(pes=1), aggregate(pes=2, error=None, tolerance=None), aggregate(pes=4, error=9e-7)]
     (row,) = tables(records)["checks"]
     assert (row["passed"], row["failed"], row["unchecked"]) == (2, 0, 1)
     assert (row["error"], row["tolerance"]) == (9e-7, 1e-6)
 
 
-def test_bytes_name_the_volumes_that_they_equal(tables):
+def test_bytes_name_the_equal_volumes(tables):
     volumes = {"v_cg": 300, "v_fr": 100, "v_fc": 100}
     records = [
         aggregate(technique="broadcast", bytes_wire=300, bytes_per_pe=[100, 200], **volumes),
@@ -98,7 +98,7 @@ def test_options_are_named_only_where_a_comparison_needs_them(tables):
     assert '{"ps": 32, "wpb": 4}' in [row["options"] for row in rows]
 
 
-def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tables):
+def test_machines_differ_by_hardware_and_software_only(tables):
     few = MACHINE.model_copy(update={"cores": 1, "memory_bytes": MACHINE.memory_bytes - 4096})
     gpus = OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * 2})
     records = [aggregate(pes=1, machine=few), aggregate(pes=4), aggregate(pes=2, machine=gpus)]
@@ -109,7 +109,7 @@ def test_machines_differ_by_hardware_and_software_not_by_granted_cores(tables):
     assert {row["pes"]: row["oversubscribed"] for row in found["aggregate"]} == {1: False, 2: False, 4: True, 8: True}
 
 
-def test_a_machine_has_the_most_gpus_that_one_job_had_of_it(tables):
+def test_machine_has_the_most_gpus_of_any_job(tables):
     """Jobs on two and on four GPUs of a machine do not make six of them."""
     granted = [OTHER.model_copy(update={"gpus": ["NVIDIA H200"] * count}) for count in (2, 4)]
     for machines in (granted, granted[::-1]):
@@ -124,7 +124,7 @@ def test_times_of_two_machines_are_never_compared(tables):
     assert [row["speedup"] for row in found["aggregate"]] == [1, 1, 1]
 
 
-def test_an_emulated_network_is_a_machine_of_its_own(tables):
+def test_emulated_network_is_a_separate_machine(tables):
     """The faster side of the two networks together is starred among its own alone."""
     held = {"emulated": "emulated 20 GB/s, 5 us"}
     records = [timed(name, 2, median) for name, median in (("halo", 1.0), ("mgg", 2.0))]
@@ -137,7 +137,7 @@ def test_an_emulated_network_is_a_machine_of_its_own(tables):
     assert [row["seeds"] for row in found["accuracy"]] == [1, 1]
 
 
-def test_accuracy_is_the_mean_over_seeds(tables):
+def test_accuracy_is_a_mean_over_seeds(tables):
     runs = [train(seed=seed, test_accuracy=score) for seed, score in enumerate((0.80, 0.82, 0.84))]
     rows = tables([], [*runs, train(pes=1, test_accuracy=0.5)])["accuracy"]
     one, three = rows
@@ -148,7 +148,7 @@ def test_accuracy_is_the_mean_over_seeds(tables):
     assert (three["test_min"], three["test_max"]) == (0.80, 0.84)
 
 
-def test_runs_without_validation_nodes_have_no_mean_of_them(tables):
+def test_runs_without_validation_nodes_have_no_validation_mean(tables):
     found = tables([], [train(seed=seed, validation_accuracy=None) for seed in (0, 1)])
     assert [row["validation_mean"] for row in found["accuracy"]] == [None]
     assert {row["validation_accuracy"] for row in found["training"]} == {None}
@@ -172,7 +172,7 @@ def a_run(column, *labels, **given):
         a_run("label", "halo (ps=16)", "halo (ps=32)", options=({"ps": 16}, {"ps": 32})),
     ],
 )
-def test_runs_of_other_settings_files_or_options_are_told_apart(tables, column, changes, labels, pes, seeds):
+def test_runs_of_other_settings_are_distinct(tables, column, changes, labels, pes, seeds):
     """Whatever else differs: a mean over seeds is one over the seeds alone."""
     if column == "label" and pes[0] != pes[1]:
         labels = ("halo", "halo")  # options are named only where a comparison needs them
@@ -192,7 +192,7 @@ def test_graphs_and_partitions_are_listed_once(tables):
     assert (len(found["graphs"]), len(found["partitions"])) == (len(GRAPHS), 3 * len(GRAPHS))
 
 
-def test_quality_is_that_of_the_partition(tables):
+def test_table_has_the_partition_quality(tables):
     found = tables(splits=[split(pes=4, workgroup=2), split(pes=2, workgroup=2), split(pes=1)])
     still, two, row = found["quality"]
     assert (still["pes"], two["pes"], row["pes"]) == (1, 2, 4)
@@ -211,7 +211,7 @@ def test_quality_is_that_of_the_partition(tables):
     assert found["machines"] == found["partitions"] == []
 
 
-def test_halos_are_the_pairs_of_every_partition_once(tables):
+def test_halo_table_has_every_pair_once(tables):
     splits = [split(pes=3), split(pes=3, workgroup=3), split(pes=2), split(pes=2, scheme="metis")]
     rows = tables([], splits=splits)["halos"]
     assert len(rows) == 6 + 2 + 2
@@ -232,7 +232,7 @@ def test_every_row_has_the_documented_columns(tables, runs, splits):
         assert to_arrow(name, rows).column_names == names
 
 
-def test_csv_and_parquet_hold_the_same_table(report, tmp_path):
+def test_csv_and_parquet_are_equal(report, tmp_path):
     report(sweep(graphs=["cora"], dims=[16]), runs=[train(epochs=5)], splits=[split()])
     for name in TABLES:
         table = pa.parquet.read_table(tmp_path / "out" / f"{name}.parquet")
@@ -246,7 +246,7 @@ def test_csv_and_parquet_hold_the_same_table(report, tmp_path):
         assert dict(typed.dtypes) == dict(whole.dtypes) == dtypes, name
 
 
-def test_names_have_units_and_one_type():
+def test_column_names_have_units_and_one_type():
     types = {}
     for table, found in TABLES.items():
         for name, kind, unit, *_ in found:
@@ -256,7 +256,7 @@ def test_names_have_units_and_one_type():
             assert types.setdefault(name, (kind, unit)) == (kind, unit), (table, name)
 
 
-def test_the_description_of_the_tables_is_whole():
+def test_every_column_is_described():
     """Every column has a meaning, that of a record's field if it is one, and a line of the page made of them."""
     assert [column.name for column in columns.ORIGIN] == list(Origin.model_fields)
     for name, found in TABLES.items():

@@ -61,7 +61,7 @@ def ci(folder: Path, failing: str, installed: tuple[str, ...] = ()) -> subproces
         ("update*|install*", SKIPPED, "true"),
     ],
 )
-def test_they_are_left_out_only_where_they_cannot_be_fetched(tmp_path: Path, failing: str, said: str, not_fetched: str):
+def test_slurm_tests_are_skipped_only_without_a_network(tmp_path: Path, failing: str, said: str, not_fetched: str):
     """Lists of packages that are old may do."""
     run = ci(tmp_path, failing, PROGRAMS[:2])
     assert run.returncode == 0, run.stderr
@@ -70,12 +70,12 @@ def test_they_are_left_out_only_where_they_cannot_be_fetched(tmp_path: Path, fai
 
 
 @pytest.mark.parametrize("failing", ["*--simulate*", "*recommends?slurmctld*"])
-def test_packages_that_are_not_there_or_do_not_install_are_an_error(tmp_path: Path, failing: str):
+def test_missing_or_broken_packages_are_an_error(tmp_path: Path, failing: str):
     run = ci(tmp_path, failing)
     assert run.returncode == 100 and "test-slurm" not in run.stdout
 
 
-def test_installed_programs_are_used(tmp_path: Path):
+def test_installed_programs_need_no_download(tmp_path: Path):
     """apt-get is not asked."""
     run = ci(tmp_path, "*", (*PROGRAMS, "chromium"))
     assert run.returncode == 0 and "== Slurm and Chromium are installed\n" in run.stdout

@@ -73,7 +73,7 @@ def test_lookups_are_planned_and_run(folder: Folder):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "mgg_table4"])
-def test_an_experiment_is_planned(name: str):
+def test_experiment_is_planned(name: str):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     figures = [] if name in UNASKED else [name]
     assert values["experiment"] == name and values["report"].get("figures", []) == figures
@@ -93,7 +93,7 @@ def test_an_experiment_is_planned(name: str):
 
 
 @pytest.mark.slow
-def test_an_experiment_of_predictions_and_trainings_becomes_jobs(folder: Folder):
+def test_predictions_and_trainings_become_jobs(folder: Folder):
     """Every other one is made of the same parts."""
     run = folder.run("--dry-run", overlay=overlays("mgg_fig7"))
     assert run.returncode == 0, run.stdout
@@ -102,7 +102,7 @@ def test_an_experiment_of_predictions_and_trainings_becomes_jobs(folder: Folder)
     assert "--figure mgg_fig7 " in run.stdout
 
 
-def test_every_stand_in_of_cola_has_as_many_nodes_as_its_graph():
+def test_cola_stand_ins_have_the_node_counts_of_their_graphs():
     values = yaml.safe_load((ROOT / "config/experiments/cola_table6.yaml").read_text())
     for name, given in values["graph"]["datasets"].items():
         shape = communities.SHAPES[given.get("generator", name)]
@@ -114,7 +114,7 @@ def test_every_stand_in_of_cola_has_as_many_nodes_as_its_graph():
 @pytest.mark.parametrize(
     "name", ["cola_table2", "cola_table3", "cola_table8", "cola_table11", "cola_fig3", "cola_fig5"]
 )
-def test_overlays_of_cola_make_the_same_graphs(name: str):
+def test_cola_overlays_share_their_graphs(name: str):
     """So that they share results, and a number of one is of the graph of another; table 11 labels them."""
     first, other = (
         yaml.safe_load((ROOT / f"config/experiments/{each}.yaml").read_text()) for each in ("cola_table6", name)
@@ -126,7 +126,7 @@ def test_overlays_of_cola_make_the_same_graphs(name: str):
     }
 
 
-def test_tables_of_volumes_cut_as_the_paper_does():
+def test_volume_tables_partition_like_the_paper():
     """CoLa 2.2: panels of equally many rows; docs/concepts/techniques.md says that the others do not."""
     schemes = {
         name: yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())["partition"].get("scheme")
@@ -140,7 +140,7 @@ def test_tables_of_volumes_cut_as_the_paper_does():
 @pytest.mark.parametrize(
     ("name", "count"), [("cola_table10", 8), ("cola_reorder_cost", 8), ("gnna_fig12c", 4), ("gnna_fig13b", 4)]
 )
-def test_both_orders_of_a_graph_are_the_same_graph(name: str, count: int):
+def test_both_orders_are_one_graph(name: str, count: int):
     values = yaml.safe_load((ROOT / f"config/experiments/{name}.yaml").read_text())
     graphs = values["graph"]["datasets"]
     for graph in [graph for graph in graphs if graph.endswith("-shuffled")]:
@@ -149,7 +149,7 @@ def test_both_orders_of_a_graph_are_the_same_graph(name: str, count: int):
 
 
 @pytest.mark.slow
-def test_volumes_from_graph_to_table(folder: Folder):
+def test_volumes_run_from_graph_to_table(folder: Folder):
     """Tables 2 and 3 have the same graphs and partitions."""
     graph = SMALLER["graph"] | {"datasets": {"pokec-like": {"generator": "web-like"}}}
     folder.overlay(SMALLER | {"graph": graph, "report": {"figures": ["cola_table2", "cola_table3"]}}, "s.yaml")
@@ -164,7 +164,7 @@ def test_volumes_from_graph_to_table(folder: Folder):
 
 
 @pytest.mark.slow
-def test_curves_from_8_to_1024_pes(folder: Folder):
+def test_predicted_scaling_runs_from_8_to_1024_pes(folder: Folder):
     folder.overlay(SMALLER | {"graph": {"datasets": {"reddit-like": {"scale": 0.01}}}}, "s.yaml")
     run = folder.run(overlay=["config/experiments/predicted_scaling.yaml", "s.yaml"])
     assert run.returncode == 0, run.stdout
@@ -180,7 +180,7 @@ def test_curves_from_8_to_1024_pes(folder: Folder):
 
 
 @pytest.mark.slow
-def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
+def test_five_layer_epochs_run_from_graph_to_table(folder: Folder):
     graph = {"pokec-like": {"generator": "web-like", "features": 4, "classes": 3}}
     table9 = yaml.safe_load((ROOT / "config/experiments/cola_table9.yaml").read_text())  # needs no training
     products = {key: table9[key] for key in ("aggregate", "predict")} | {"partition": {"workgroup": 4}}
@@ -199,13 +199,13 @@ def test_an_epoch_of_five_layers_from_graph_to_table(folder: Folder):
     assert "Means over the graphs, predicted for v100" in page[page.index('<section id="cola_table9">') :]
 
 
-def test_a_grid_reaches_the_command_line():
+def test_grid_of_options_reaches_the_command_line():
     words = options.aggregate_options(settings_of(*overlays("mgg_fig11")).aggregate)
     variants = [after for before, after in pairwise(words) if before == "--variant"]
     assert variants == ["mgg:ps=1,2,4,8,16,32:dist=1,2,4,8,16:wpb=1,2,4,8,16"]
 
 
-def test_the_default_knobs_are_among_those_swept():
+def test_default_settings_are_in_the_sweep():
     values = yaml.safe_load((ROOT / "config/experiments/mgg_fig11.yaml").read_text())
     assert parse_options("mgg", {}) in expand("mgg", {}, values["aggregate"]["variants"]["mgg"])
 
@@ -222,7 +222,7 @@ def made(folder: Folder, name: str, datasets: dict, **sections: dict) -> list[di
 
 
 @pytest.mark.slow
-def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
+def test_reordering_cost_runs_from_jobs_to_table(folder: Folder):
     """Seconds are those of the job that renumbered the graph, as the workflow's own table has them."""
     shuffled = {"generator": "web-like", "shuffle": True, "features": 4, "classes": 3}
     graphs = {"a-like-shuffled": shuffled, "a-like-reordered": shuffled | {"order": "rabbit"}}
@@ -239,7 +239,7 @@ def test_the_cost_of_renumbering_from_jobs_to_table(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
-def test_what_stands_for_other_systems_from_graph_to_figure(folder: Folder):
+def test_stand_ins_for_other_systems_run_from_graph_to_figure(folder: Folder):
     """One run of figures 8 to 11 and table 2, which share graphs, models and settings here."""
     train = {**GNNA["train"], "models": ["gcn"], "sides": {"pyg_csr": ["gcn"], "pyg": ["gcn"]}}
     figures = {"gnna_fig8": "4.03", "gnna_fig9": "1.61", "gnna_fig10": "1.78", "gnna_table2": "4.102"}
@@ -254,7 +254,7 @@ def test_what_stands_for_other_systems_from_graph_to_figure(folder: Folder):
 
 
 @pytest.mark.slow
-def test_products_and_training_from_graph_to_figure(folder: Folder):
+def test_products_and_trainings_run_from_graph_to_figure(folder: Folder):
     rows = made(folder, "mgg_fig7", {"reddit-like": {"features": 6, "classes": 3}})
     assert sorted((row["dim"], row["model"], row["paper"]) for row in rows) == [
         ("", "gcn", "4.25"), ("", "gin", "4.57"), ("16", "", "4.25"), ("64", "", "4.57"),
@@ -263,7 +263,7 @@ def test_products_and_training_from_graph_to_figure(folder: Folder):
 
 
 @pytest.mark.slow
-def test_models_over_a_technique_from_graph_to_table(folder: Folder):
+def test_models_over_techniques_run_from_graph_to_table(folder: Folder):
     rows = made(folder, "mgg_table2", {"reddit-like": {"features": 6, "classes": 3}})
     assert sorted((row["model"], row["paper"]) for row in rows) == [("gat", "2.65"), ("sage", "4.97")]
     run = "experiments/mgg_table2/train/reddit-like/gat-mgg-p2-s0"
@@ -273,7 +273,7 @@ def test_models_over_a_technique_from_graph_to_table(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
-def test_libraries_from_graph_to_figure(folder: Folder):
+def test_libraries_run_from_graph_to_figure(folder: Folder):
     folder.overlay(SMALLER | ONE_PE | {"graph": {"scale": 0.02, "datasets": {"mutag-like": {}}}}, "smaller.yaml")
     figures = {"figures": ["seastar_table3", "seastar_table4"]}  # the same trainings, by time and by memory
     folder.overlay({"train": {"epochs": 2, "pes": [1]}, "report": figures}, "epochs.yaml")
@@ -292,7 +292,7 @@ def test_libraries_from_graph_to_figure(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
-def test_fused_passes_from_graph_to_figure(folder: Folder):
+def test_fused_passes_run_from_graph_to_figure(folder: Folder):
     """Figures 10 and 11 have the same trainings, too."""
     train = {"epochs": 2, "pes": [1], "models": ["gat"], "sides": {"pyg": ["gat"], "unfused": ["gat"]}}
     sections = ONE_PE | {"train": train, "report": {"figures": ["seastar_fig10", "seastar_fig11"]}}
@@ -307,7 +307,7 @@ def test_fused_passes_from_graph_to_figure(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch_geometric") is None, reason="no PyTorch Geometric to compare with")
-def test_sampling_from_graph_to_figure(folder: Folder):
+def test_sampling_runs_from_graph_to_figure(folder: Folder):
     one = {"partition": {"pes": [1]}, "train": {"epochs": 2, "pes": [1], "seeds": [0]}}
     rows = made(folder, "mgg_table3", {"reddit-like": {"features": 6, "classes": 3}}, **one)
     assert {row["rival"]: row["paper"][:4] for row in rows} == {"sampled, in PyG": "0.93", "whole graph in PyG": ""}
@@ -331,7 +331,7 @@ def two_gpus(folder: Folder) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_jobs_ask_for_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str, str]):
+def test_jobs_request_the_gpus_that_they_use(folder: Folder, two_gpus: dict[str, str]):
     folder.overlay({"partition": {"pes": [1, 2, 4], "quality_pes": []}, "train": {"pes": [2]}})
     run = folder.run("--dry-run", env=two_gpus)
     assert run.returncode == 0, run.stdout

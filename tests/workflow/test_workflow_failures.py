@@ -80,7 +80,7 @@ DIED = f"a process died or stalled: {AGAIN}; a training goes on from its checkpo
         ("FAILED", 137, DIED),
     ],
 )
-def test_what_to_try_next(attempts: Attempts, state: str, code: int, said: str):
+def test_failures_decide_the_next_attempt(attempts: Attempts, state: str, code: int, said: str):
     """By Slurm's state, and by the exit code of mgg where that says more."""
     assert advice(attempts.fail(state, code)).format(rule="generate", job=7) == said
     summary = attempts.summary().splitlines()
@@ -102,7 +102,7 @@ def test_what_to_try_next(attempts: Attempts, state: str, code: int, said: str):
         ([1, 1, 1], "TIMEOUT", [11, 22, 44]),
     ],
 )
-def test_attempts_and_their_time(attempts: Attempts, codes: list[int], state: str, minutes: list[int]):
+def test_failures_limit_attempts_and_time(attempts: Attempts, codes: list[int], state: str, minutes: list[int]):
     """`retries: 2`, but none after mistakes and wrong results; trainings may stop on time as often as they must."""
     asked, again = [], []
     for code in codes:
@@ -112,7 +112,7 @@ def test_attempts_and_their_time(attempts: Attempts, codes: list[int], state: st
     assert asked == minutes and again == [True] * (len(codes) - 1) + [False]
 
 
-def test_a_training_that_stops_before_its_first_epoch_has_failed(attempts: Attempts):
+def test_training_stopped_before_its_first_epoch_has_failed(attempts: Attempts):
     """It has come no further; more time may help it."""
     said_so = "mgg: stopped before the first epoch of this run: run the same command again"
     again = []
@@ -143,7 +143,7 @@ OOM_STEP = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of 
         (True, "", "slurmstepd-n1: error: Detected 2 oom-kill event(s) in step 7.0"),
     ],
 )
-def test_a_log_says_that_memory_lacked(attempts: Attempts, lacking: bool, log: str, slurm_log: str):
+def test_log_reveals_missing_memory(attempts: Attempts, lacking: bool, log: str, slurm_log: str):
     """An attempt counts as what it said itself: the next one writes the rule's log anew."""
     record = attempts.fail(code=3, log=log, slurm_log=slurm_log)
     attempts.fail(code=3, log=LACKS_P2P)
@@ -163,7 +163,9 @@ BUSY = "Unable to contact slurm controller (connect failure)"
         (BUSY, "not answered", "Slurm is busy or does not answer: ", False, False),
     ],
 )
-def test_a_job_that_was_not_submitted(attempts: Attempts, error: str, state: str, said: str, gone: bool, again: bool):
+def test_unsubmitted_job_is_retried_if_slurm_confirms(
+    attempts: Attempts, error: str, state: str, said: str, gone: bool, again: bool
+):
     """It is tried again only if Slurm confirms that it has not taken the job."""
     attempts.gone = gone
     attempts.fail(said=REFUSED.format(error))
@@ -173,7 +175,7 @@ def test_a_job_that_was_not_submitted(attempts: Attempts, error: str, state: str
     assert f"Next: {said}" in summary and "A further attempt" not in summary
 
 
-def test_a_job_that_grows_until_it_is_refused(attempts: Attempts):
+def test_job_that_grows_until_refused_reports_its_first_cause(attempts: Attempts):
     """What it lacked at first is what its user has to know; thirty refusals of a busy Slurm do not count."""
     attempts.fail("OUT_OF_MEMORY")
     attempts.fail(said=REFUSED.format("Memory specification can not be satisfied"))
@@ -219,7 +221,7 @@ class Cluster:
         (60, "OUT_OF_MEMORY", [60, 60, 60], [3000, 6000, 12000]),
     ],
 )
-def test_what_the_profile_gives_doubles_too(attempts: Attempts, runtime, state: str, minutes: list, memory: list):
+def test_requests_of_the_profile_double(attempts: Attempts, runtime, state: str, minutes: list, memory: list):
     """Time up to a day or what is given, memory for want of memory alone; an expression with attempt stays as it is."""
     cluster = Cluster(attempts, {}, runtime=runtime, mem_mb="300 * 10")
     cluster.requests.double_what_the_profile_gives()
@@ -231,7 +233,9 @@ def test_what_the_profile_gives_doubles_too(attempts: Attempts, runtime, state: 
 
 
 @pytest.mark.parametrize(("partition", "minutes"), [({}, [11, 22, 30]), ({"slurm_partition": "long"}, [11, 22, 44])])
-def test_time_grows_to_what_the_partition_grants(attempts: Attempts, partition: dict[str, str], minutes: list[int]):
+def test_requested_time_grows_up_to_the_partitions_limit(
+    attempts: Attempts, partition: dict[str, str], minutes: list[int]
+):
     """Slurm lets a job wait for ever that wants more."""
     cluster = Cluster(attempts, {"": 30, "short": 30, "long": 1440}, **partition)
     found = []
@@ -241,7 +245,7 @@ def test_time_grows_to_what_the_partition_grants(attempts: Attempts, partition: 
     assert found == minutes
 
 
-def test_all_nodes_get_the_memory_of_the_fullest(attempts: Attempts):
+def test_every_node_gets_the_memory_of_the_fullest(attempts: Attempts):
     """Of 5 ranks on 2 nodes one has 3."""
     requests = Cluster(attempts, {}, nodes=2).requests
     asked = requests.memory(lambda size: 50e6, ranks=True)(Wildcards(fromdict={"pes": "5"}), "aggregate")
@@ -249,7 +253,7 @@ def test_all_nodes_get_the_memory_of_the_fullest(attempts: Attempts):
     assert [mpiexec("mpi")(Wildcards(fromdict={"pes": pes})) for pes in "12"] == ["", "mpiexec"]
 
 
-def test_partitions_for_the_report_alone_are_judged():
+def test_partitions_for_the_report_are_checked():
     plan = WorkflowPlan(settings_of(TINY | {"predict": {"pes": [16], "techniques": ["halo"]}}))
     assert (plan.judged, plan.partitioned) == ([1, 2, 4], [1, 2, 4, 16])
     assert re.fullmatch(plan.made_by("generate"), "planted") and not re.fullmatch(plan.made_by("graph"), "planted")

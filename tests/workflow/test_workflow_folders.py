@@ -31,7 +31,7 @@ def apart(tmp_path: Path) -> Folder:
 
 
 @pytest.mark.parametrize("where", [(), ("--directory", "work")])
-def test_the_defaults_come_with_the_workflow(apart: Folder, where: tuple[str, ...], tmp_path: Path):
+def test_default_config_comes_with_the_workflow(apart: Folder, where: tuple[str, ...], tmp_path: Path):
     """Those of a folder that has a copy of them, whether or not an overlay changes some."""
     own = Folder(tmp_path / "own")
     for overlay in (None, "tiny.yaml"):
@@ -41,7 +41,7 @@ def test_the_defaults_come_with_the_workflow(apart: Folder, where: tuple[str, ..
         assert job_counts(expected.stdout) == job_counts(found.stdout)
 
 
-def test_a_run_in_another_folder(apart: Folder):
+def test_workflow_runs_in_another_folder(apart: Folder):
     checkout, here = apart.path / "checkout", apart.path / "here"
     checkout.symlink_to(ROOT)
     here.mkdir()
@@ -67,7 +67,7 @@ def test_a_run_in_another_folder(apart: Folder):
     assert "Nothing to be done" in run("work")
 
 
-def test_slurm_jobs_work_in_that_folder(apart: Folder):
+def test_slurm_jobs_use_the_working_folder(apart: Folder):
     stand_ins = StandIns(apart)
     apart.overlay(TINY, "mine.yaml")
     words = ("--slurm-status-command", "squeue", "--until", "partition", "--directory", "work")

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("pes", "gpus"), [(1, 1), (2, 2), (2, 1)])
-def test_the_workflow_takes_the_gpus(folder: Folder, pes: int, gpus: int):
+def test_workflow_uses_the_gpus(folder: Folder, pes: int, gpus: int):
     folder.program("nvidia-smi", "#!/bin/sh\n")
     folder.program("mgg", f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" -m mgg.cli "$@"\n')
     tests = changed_environment({})["PYTHONPATH"]

@@ -32,7 +32,7 @@ def write(folder: Folder, name: str, **graph) -> str:
 
 
 @pytest.mark.slow
-def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
+def test_scattered_jobs_build_the_same_graph(folder: Folder):
     named = folder.names(overlay=write(folder, "one.yaml"))
     graphs = [named[f"results/graph/{name}"] for name in DATASETS]
     one = folder.run("--printshellcmds", *graphs, overlay=write(folder, "one.yaml"))
@@ -51,7 +51,7 @@ def test_scattered_jobs_make_the_same_graph_as_one(folder: Folder):
 
 
 @pytest.mark.slow
-def test_the_plan_of_an_order(folder: Folder):
+def test_order_adds_its_jobs(folder: Folder):
     shown = folder.run("--dry-run", overlay=write(folder, "one.yaml")).stdout
     counts = job_counts(shown)
     assert (counts["graph"], counts["generate"], counts["order"]) == (1, 1, 1)
@@ -76,7 +76,7 @@ def own_overlay(folder: Folder, **datasets) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(folder: Folder):
+def test_user_files_go_through_every_stage_and_rerun_on_changes(folder: Folder):
     made = own_tables(folder)
     own_overlay(folder, mine={"source": "my data", "loader": "table", "labels": True, "symmetrize": True})
     model = folder.path / "my models/own_gcn.py"
@@ -116,7 +116,7 @@ def test_files_of_ones_own_go_through_every_stage_and_changes_make_them_anew(fol
 
 
 @pytest.mark.slow
-def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
+def test_user_files_work_sharded_and_by_url(folder: Folder):
     made = own_tables(folder)
     (made / "edges.csv").rename(folder.path / "pairs.csv")
     mine = {"source": f"file://{folder.path}/pairs.csv", "repeats": "sum", "loops": "keep"}
@@ -138,7 +138,7 @@ def test_files_of_ones_own_in_shards_and_by_their_address(folder: Folder):
 
 
 @pytest.mark.slow
-def test_labels_that_files_do_not_have_are_missed_in_stage_graph(folder: Folder):
+def test_missing_labels_of_files_fail_in_stage_graph(folder: Folder):
     own_tables(folder)
     (folder.path / "my data/nodes.csv").unlink()
     own_overlay(folder, mine={"source": "my data/edges.csv", "labels": True})
@@ -161,11 +161,11 @@ def own_graph(folder: Folder, source: str | Path, monkeypatch: pytest.MonkeyPatc
     return settings_of(OVERLAY | {"graph": {"datasets": {"mine": {"source": "mine", **given}}}, "train": train})
 
 
-def test_labels_that_a_graph_folder_does_not_have_are_missed_at_the_start(folder: Folder, monkeypatch):
+def test_missing_labels_of_a_graph_folder_fail_at_the_start(folder: Folder, monkeypatch):
     (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
     with pytest.raises(InputError, match=r"graph\.datasets\.mine: labels: nodes of the graph folder mine have none"):
         own_graph(folder, Path("pairs.csv"), monkeypatch, labels=True)
 
 
-def test_a_graph_folder_says_itself_whether_it_has_labels(folder: Folder, monkeypatch):
+def test_graph_folder_states_whether_it_has_labels(folder: Folder, monkeypatch):
     assert WorkflowPlan(own_graph(folder, "digits", monkeypatch)).trained == ["mine"]

@@ -84,7 +84,7 @@ def interrupted(folder: Folder, words: str) -> str:
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
+def test_ctrl_c_is_no_failure_and_the_command_resumes(folder: Folder):
     for words in ("rule partition", "rule train"):
         *_, said, last = interrupted(folder, words).splitlines()
         assert said == SAID and last.startswith("Complete log(s): ")
@@ -97,7 +97,7 @@ def test_ctrl_c_is_no_failure_and_the_same_command_goes_on(folder: Folder):
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_workflow_is_read_is_one_line(folder: Folder):
+def test_ctrl_c_during_parsing_is_one_line(folder: Folder):
     run = folder.run_command([sys.executable, "-c", WHILE_READ, *folder.command()[3:]], folder.environment())
     assert run.returncode == 130, run.stdout
     assert run.stdout.splitlines()[-1] == SAID and "Traceback" not in run.stdout
@@ -105,7 +105,7 @@ def test_ctrl_c_while_the_workflow_is_read_is_one_line(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", WHILE_BUSY)
-def test_ctrl_c_while_snakemake_must_not_be_broken_off(folder: Folder, when: str):
+def test_ctrl_c_waits_for_critical_sections(folder: Folder, when: str):
     folder.program("mgg", "#!/bin/sh\nsleep 1; exit 130\n")
     run = folder.run_command([sys.executable, "-c", WHILE_BUSY[when], *folder.command()[3:]], folder.environment())
     *_, said, log = run.stdout.splitlines()
@@ -114,7 +114,7 @@ def test_ctrl_c_while_snakemake_must_not_be_broken_off(folder: Folder, when: str
 
 
 @pytest.mark.slow
-def test_ctrl_c_waits_for_the_jobs_of_this_host_beside_those_of_a_cluster(folder: Folder):
+def test_ctrl_c_waits_for_local_jobs_beside_cluster_jobs(folder: Folder):
     folder.overlay({"graph": {"datasets": {"digits": {}}}, "train": {"models": []}})
     folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; touch ended; exit 130\n")
     run = StandIns(folder).run("--until", "retrieve")
@@ -124,7 +124,7 @@ def test_ctrl_c_waits_for_the_jobs_of_this_host_beside_those_of_a_cluster(folder
 
 
 @pytest.mark.slow
-def test_a_run_that_was_started_with_ctrl_c_ignored_goes_on(folder: Folder):
+def test_background_run_ignores_ctrl_c(folder: Folder):
     """As shell scripts start it in the background."""
     ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", WHILE_READ]
     run = folder.run_command([*ignoring, *folder.command("--dry-run")[3:]], folder.environment())
@@ -133,7 +133,7 @@ def test_a_run_that_was_started_with_ctrl_c_ignored_goes_on(folder: Folder):
 
 
 @pytest.mark.slow
-def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
+def test_failures_before_ctrl_c_are_reported(folder: Folder):
     folder.overlay(TINY | {"partition": {"pes": [1], "quality_pes": [4]}, "train": {"models": []}})
     folder.program("mgg", FAILS_THEN_INTERRUPTED.format(python=sys.executable))
     run = folder.run("--cores", "2", "--until", "partition")
@@ -148,7 +148,7 @@ def test_what_had_failed_before_ctrl_c_is_told(folder: Folder):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
+def test_terminal_shows_the_interruption(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     folder.program("mgg", "#!/bin/sh\nkill -INT $PPID; sleep 1; exit 130\n")
     output = seen(folder, code=130, PATH=folder.environment()["PATH"])
@@ -157,7 +157,7 @@ def test_a_terminal_shows_that_a_run_was_interrupted(folder: Folder):
 
 
 @pytest.mark.slow
-def test_a_log_of_blank_lines_is_called_empty(folder: Folder):
+def test_blank_log_is_called_empty(folder: Folder):
     folder.program("mgg", "#!/bin/sh\necho; exit 1\n")
     run = folder.run("--until", "generate")
     failures = run.stdout[run.stdout.index("What failed:") :].splitlines()

@@ -40,7 +40,7 @@ def records(folder: Folder) -> dict[tuple[str, ...], JobRecord]:
 
 
 @pytest.mark.slow
-def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
+def test_every_job_has_a_record(finished: Folder):
     found = records(finished)
     assert Counter(rule for rule, *_ in found) == COUNTS
     for (rule, *_), record in found.items():
@@ -58,7 +58,7 @@ def test_every_job_has_a_record_of_what_snakemake_measured(finished: Folder):
 
 
 @pytest.mark.slow
-def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_path: Path):
+def test_rerun_changes_only_the_records_of_its_jobs(finished: Folder, tmp_path: Path):
     """Even in a copy whose files have other dates, and where Snakemake's own notes are gone."""
     copy = copied(finished, tmp_path, notes=False)
     before = records(copy)
@@ -73,7 +73,7 @@ def test_a_rerun_changes_the_records_of_its_jobs_alone(finished: Folder, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, tmp_path: Path):
+def test_missing_benchmark_does_not_rerun_a_job(finished: Folder, tmp_path: Path):
     copy = copied(finished, tmp_path)
     shutil.rmtree(copy.results / "benchmarks/layout")
     copy.made("benchmarks/train/planted/gcn-halo-p2-s0.jsonl").write_text("torn {")
@@ -88,13 +88,13 @@ def test_a_missing_benchmark_is_no_reason_to_run_a_job_again(finished: Folder, t
 
 
 @pytest.mark.slow
-def test_a_dry_run_writes_no_records(folder: Folder):
+def test_dry_run_writes_no_records(folder: Folder):
     assert folder.run("--dry-run").returncode == 0
     assert not folder.results.exists()
 
 
 @pytest.mark.slow
-def test_the_page_does_not_fail_for_want_of_records(finished: Folder, tmp_path: Path):
+def test_page_is_built_without_job_records(finished: Folder, tmp_path: Path):
     """Something else in their place costs the section, not the results."""
     copy = copied(finished, tmp_path)
     (copy.results / "jobs.jsonl").unlink()
@@ -107,13 +107,13 @@ def test_the_page_does_not_fail_for_want_of_records(finished: Folder, tmp_path: 
 
 
 @pytest.mark.parametrize("profile", ["local", "dgx", "dgx-multi", "slurm-cpu"])
-def test_profiles_let_benchmarks_say_what_was_asked_for(profile: str):
+def test_profiles_record_requests_in_benchmarks(profile: str):
     text = (ROOT / "profiles" / profile / "config.yaml").read_text(encoding="utf-8")
     assert yaml.safe_load(text)["benchmark-extended"] is True
 
 
 @pytest.mark.slow
-def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
+def test_slurm_job_ids_and_requests_are_recorded(tmp_path: Path):
     """Through stand-ins for Slurm's commands; a later run that submits nothing leaves them as they are."""
     folder = Folder(tmp_path)
     stand_ins = StandIns(folder)
@@ -139,7 +139,7 @@ def test_of_slurms_jobs_their_numbers_and_requests_are_kept(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_ranks_that_slurm_starts_tell_what_they_used(finished: Folder, tmp_path: Path):
+def test_ranks_started_by_slurm_record_their_usage(finished: Folder, tmp_path: Path):
     """Snakemake sees srun alone; one rank is started by it, too. Records of another run say nothing."""
     copy = copied(finished, tmp_path)
     (copy.results / "jobs.jsonl").unlink()

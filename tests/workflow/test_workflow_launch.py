@@ -47,7 +47,7 @@ def asked(rule: SimpleNamespace, wildcards: Wildcards, *names: str) -> list[obje
         ("slurm-cpu", "auto", 9, [9, 3, 0, "--ntasks-per-node=3"]),
     ],
 )
-def test_ranks_with_gpus_are_spread_evenly_or_refused(profile: str, backend: str, pes: int, resources: list, capsys):
+def test_gpu_ranks_are_spread_evenly_or_refused(profile: str, backend: str, pes: int, resources: list, capsys):
     """Slurm knows one number of GPUs for all nodes of a job; CPU ranks need none."""
     launch, rule, wildcards = settled(profile, backend, pes)
     if resources is None:
@@ -63,7 +63,7 @@ def test_ranks_with_gpus_are_spread_evenly_or_refused(profile: str, backend: str
     ("backend", "pes", "shared", "gpus"),
     [("auto", 2, 0, 2), ("auto", 4, 0, 0), ("auto", 4, 1, 2), ("nvshmem", 4, 0, 4), ("mpi", 2, 0, 0)],
 )
-def test_gpus_of_this_host(monkeypatch: pytest.MonkeyPatch, backend: str, pes: int, shared: int, gpus: int):
+def test_gpus_of_this_host_are_found(monkeypatch: pytest.MonkeyPatch, backend: str, pes: int, shared: int, gpus: int):
     monkeypatch.setenv("MGG_SHARED_GPUS", str(shared))
     launch, rule, wildcards = settled("local", backend, pes)
     assert asked(rule, wildcards, "gpu", "mpi") == [gpus, "mpiexec"]
@@ -71,7 +71,7 @@ def test_gpus_of_this_host(monkeypatch: pytest.MonkeyPatch, backend: str, pes: i
     assert launch.places["aggregate"](wildcards).startswith(f"local-{place}-mpiexec-")
 
 
-def test_jobs_that_auto_leaves_to_cpus_are_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_jobs_left_to_cpus_are_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setattr("mgg.workflow.launch.logger.propagate", True)
     monkeypatch.delenv("MGG_SHARED_GPUS", raising=False)
     launch, *_ = settled("local", "auto", 2)

@@ -108,7 +108,7 @@ def figure(
     return page[page.index(f'<section id="{name}">') :].split("</section>")[0], rows
 
 
-def test_every_overlay_is_run_once():
+def test_every_overlay_runs_once():
     here = [name for names, _ in RUNS.values() for name in names]
     assert sorted([*here, *ELSEWHERE]) == sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
 

@@ -43,7 +43,7 @@ def copy(both: Folder, tmp_path: Path) -> Folder:
 
 
 @pytest.mark.parametrize("profile", [pytest.param("dgx", marks=pytest.mark.sentinel), "slurm-cpu"])
-def test_what_was_measured_here_does_not_pass_for_a_cluster(finished: Folder, profile: str, tmp_path: Path):
+def test_local_results_are_not_reused_for_a_cluster(finished: Folder, profile: str, tmp_path: Path):
     """Every timing and training runs there, on the layouts that are there."""
     if not (finished.path / "bin").exists():
         StandIns(finished)
@@ -59,7 +59,7 @@ def test_what_was_measured_here_does_not_pass_for_a_cluster(finished: Folder, pr
     assert "Nothing to be done" in finished.run("--dry-run").stdout
 
 
-def test_results_of_two_places_stand_apart_in_one_report(whole: Path, tmp_path: Path):
+def test_results_of_two_places_are_separate_in_one_report(whole: Path, tmp_path: Path):
     """What the same config measured elsewhere comes into the report of the next run here, which runs nothing else."""
     shutil.copytree(whole, tmp_path / "copy", symlinks=True)
     folder = Folder.at(tmp_path / "copy")
@@ -79,7 +79,7 @@ def test_results_of_two_places_stand_apart_in_one_report(whole: Path, tmp_path: 
     assert folder.run("--dry-run").stdout.count("Nothing to be done") == 1
 
 
-def test_an_overlay_takes_nothing_away(both: Folder):
+def test_overlay_keeps_earlier_results(both: Folder):
     """But for the report, which is of the newest config, nothing of the first config runs again, nor of the second."""
     assert job_counts(both.run("--dry-run").stdout).keys() == {"report", "default", "total"}
     assert "Nothing to be done" in both.run("--dry-run", overlay=["tiny.yaml", "other.yaml"]).stdout
@@ -93,7 +93,7 @@ def clean(folder: Folder, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder.path, capture_output=True, text=True, check=False)
 
 
-def test_what_no_config_names_is_listed_and_removed(copy: Folder):
+def test_unnamed_results_are_listed_and_removed(copy: Folder):
     assert clean(copy).stdout.split() == ["0.0", "MB", "that", "no", "config", "names:", "nothing", "to", "remove"]
     (copy.path / "other.yaml").unlink()
     listed = json.loads(clean(copy, "--json").stdout)["unnamed"]
@@ -115,7 +115,7 @@ def test_what_no_config_names_is_listed_and_removed(copy: Folder):
     assert job_counts(copy.run("--dry-run").stdout).keys() == {"report", "default", "total"}
 
 
-def test_a_working_folder_is_not_cleaned(copy: Folder):
+def test_busy_folder_is_not_cleaned(copy: Folder):
     (copy.results / ".lock").write_text("process 1 on another\n")
     (copy.results / "graph/left").mkdir()
     ended = clean(copy, "--remove")
@@ -126,7 +126,7 @@ def test_a_working_folder_is_not_cleaned(copy: Folder):
     assert ended.returncode == 2 and "no run of the workflow has noted here what its config names" in ended.stderr
 
 
-def test_disk_is_told_of_before_the_start(folder: Folder):
+def test_disk_usage_is_reported_before_the_start(folder: Folder):
     folder.overlay({"graph": {"datasets": {"products-like": {}}}, "train": {"models": []}}, "large.yaml")
     said = folder.run("--dry-run", overlay="large.yaml").stdout
     (size,) = re.findall(r"^results: this run will write about ([\d.]+) GB; [\d.]+ GB are free$", said, re.MULTILINE)
@@ -135,7 +135,7 @@ def test_disk_is_told_of_before_the_start(folder: Folder):
     assert "will write about" not in folder.run("--dry-run").stdout
 
 
-def test_contents_of_own_files_name_the_graph(folder: Folder):
+def test_graph_name_includes_a_hash_of_user_files(folder: Folder):
     """A file with an older time and a link that points elsewhere are seen; one that was only touched makes no work."""
     for name, end in (("one.csv", "1,2"), ("two.csv", "2,1")):
         (folder.path / name).write_text(f"source,target\n0,1\n{end}\n")

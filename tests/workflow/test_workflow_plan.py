@@ -35,7 +35,7 @@ def test_default_config_runs_every_stage_for_every_combination(folder: Folder):
 
 
 @pytest.mark.slow
-def test_ranks_start_with_mpiexec_only_where_there_are_several(folder: Folder):
+def test_mpiexec_is_used_only_for_several_ranks(folder: Folder):
     shown = folder.run("--dry-run").stdout
     assert "mpiexec -n 2 mgg aggregate results/layout/planted/p2" in shown
     assert "mpiexec -n 2 mgg train results/layout/planted/p2" in shown
@@ -67,7 +67,7 @@ def test_overlay_replaces_lists_and_data_sets_and_keeps_the_rest(folder: Folder)
 
 
 @pytest.mark.slow
-def test_a_generated_graph_has_the_name_of_its_data_set(folder: Folder):
+def test_generated_graph_has_the_name_of_its_data_set(folder: Folder):
     datasets = {"mine": {"generator": "planted", "scale": 0.05}, "other": {"generator": "web-like", "seed": 7}}
     folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None}}, "named.yaml")
     shown = folder.run("--dry-run", overlay="named.yaml").stdout
@@ -77,7 +77,7 @@ def test_a_generated_graph_has_the_name_of_its_data_set(folder: Folder):
 
 
 @pytest.mark.slow
-def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
+def test_no_techniques_means_no_timings_or_layouts(folder: Folder):
     folder.overlay({"aggregate": {"techniques": []}, "train": {"models": []}}, "volumes.yaml")
     run = folder.run("--dry-run", overlay="volumes.yaml")
     assert run.returncode == 0, run.stdout
@@ -89,7 +89,7 @@ def test_without_techniques_nothing_is_timed_or_laid_out(folder: Folder):
 
 
 @pytest.mark.slow
-def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Folder):
+def test_every_labeled_data_set_is_trained_by_default(folder: Folder):
     datasets = {"digits": {}, "web-like": {"scale": 0.001}, "planted": {}, "ppi": {}}
     settings = {"gat": {"hidden": 4}, "gcn": {"hidden": 8}}
     folder.overlay({"graph": {"datasets": datasets}, "train": {"datasets": None, "settings": settings}}, "all.yaml")
@@ -108,7 +108,7 @@ def test_all_labeled_data_sets_are_trained_on_unless_some_are_named(folder: Fold
         ({"metric": "micro_f1", "phases": True}, " --metric micro_f1 --phases"),
     ],
 )
-def test_trainings_are_asked_for_their_phases_and_a_metric(asked: dict, words: str):
+def test_phases_and_metric_reach_the_training(asked: dict, words: str):
     """Nothing is said of defaults, so that the runs made before stay up to date."""
     plan = WorkflowPlan(settings_of(TINY, {"train": {"pes": [1], "settings": {"gcn": {"hidden": 4}}, **asked}}))
     options = " ".join(plan.train_options("gcn", "planted", "halo"))
@@ -119,7 +119,7 @@ def test_trainings_are_asked_for_their_phases_and_a_metric(asked: dict, words: s
     ("dataset", "models", "warned"),
     [({"scale": 0.001}, ["gcn"], 1), ({"scale": 0.001}, [], 0), ({"features": 8, "classes": 2}, ["gcn"], 0)],
 )
-def test_models_without_labels_to_train_them_with_are_said(
+def test_models_without_labels_are_reported(
     dataset: dict, models: list, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(logger, "propagate", True)
@@ -226,7 +226,7 @@ def test_models_without_labels_to_train_them_with_are_said(
         ("train.pes", [3], "train.pes: 3 is not in partition.pes"),
     ],
 )
-def test_a_mistake_in_the_config_is_named(folder: Folder, field: str, value: object, message: str, monkeypatch):
+def test_invalid_config_field_is_named(folder: Folder, field: str, value: object, message: str, monkeypatch):
     monkeypatch.chdir(folder.path)
     for name in reversed(field.split(".")):
         value = {name: value}
@@ -235,7 +235,7 @@ def test_a_mistake_in_the_config_is_named(folder: Folder, field: str, value: obj
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_mistake_in_the_config_is_one_line(folder: Folder):
+def test_invalid_config_is_one_line(folder: Folder):
     folder.overlay({"partition": {"scheme": "metys"}}, "wrong.yaml")
     run = folder.run("--dry-run", overlay="wrong.yaml")
     assert run.returncode == 2 and "Traceback" not in run.stdout
@@ -243,7 +243,7 @@ def test_a_mistake_in_the_config_is_one_line(folder: Folder):
     assert error.startswith("error: partition.scheme: partition scheme 'metys': unknown; did you mean metis")
 
 
-def test_a_key_that_an_overlay_has_twice_is_refused_with_its_line(folder: Folder):
+def test_duplicate_key_of_an_overlay_is_refused_with_its_line(folder: Folder):
     wrong = folder.overlay({}, "wrong.yaml")
     wrong.write_text("graph: {datasets: {digits: {}}}\ntrain: {models: []}\ngraph: {datasets: {planted: {}}}\n")
     run = folder.run("--dry-run", overlay="wrong.yaml")
@@ -269,7 +269,7 @@ def test_rules_are_formatted():
 
 
 @pytest.mark.slow
-def test_text_of_the_config_never_reaches_the_shell(folder: Folder):
+def test_config_text_never_reaches_the_shell(folder: Folder):
     nasty = "a b; touch pwned $(touch pwned) `touch pwned` 'x' \"y\" & | > pwned"
     folder.overlay(
         {

@@ -18,7 +18,7 @@ SMALL = {
 
 
 @pytest.mark.slow
-def test_predictions_take_partitions_alone(folder: Folder):
+def test_predictions_need_only_partitions(folder: Folder):
     predict = {
         "pes": [16, 1024], "techniques": ["halo", "mgg"], "dims": [8, 16], "machine": "a800",
         "network": "infiniband-hdr", "links": {"nvlink": {"bandwidth": 2.5e11}},
@@ -39,7 +39,7 @@ def test_predictions_take_partitions_alone(folder: Folder):
 
 
 @pytest.mark.slow
-def test_from_graph_to_predictions(folder: Folder):
+def test_workflow_runs_from_graph_to_predictions(folder: Folder):
     folder.overlay(SMALL | {"predict": {"pes": [16], "techniques": ["halo", "cola"]}}, "predict.yaml")
     run = folder.run("--until", "predict", overlay="predict.yaml")
     assert run.returncode == 0, run.stdout
@@ -58,6 +58,6 @@ def test_from_graph_to_predictions(folder: Folder):
         ({"variants": {"cola": [{"fusing": True}]}}, "predict.variants: technique cola: option fusing"),
     ],
 )
-def test_mistakes_are_named(predict: dict, message: str):
+def test_invalid_predictions_are_named(predict: dict, message: str):
     with pytest.raises(InputError, match=re.escape(message)):
         settings_of(SMALL | {"predict": predict})

@@ -39,7 +39,7 @@ def seen(folder: Folder, *arguments: str, code: int = 0, **environment: str) -> 
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_bars(folder: Folder):
+def test_terminal_shows_bars(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     output = seen(folder)
     assert BARS in output and PLAIN not in output
@@ -50,7 +50,7 @@ def test_a_terminal_shows_bars(folder: Folder):
 
 
 @pytest.mark.slow
-def test_a_failed_run_does_not_end_in_green(folder: Folder):
+def test_failed_run_does_not_end_in_green(folder: Folder):
     pytest.importorskip("snakemake_logger_plugin_rich")
     (folder.path / "mgg").write_text("#!/bin/sh\necho no >&2; exit 4\n", encoding="utf-8")
     (folder.path / "mgg").chmod(0o755)
@@ -62,23 +62,23 @@ def test_a_failed_run_does_not_end_in_green(folder: Folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}])
-def test_what_no_one_watches_gets_plain_lines(folder: Folder, environment: dict[str, str]):
+def test_background_run_prints_plain_lines(folder: Folder, environment: dict[str, str]):
     output = seen(folder, **environment)
     assert PLAIN in output and BARS not in output
 
 
 @pytest.mark.slow
-def test_a_file_gets_plain_lines(finished: Folder):
+def test_file_output_has_plain_lines(finished: Folder):
     output = finished.run("--forcerun", "generate", "--until", "generate").stdout
     assert PLAIN in output and BARS not in output and "\x1b[" not in output
 
 
 @pytest.mark.slow
-def test_snakemakes_own_lines_are_a_flag_away(folder: Folder):
+def test_snakemakes_own_output_needs_a_flag(folder: Folder):
     assert PLAIN in seen(folder, "--nocolor")
 
 
 @pytest.mark.slow
-def test_a_plan_is_printed_as_it_is(folder: Folder):
+def test_dry_run_prints_snakemakes_plan(folder: Folder):
     output = seen(folder, "--dry-run")
     assert PLAIN in output and "mgg generate planted" in output and not Path(folder.results).exists()

@@ -67,7 +67,7 @@ def test_snakemakes_report_has_every_stage_and_needs_no_network(shown: tuple[str
 
 
 @pytest.mark.slow
-def test_captions_say_what_is_shown(shown: tuple[str, str]):
+def test_captions_describe_their_files(shown: tuple[str, str]):
     """Every file has one, with what it is about filled in."""
     captions = {workflow.plain(path): plain(each["caption"]) for path, each in variable(shown[1], "results").items()}
     assert [path for path, caption in captions.items() if len(caption) < 40 or "{" in caption] == []

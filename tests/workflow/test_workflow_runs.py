@@ -53,7 +53,7 @@ def _scores(results: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_all_records_of_a_workflow_are_of_one_run_and_its_config(finished: Folder):
+def test_all_records_of_a_workflow_share_one_run(finished: Folder):
     """Of ranks that a launcher starts and of Snakemake's own process, too."""
     results = finished.results
     records = [
@@ -80,7 +80,7 @@ def test_every_stage_leaves_its_output_log_and_benchmark(finished: Folder):
 
 
 @pytest.mark.slow
-def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folder):
+def test_outputs_are_not_world_writable(finished: Folder):
     """Outputs of every stage, logs, benchmarks and records, files and folders; the run's user keeps nothing back."""
     made = [finished.results, *finished.results.rglob("*")]
     stages = {"graph", "partition", "layout", "aggregate", "train", "report", "logs", "benchmarks", "jobs.jsonl"}
@@ -100,14 +100,14 @@ def test_nothing_that_the_workflow_leaves_is_everybodys_to_write(finished: Folde
 
 @pytest.mark.sentinel
 @pytest.mark.slow
-def test_a_second_run_does_nothing(finished: Folder):
+def test_second_run_does_nothing(finished: Folder):
     run = finished.run()
     assert run.returncode == 0
     assert NOTHING in run.stdout
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_the_path_of_its_page(finished: Folder):
+def test_run_ends_with_the_path_of_its_page(finished: Folder):
     run = finished.run("--forcerun", "report")
     assert run.returncode == 0
     *_, last = [line for line in run.stdout.splitlines() if line.startswith(("Report: ", "[", "Finished"))]
@@ -115,7 +115,7 @@ def test_a_run_ends_with_the_path_of_its_page(finished: Folder):
 
 
 @pytest.mark.slow
-def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
+def test_forcing_a_stage_runs_only_that_stage(finished: Folder):
     before = _scores(finished.results)
     run = finished.run("--forcerun", "train", "--until", "train")
     assert run.returncode == 0, run.stdout
@@ -124,7 +124,7 @@ def test_forcing_one_stage_runs_that_stage_alone(finished: Folder):
 
 
 @pytest.mark.slow
-def test_a_second_live_run_is_refused_and_named(folder: Folder):
+def test_second_live_run_is_refused(folder: Folder):
     first = folder.start()
     try:
         _started(folder, first, "rule ")
@@ -142,7 +142,7 @@ def test_a_second_live_run_is_refused_and_named(folder: Folder):
 
 
 @pytest.mark.slow
-def test_phases_and_a_metric_are_trained_for_and_shown(whole: Path, tmp_path: Path):
+def test_phases_and_metric_are_trained_and_shown(whole: Path, tmp_path: Path):
     """The trainings alone are made, beside those without."""
     shutil.copytree(whole, tmp_path / "copy", symlinks=True)
     folder = Folder.at(tmp_path / "copy")
@@ -169,7 +169,7 @@ def _on_host(folder: Folder, host: str, *arguments: str) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folder):
+def test_live_run_on_another_host_is_detected(folder: Folder):
     lock = folder.results / ".lock"
     first = _on_host(folder, "login1")
     try:
@@ -194,7 +194,7 @@ def test_a_run_that_lives_on_another_host_is_seen_without_its_lock(folder: Folde
 
 @pytest.mark.slow
 @pytest.mark.parametrize("results", ["/proc/results", "locked"])
-def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
+def test_unwritable_results_folder_is_one_line(folder: Folder, results: str):
     """Only an attempt tells."""
     (folder.path / "locked/.lock").mkdir(parents=True)
     folder.overlay({"results": results}, "elsewhere.yaml")
@@ -204,7 +204,7 @@ def test_results_that_cannot_be_made_are_one_line(folder: Folder, results: str):
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):
+def test_killed_run_is_completed_by_the_same_command(folder: Folder, finished: Folder):
     for words in ("rule layout", "rule train"):
         run = folder.start()
         _started(folder, run, words)

@@ -75,7 +75,7 @@ def submitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Submitted]:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_sbatch_line_of_every_rule(submitted: dict[str, Submitted], profile: str):
+def test_every_rule_has_its_sbatch_line(submitted: dict[str, Submitted], profile: str):
     lines = submitted[profile].asked()
     expected = ALIKE | RANKS[profile]
     assert {job: lines.get(job) for job in expected} == expected
@@ -83,7 +83,7 @@ def test_the_sbatch_line_of_every_rule(submitted: dict[str, Submitted], profile:
 
 
 @pytest.mark.sentinel
-def test_a_data_set_in_one_job(tmp_path: Path):
+def test_one_job_may_build_a_data_set(tmp_path: Path):
     config = CONFIG | {"graph": {"datasets": {"digits": {}}}}
     lines = Submitted(tmp_path, "dgx", config, "--until", "graph").asked()
     assert lines == {"graph graph digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4"}
@@ -119,14 +119,14 @@ def test_memory_and_time_grow_with_the_data(tmp_path: Path):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_jobs_are_scripts_that_slurm_never_starts_again(submitted: dict[str, Submitted], profile: str):
+def test_slurm_never_requeues_jobs(submitted: dict[str, Submitted], profile: str):
     for words, script in submitted[profile].jobs.values():
         assert "--no-requeue" in words and words[-1] == "/dev/stdin"
         assert "--wrap" not in words and "tiny.yaml" in script
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_ranks_start_with_the_launcher_of_the_profile(submitted: dict[str, Submitted], profile: str):
+def test_ranks_start_with_the_profiles_launcher(submitted: dict[str, Submitted], profile: str):
     one, eight, sixteen = (f"{words} --cpus-per-task={CORES[profile]} mgg" for words in LAUNCHERS[profile])
     output = submitted[profile].output
     assert f" {one} aggregate results/layout/digits/p1 " in output
@@ -134,7 +134,7 @@ def test_ranks_start_with_the_launcher_of_the_profile(submitted: dict[str, Submi
     assert f" {sixteen} train results/layout/digits/p16 " in output
 
 
-def test_the_backend_decides_on_ranks_and_gpus(tmp_path: Path):
+def test_backend_decides_on_ranks_and_gpus(tmp_path: Path):
     """Whatever the profile asks for: no GPUs where none is used."""
     text = (ROOT / "profiles/dgx-multi/config.yaml").read_text().replace("# gpu_model: h200", "gpu_model: h200")
     (tmp_path / "site").mkdir()
@@ -150,7 +150,7 @@ def test_the_backend_decides_on_ranks_and_gpus(tmp_path: Path):
     assert set(re.findall(r"srun .*--nodes=(\d+) --ntasks=(\d+) .*mgg aggregate", run.output)) == {("2", "16")}
 
 
-def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path):
+def test_gpus_missing_from_the_profile_are_refused(tmp_path: Path):
     folder = Folder(tmp_path)
     folder.overlay(CONFIG | {"train": CONFIG["train"] | {"backend": "nvshmem"}})
     run = folder.run(profile="slurm-cpu", env=StandIns(folder).environment())
@@ -158,7 +158,7 @@ def test_gpus_that_the_profile_does_not_give_are_refused_at_once(tmp_path: Path)
     assert "train.backend: nvshmem needs GPUs, and the profile gives its jobs none (gpu: 0)" in run.stdout
 
 
-def test_ranks_with_gpus_that_no_node_fits_are_refused_at_once(tmp_path: Path):
+def test_gpu_ranks_that_fit_no_node_are_refused(tmp_path: Path):
     """Slurm knows one number of GPUs for all nodes of a job."""
     folder = Folder(tmp_path)
     folder.overlay(CONFIG | {"partition": {"pes": [9], "quality_pes": []}, "train": {"models": []}})
@@ -191,7 +191,7 @@ SITE = (
         ("slurm-cpu", "cpu", "-p cpu -t 600 --mem 64000 --nodes=4 --ntasks=16 --cpus-per-task=1 --ntasks-per-node=4"),
     ],
 )
-def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path, profile: str, partition: str, aggregate: str):
+def test_commented_site_settings_work(tmp_path: Path, profile: str, partition: str, aggregate: str):
     """All of them with their comment signs removed."""
     text = (ROOT / f"profiles/{profile}/config.yaml").read_text()
     text, found = re.subn(rf"(?m)^( *)# ({'|'.join(SITE)}): ", r"\1\2: ", text)
@@ -210,7 +210,7 @@ def test_the_lines_for_a_site_do_what_they_say(tmp_path: Path, profile: str, par
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_each_line_for_a_site_has_a_comment_of_its_own(profile: str):
+def test_every_site_setting_has_a_comment(profile: str):
     lines = (ROOT / f"profiles/{profile}/config.yaml").read_text().splitlines()
     setting = re.compile(rf" *(# )?({'|'.join(SITE)}): ")
     found = [number for number, line in enumerate(lines) if setting.match(line)]
@@ -273,7 +273,7 @@ CASES = {
 }  # fmt: skip
 
 
-def test_each_failure_decides_on_the_next_attempt(tmp_path: Path):
+def test_failure_decides_the_next_attempt(tmp_path: Path):
     """`retries: 2` of the profile, memory and time; test_workflow_failures.py has all causes."""
     run = SideBySide(tmp_path, {name: case for name, (case, *_) in CASES.items()})
     for name, (_, memory, minutes, advice) in CASES.items():
@@ -282,7 +282,7 @@ def test_each_failure_decides_on_the_next_attempt(tmp_path: Path):
         assert f"    Next: {advice}" in run.summaries[name]
 
 
-def test_what_the_profile_gives_grows_until_it_is_refused(tmp_path: Path):
+def test_requests_grow_until_refused(tmp_path: Path):
     """Without a log of the job's own, Slurm's says more."""
     given = ("--set-resources", "generate:runtime=60", "generate:mem_mb=300 * 10")
     stand_ins, said = failing(tmp_path, *given, STAND_IN_CODE="1", STAND_IN_STATE="OUT_OF_MEMORY", STAND_IN_MB="7000")
@@ -295,14 +295,14 @@ def test_what_the_profile_gives_grows_until_it_is_refused(tmp_path: Path):
     assert "Next: give it more memory: mem_mb of rule generate in the profile" in summary
 
 
-def test_time_grows_to_what_the_partition_grants(tmp_path: Path):
+def test_requested_time_grows_up_to_the_partitions_limit(tmp_path: Path):
     """Slurm lets a job wait for ever that wants more."""
     sinfo = "echo 'short*|2|8|1024|(null)|30:00|idle'; echo 'long|2|8|1024|(null)|infinite|idle'"
     stand_ins, said = failing(tmp_path, programs={"sinfo": sinfo}, STAND_IN_CODE="1", STAND_IN_STATE="TIMEOUT")
     assert stand_ins.amounts("-t") == [11, 22, 30], said
 
 
-def test_a_job_that_was_never_submitted(tmp_path: Path):
+def test_job_that_was_never_submitted_is_reported(tmp_path: Path):
     """With the profile's retries: nothing came before the last attempt that would say more."""
     error = "Batch job submission failed: invalid partition specified: x"
     _, said = failing(tmp_path, programs={"sbatch": f"echo 'sbatch: error: {error}' >&2; exit 1"})
@@ -322,7 +322,7 @@ def started_after(path: Path, left: str, *names: str) -> tuple[Folder, StandIns]
     return folder, stand_ins
 
 
-def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
+def test_jobs_of_a_killed_run_are_cancelled_first(tmp_path: Path):
     """Those of the run that the lock names, and of no other; a run that ends by itself leaves no name."""
     folder, stand_ins = started_after(tmp_path, KILLED, "dead-1", "alive-2")
     run = folder.run("--until", "generate", env=stand_ins.environment())
@@ -336,7 +336,7 @@ def test_jobs_of_a_killed_run_are_ended_before_others_start(tmp_path: Path):
     assert (folder.results / ".lock").read_text() == ""
 
 
-def test_a_lock_of_another_host_counts_while_that_host_touches_it(tmp_path: Path):
+def test_lock_of_another_host_expires_without_a_heartbeat(tmp_path: Path):
     """Where locks hold on one host alone, this one gets a live run's; a killed one's is free three minutes later."""
     folder, stand_ins = started_after(tmp_path, "process 1 on login2\nSlurm run alive-2\n", "alive-2")
     lock, being_made = folder.results / ".lock", folder.results / ".out.login2.1.part"
@@ -356,7 +356,7 @@ def test_a_lock_of_another_host_counts_while_that_host_touches_it(tmp_path: Path
     assert not being_made.exists()
 
 
-def test_a_job_that_a_killed_run_was_submitting_is_ended_too(tmp_path: Path):
+def test_job_submitted_by_a_dying_run_is_cancelled(tmp_path: Path):
     """Its sbatch has outlived it, and the job comes into the queue only now."""
     folder, stand_ins = started_after(tmp_path, KILLED)
     made = stand_ins.calls / "dead-1.left"
@@ -367,7 +367,7 @@ def test_a_job_that_a_killed_run_was_submitting_is_ended_too(tmp_path: Path):
     assert sbatch.wait() == 0
 
 
-def test_without_an_answer_about_jobs_of_a_killed_run_none_starts(tmp_path: Path):
+def test_no_job_starts_until_slurm_answers_for_a_killed_run(tmp_path: Path):
     """The lock keeps the name, so that the next start asks again."""
     folder, stand_ins = started_after(tmp_path, KILLED)
     (stand_ins.programs / "squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")

@@ -60,14 +60,14 @@ def understood(*answers: dict[str, str] | None, requeue: bool = False) -> list[d
     return asyncio.run(ask())
 
 
-def test_states_are_told_in_words_that_the_plugin_knows():
+def test_slurm_states_are_translated_for_the_plugin():
     """It waits for anything else, and leaves preempted jobs to Slurm, which is told not to start them again."""
     states = {"1": "CANCELLED by 1000", "2": "CANCELLED+", "3": "PREEMPTED", "4": "RUNNING"}
     assert understood(states) == [{"1": "CANCELLED", "2": "CANCELLED", "3": "ERROR", "4": "RUNNING"}]
     assert understood({"3": "PREEMPTED"}, requeue=True) == [{"3": "PREEMPTED"}]
 
 
-def test_jobs_that_wait_for_ever_are_named_once(programs, said):
+def test_forever_pending_jobs_are_named_once(programs, said):
     """A minute lies between two looks."""
     programs(squeue="echo '1|QOSMaxWallDurationPerJobLimit'; echo '2|Priority'")
     understood({"1": "PENDING"}, {"1": "PENDING"}, *[{"1": "RUNNING"}] * 3, {"1": "PENDING"})
@@ -86,7 +86,9 @@ def test_jobs_that_wait_for_ever_are_named_once(programs, said):
         ("sacct", "exit 1", 30, "", "because sacct does not: exit code 1"),
     ],
 )
-def test_who_is_asked(programs, said, capsys, monkeypatch, wanted: str, sacct: str, age: int, taken: str, words: str):
+def test_status_command_is_chosen(
+    programs, said, capsys, monkeypatch, wanted: str, sacct: str, age: int, taken: str, words: str
+):
     """By itself the plugin takes sacct, even one that does not answer, or a squeue that forgets jobs."""
     programs(sacct=sacct, which='command -v "$1"')
     monkeypatch.setattr(internals.plugin(), "get_min_job_age", lambda: age)
@@ -103,7 +105,7 @@ def test_who_is_asked(programs, said, capsys, monkeypatch, wanted: str, sacct: s
     assert internals.plugin().is_query_tool_available("sacct") == (taken != "squeue")
 
 
-def test_internals_that_have_changed_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys):
+def test_changed_snakemake_internals_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys):
     workflow = SimpleNamespace(scheduler=SimpleNamespace(_handle_error=JobScheduler._handle_error))
     for break_it, use in (
         (lambda: setattr(workflow.scheduler, "_handle_error", len), lambda: internals.limit_attempts(workflow, len)),
@@ -118,7 +120,7 @@ def test_internals_that_have_changed_are_one_line(monkeypatch: pytest.MonkeyPatc
         assert re.match(r"error: snakemake\S* [\d.]+: \S+ is not what this workflow knows: install", line)
 
 
-def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(programs, capsys):
+def test_jobs_of_a_killed_run_on_another_cluster_are_named(programs, capsys):
     with pytest.raises(SystemExit, match="3"):
         end_jobs_of("dead-1", "results")
     assert capsys.readouterr().err.endswith(
@@ -127,7 +129,7 @@ def test_jobs_of_a_killed_run_that_this_host_cannot_ask_for(programs, capsys):
     )
 
 
-def test_a_run_cancels_the_jobs_that_it_would_leave(programs, said, tmp_path: Path):
+def test_interrupted_run_cancels_its_jobs(programs, said, tmp_path: Path):
     """Ctrl-C comes while others are being submitted."""
     gone = tmp_path / "gone"
     programs(squeue=f"[ -e {gone} ] || echo 77", scancel=f'[ "$*" = --name=run-1 ] && : > {gone}')
@@ -136,7 +138,7 @@ def test_a_run_cancels_the_jobs_that_it_would_leave(programs, said, tmp_path: Pa
     assert not end_own_jobs("run-1"), "the lock keeps the run's name"
 
 
-def test_what_the_submitting_job_holds_does_not_reach_the_jobs(monkeypatch: pytest.MonkeyPatch):
+def test_allocation_of_the_submitter_does_not_reach_the_jobs(monkeypatch: pytest.MonkeyPatch):
     """Somebody starts the workflow within an allocation of GPUs; a job's own Snakemake hands on what it has."""
     name = ALLOCATION[0]
     monkeypatch.setenv(f"MGG_{name}", "2")
@@ -168,7 +170,7 @@ class Cluster:
 
 
 @pytest.mark.slow
-def test_jobs_are_not_forgotten_while_slurm_does_not_answer(tmp_path: Path):
+def test_jobs_are_kept_while_slurm_does_not_answer(tmp_path: Path):
     """More questions than the plugin asks at a time."""
     silent = "case $* in *%T*) echo >> asked; [ $(wc -l < asked) -le 7 ] && exit 1;; esac"
     cluster = Cluster(tmp_path, squeue=silent)
@@ -179,7 +181,7 @@ def test_jobs_are_not_forgotten_while_slurm_does_not_answer(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_job_that_slurm_took_without_an_answer_is_not_doubled(tmp_path: Path):
+def test_job_accepted_without_an_answer_is_not_duplicated(tmp_path: Path):
     """It is cancelled before the next attempt, and no other is."""
     took = (
         'if [ ! -e twin ]; then while [ $# -gt 0 ]; do [ "$1" = --comment ] && echo "55|$2" > twin; shift; done;'
@@ -203,7 +205,7 @@ def without_slurm(folder: Folder, *arguments: str, **options: str) -> subprocess
 
 
 @pytest.mark.slow
-def test_a_host_without_slurm_is_told_of_at_once_and_nothing_is_locked(folder: Folder):
+def test_host_without_slurm_is_refused_without_a_lock(folder: Folder):
     run = without_slurm(folder, profile="dgx")
     assert run.returncode == 3 and run.stdout.splitlines()[-1] == (
         "error: no sbatch on this host, and the profile hands its jobs to Slurm: run this on a login node of the"
@@ -214,7 +216,7 @@ def test_a_host_without_slurm_is_told_of_at_once_and_nothing_is_locked(folder: F
 
 @pytest.mark.sentinel
 @pytest.mark.slow
-def test_a_busy_controller_is_asked_until_it_takes_the_job(tmp_path: Path):
+def test_busy_controller_is_retried(tmp_path: Path):
     """However many attempts the profile allows."""
     busy = (
         "echo >> asked; [ $(wc -l < asked) -gt 10 ] ||"

@@ -19,7 +19,7 @@ TUNED = {
 
 
 @pytest.mark.slow
-def test_it_runs_before_what_takes_its_settings(folder: Folder):
+def test_tune_runs_before_the_stages_that_use_it(folder: Folder):
     folder.overlay(TINY | TUNED)
     shown = folder.run("--dry-run")
     assert shown.returncode == 0, shown.stdout
@@ -54,13 +54,13 @@ def test_it_runs_before_what_takes_its_settings(folder: Folder):
         ),
     ],
 )
-def test_mistakes(changes, said):
+def test_invalid_tune_settings_are_refused(changes, said):
     with pytest.raises(InputError, match=re.escape(said)):
         settings_of(TINY | TUNED | changes)
 
 
 @pytest.mark.slow
-def test_from_layout_to_records(folder: Folder):
+def test_tune_runs_from_layout_to_records(folder: Folder):
     alone = {"partition": {"pes": [2], "quality_pes": []}, "train": TUNED["train"] | {"techniques": ["mgg"]}}
     folder.overlay(TINY | TUNED | alone)
     environment = folder.environment(XDG_CACHE_HOME=str(folder.path / "cache"))

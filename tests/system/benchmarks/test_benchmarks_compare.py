@@ -8,7 +8,7 @@ from support.benchmarks import FOLDER, script
 from support.graphs.train_graphs import layouts_below
 
 
-def test_ratios_are_those_of_the_same_round():
+def test_ratios_compare_the_same_round():
     """Quotients of medians would say 0.75."""
     runs = {"a": [{"seconds": each} for each in (1.0, 2.0, 4.0)], "b": [{"seconds": each} for each in (1.5, 1.0, 6.0)]}
     rows = script("compare").table(runs).splitlines()[2:]
@@ -17,7 +17,7 @@ def test_ratios_are_those_of_the_same_round():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("other", "code"), [("--seed 0 --threads 2", 0), ("--seed 1", 4)])
-def test_trainings_have_to_begin_with_the_same_loss(other, code, tmp_path):
+def test_trainings_must_begin_with_the_same_loss(other, code, tmp_path):
     folder = layouts_below(lambda name: tmp_path / name)("directed", 1)
     options = ["--rounds", "1", "--way", "--seed 0", "--way", other, "--", "mgg", "train", str(folder)]
     command = [sys.executable, str(FOLDER / "compare.py"), str(tmp_path / "out"), *options]

@@ -29,7 +29,7 @@ def collected(*options):
 
 
 @pytest.mark.slow
-def test_pes_picks_the_cases_of_so_many():
+def test_option_pes_selects_the_cases():
     everything, two = collected(), collected("--pes", "2")
     assert two == {case for case in everything if "[2]" in case}
     assert set() < two < everything
@@ -41,14 +41,14 @@ def record(technique, median, groups=1, **others):
     return fields | others
 
 
-def test_the_pick_is_compared_with_techniques_without_workgroups_too(four):
+def test_pick_is_compared_with_techniques_without_workgroups(four):
     records = [record("halo", 3e-3, chosen=True, predicted=6e-3), record("mgg", 2e-3), record("mgg", 1e-3, groups=2)]
     found = four.compared(records, 4)
     assert found["auto_over_fastest"] == {"web-like fp32 D=64": 1.5}
     assert found["cost_model_error"] == {"mean": 1.0, "largest": 1.0}
 
 
-def test_halo_is_compared_with_its_parts_with_fewer_pes_and_with_the_released_kernel(four):
+def test_halo_is_compared_with_parts_fewer_pes_and_the_released_kernel(four):
     records = [record("halo", 0.33e-3, transfer=0.1e-3, compute=0.3e-3), record("local", 1e-3, pes=1)]
     found = four.compared(records, 4)
     assert found["halo_over_larger_part"] == {"web-like halo fp32 D=64 P=4": pytest.approx(1.1)}
@@ -57,7 +57,7 @@ def test_halo_is_compared_with_its_parts_with_fewer_pes_and_with_the_released_ke
     assert found["halo_bf16_over_released_cola"] == {"mean": None, "least": None}
 
 
-def test_what_fails_or_lasts_too_long_is_told_and_the_next_runs(four, tmp_path):
+def test_failed_or_slow_case_is_reported_and_the_next_runs(four, tmp_path):
     host = four.Host(tmp_path, tmp_path, 2, "mpi", 1.0, 60.0)
     assert not host.run("breaks", [sys.executable, "-c", "print('why'); raise SystemExit(3)"], 60)
     assert not host.run("lasts", [sys.executable, "-c", "import time; time.sleep(600)"], host.now() + 0.5)
@@ -68,7 +68,7 @@ def test_what_fails_or_lasts_too_long_is_told_and_the_next_runs(four, tmp_path):
     assert [job["code"] for job in host.jobs] == [3, 124, 0]
 
 
-def test_outcomes_of_tests_are_those_of_pytest(four, tmp_path):
+def test_outcomes_match_pytest(four, tmp_path):
     cases = "import pytest\ndef test_good(): pass\ndef test_bad(): assert 0\n"
     cases += "def test_skipped(): pytest.skip('<skipped ')\n@pytest.fixture\ndef broken(): raise OSError\n"
     (tmp_path / "test_it.py").write_text(cases + "def test_error(broken): pass\n")
@@ -78,7 +78,7 @@ def test_outcomes_of_tests_are_those_of_pytest(four, tmp_path):
     assert four.outcomes(tmp_path / "it.xml") == outcomes
 
 
-def test_records_of_several_runs_are_one_file_that_mgg_reads(four, tmp_path):
+def test_records_of_several_runs_are_one_readable_file(four, tmp_path):
     host = four.Host(tmp_path, tmp_path, 2, "mpi", 1.0, 60.0)
     for groups in (1, 2):
         lines = hashed.lines([record("halo", dim, dim=dim, error=1e-8 * groups, tolerance=1.5e-8) for dim in (16, 64)])

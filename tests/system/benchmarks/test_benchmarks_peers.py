@@ -17,7 +17,7 @@ ROWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_what_is_compared_agrees(name, tmp_path):
+def test_compared_products_agree(name, tmp_path):
     if name != "gpu_peers":
         pytest.importorskip("torch_geometric")
     folder, (options, file, lines) = layouts_below(lambda name: tmp_path / name)("planted", 1), ROWS[name]

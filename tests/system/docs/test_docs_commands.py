@@ -61,7 +61,7 @@ def wrong(line):
     return [word for word in words if word.startswith("--") and word.split("=")[0] not in known]
 
 
-def test_every_command_that_is_shown_exists():
+def test_every_shown_command_exists():
     found = list(commands())
     assert len(found) > 150
     assert [(name, line, lack) for name, line in found if (lack := wrong(line))] == []
@@ -81,7 +81,7 @@ def run(line, folder):
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", [pytest.param(name, marks=REAL) if name == "index.md" else name for name in RUN])
-def test_the_commands_of_a_page_run(name, tmp_path):
+def test_commands_of_a_page_run(name, tmp_path):
     """In their order, in one folder, beside the files that the page shows; those of ranks do less."""
     for _, title, text in blocks(name):
         if title:
@@ -102,7 +102,7 @@ def test_the_commands_of_a_page_run(name, tmp_path):
     ("name", "least"),
     [pytest.param("cora", 80, marks=REAL), ("own_csv", 60), ("own_program", 85), ("read_report", None)],
 )
-def test_an_example_runs(name, least, tmp_path):
+def test_example_runs(name, least, tmp_path):
     """And says what its model reaches; 25 % are right by chance in own_csv, 10 % in own_program."""
     if name == "own_program" and not find_spec("torch"):
         pytest.skip("no PyTorch: pip install 'mgg[torch]'")

@@ -46,7 +46,7 @@ def whole(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ob
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.sentinel), *range(1, KILLS)])
-def test_a_killed_rank_costs_at_most_an_interval(seed: int, graph: Path, whole: dict, tmp_path: Path):
+def test_killed_rank_loses_at_most_one_checkpoint_interval(seed: int, graph: Path, whole: dict, tmp_path: Path):
     draw = random.Random(seed)
     rank, epoch, delay = draw.randrange(2), draw.randint(1, EPOCHS - 10), draw.uniform(0, 0.01)
     out, log = tmp_path / "run", tmp_path / "log"
@@ -65,7 +65,7 @@ def test_a_killed_rank_costs_at_most_an_interval(seed: int, graph: Path, whole: 
 
 
 @pytest.mark.parametrize("victim", [0, 1] if FULL else [1])
-def test_a_stopped_rank_is_named_and_the_rest_recovers(victim: int, before, finished: Folder):
+def test_stopped_rank_is_named_and_the_run_recovers(victim: int, before, finished: Folder):
     folder: FaultFolder = before("train")
     run = folder.start()
     folder.wait_for_checkpoint(run)

@@ -26,7 +26,7 @@ READ = {
 
 @pytest.mark.parametrize("seed", range(2 if FULL else 1))
 @pytest.mark.parametrize("stage", STAGES if FULL else ["partition"])
-def test_snakemake_killed_in_a_stage(stage: str, seed: int, before, finished: Folder):
+def test_workflow_recovers_from_a_kill_in_any_stage(stage: str, seed: int, before, finished: Folder):
     """The second one in a training comes when there is a checkpoint."""
     folder: FaultFolder = before(stage)
     taken = read_benchmark(finished.results / "benchmarks", stage)
@@ -62,7 +62,7 @@ def killed_in(folder: FaultFolder, stage: str, delay: float, checkpoint: bool) -
 
 @pytest.mark.parametrize("pages", [0, 2] if FULL else [1])
 @pytest.mark.parametrize("stage", STAGES if FULL else ["train"])
-def test_a_full_disk_in_a_stage(stage: str, pages: int, before, finished: Folder, disks):
+def test_workflow_recovers_from_a_full_disk_in_any_stage(stage: str, pages: int, before, finished: Folder, disks):
     folder: FaultFolder = before(stage)
     disks.append(folder)
     with full_disk(folder, pages):
@@ -104,7 +104,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("how", ["missing", "stale"] if FULL else ["stale"])
 @pytest.mark.parametrize("stage", READ if FULL else ["train"])
-def test_a_file_that_is_wrong_once(stage: str, how: str, before, finished: Folder, shim: Path):
+def test_workflow_recovers_from_a_corrupt_file(stage: str, how: str, before, finished: Folder, shim: Path):
     """Stale: as it was when half of it was written."""
     folder: FaultFolder = before(stage)
     source, mark, stale = finished.made(READ[stage]), folder.path / "mark", folder.path / "stale"
@@ -122,7 +122,7 @@ def test_a_file_that_is_wrong_once(stage: str, how: str, before, finished: Folde
 
 
 @pytest.mark.parametrize("seed", range(5 if FULL else 1))
-def test_two_runs_started_in_one_folder(seed: int, before, finished: Folder):
+def test_second_run_in_one_folder_is_refused(seed: int, before, finished: Folder):
     folder: FaultFolder = before(random.Random(seed).choice(STAGES))
     first = folder.start()
     time.sleep(random.Random(seed).uniform(0, 1))

@@ -25,7 +25,7 @@ ELSEWHERE = ["../up", "/etc/passwd", "a/../../up", "..", "~/up"]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_no_data_set_lies_outside(tmp_path: Path, name: str):
+def test_data_set_names_stay_inside_their_folder(tmp_path: Path, name: str):
     for make in (retrieve, generate):
         with pytest.raises(InputError, match="unknown"):
             make(name, tmp_path / "in/out")
@@ -34,7 +34,7 @@ def test_no_data_set_lies_outside(tmp_path: Path, name: str):
 
 @pytest.mark.parametrize("name", [*ELSEWHERE[:4], "a\\b", "line\nbreak"])
 @pytest.mark.parametrize("field", ["files", "members", "stand_in"])
-def test_no_file_of_a_data_set_lies_outside(name: str, field: str):
+def test_data_set_files_stay_inside_their_folder(name: str, field: str):
     raw: dict = {"url": "https://example.org/a.zip", "unpack": True}
     raw |= {"members": {"members": {"a": name}}, "stand_in": {"stand_in": {name: "0" * 64}}}.get(field, {})
     files = {name if field == "files" else "a.zip": raw}
@@ -50,7 +50,7 @@ def test_only_https_is_downloaded(monkeypatch, tmp_path: Path, url: str):
     assert not [path for path in tmp_path.iterdir() if path.stat().st_size]
 
 
-def test_every_known_data_set_comes_by_https_or_out_of_a_package():
+def test_every_data_set_comes_by_https_or_from_a_package():
     urls = [raw.url for each in datasets.catalog().values() for raw in each.files.values() if raw.url]
     assert len(urls) > 30 and all(url.startswith("https://") for url in urls)
 
@@ -65,14 +65,14 @@ def test_every_known_data_set_comes_by_https_or_out_of_a_package():
         ("what? nothing@all", "what? nothing@all"),
     ],
 )
-def test_messages_keep_the_secrets_of_addresses(text: str, shown: str):
+def test_messages_hide_secrets_in_addresses(text: str, shown: str):
     assert without_secrets(text) == shown
 
 
 @pytest.mark.parametrize(
     "url", ["http://me:secret@localhost/a?token=secret", "https://me:secret@localhost:1/a?t=secret"]
 )
-def test_an_address_with_a_secret_that_fails(monkeypatch, tmp_path: Path, capsys, url: str):
+def test_failing_address_hides_its_secret(monkeypatch, tmp_path: Path, capsys, url: str):
     monkeypatch.setattr("mgg.graph.io.download.PATIENCE", Retry(total=1, backoff_factor=0))
     with pytest.raises((InputError, MachineError)) as failed:
         fetch(url, tmp_path / "a")
@@ -89,7 +89,7 @@ def test_an_address_with_a_secret_that_fails(monkeypatch, tmp_path: Path, capsys
     ],
 )
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_a_proxy_with_a_password_that_fails(
+def test_failing_proxy_hides_its_password(
     monkeypatch, tmp_path: Path, capsys, caplog, scheme: str, proxy: str, error: type[Exception], said: str
 ):
     """Nothing goes beyond this machine: no proxy is there."""
@@ -106,7 +106,7 @@ def test_a_proxy_with_a_password_that_fails(
     assert "secret" not in str(failed.value) + output + caplog.text
 
 
-def test_outputs_cannot_be_written_by_everybody(tmp_path: Path):
+def test_outputs_are_not_world_writable(tmp_path: Path):
     command = [sys.executable, "-m", "mgg.cli", "generate", "planted", "--scale", "0.05", "--out", "graph"]
     before = os.umask(0)
     try:
@@ -134,7 +134,7 @@ def audit() -> ModuleType:
         ([], True, 0, "dependency audit skipped: its list of advisories"),
     ],
 )
-def test_the_audit_says_what_it_could_ask(
+def test_audit_reports_what_it_checked(
     audit: ModuleType, capsys, vulnerabilities: list, skipped: bool, code: int, said: str
 ):
     package = {"name": "numpy", "version": "1.0", "vulns": vulnerabilities} | ({"skip_reason": "x"} if skipped else {})
@@ -153,7 +153,7 @@ def test_the_audit_says_what_it_could_ask(
         ("", 1),
     ],
 )
-def test_an_audit_that_fails_is_no_success(audit: ModuleType, capsys, errors: str, code: int):
+def test_failed_audit_is_no_success(audit: ModuleType, capsys, errors: str, code: int):
     """Only PyPI that cannot be reached is."""
     for output in ("", "{}", "[]", "null"):
         assert audit.judge(CompletedProcess([], 1, output, errors)) == code
@@ -215,11 +215,11 @@ def unsafe(text: str) -> set[str]:
         ("torch.load(file, weights_only=True); np.load(file, allow_pickle=False); 'no pickle here'", set()),
     ],
 )
-def test_what_could_run_a_pickle_is_seen(text: str, named: set[str]):
+def test_pickle_readers_are_detected(text: str, named: set[str]):
     assert unsafe(text) == named
 
 
-def test_nothing_reads_pickles_but_the_restricted_reader():
+def test_only_the_restricted_reader_reads_pickles():
     files = [file for folder in ("mgg", "tools", "benchmarks", "workflow") for file in (ROOT / folder).rglob("*.py")]
     named = {(str(file.relative_to(ROOT)), name) for file in files for name in unsafe(file.read_text(encoding="utf-8"))}
     assert named == ALLOWED

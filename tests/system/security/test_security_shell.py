@@ -98,7 +98,7 @@ NUMBERS = sorted(path for path in set(KINDS) - FREE if KINDS[path] & {"integer",
 RESTRICTED = sorted(path for path, restricted in texts(PARTS).items() if restricted and ":" not in path)
 
 
-def test_every_field_with_text_is_tested_here():
+def test_every_text_field_is_tested():
     found = texts(PARTS)
     assert {path for path, restricted in found.items() if not restricted} == FREE
     assert {path for path, restricted in found.items() if restricted} == {*RESTRICTED, *NAMES} and len(RESTRICTED) > 25
@@ -133,7 +133,7 @@ def refused(path: str, value: object) -> bool:
 
 
 @pytest.mark.parametrize("path", NAMES)
-def test_an_odd_name_is_refused(path: str):
+def test_odd_name_is_refused(path: str):
     for odd in ODD_NAMES:
         with pytest.raises(InputError) as error:
             validate(NAMES[path](odd))
@@ -141,7 +141,7 @@ def test_an_odd_name_is_refused(path: str):
 
 
 @pytest.mark.parametrize("path", RESTRICTED)
-def test_an_odd_text_is_refused(path: str):
+def test_odd_text_is_refused(path: str):
     front = "-" * (path in ("results", "graph.datasets.*.source"))
     for odd in ODD_NAMES:
         assert refused(path, front + odd), odd
@@ -158,7 +158,7 @@ ODD_NUMBERS = (ODD, "1 2", None, "1;a", "1 $(a)", "`a`", "1\na", "1'", '"1"', "-
 
 
 @pytest.mark.parametrize("path", NUMBERS)
-def test_an_odd_number_is_refused(path: str):
+def test_odd_number_is_refused(path: str):
     for odd in ODD_NUMBERS:
         assert (odd is None and "null" in KINDS[path]) or refused(path, odd), odd
 
@@ -168,7 +168,7 @@ SETTINGS = [(name, setting) for name in models() for setting in type(settings_of
 
 
 @pytest.mark.parametrize(("read", "fields"), [(parse_options, OPTIONS), (settings_of, SETTINGS)])
-def test_no_option_of_a_technique_or_model_is_free_text(read: Callable, fields: list[tuple[str, str]]):
+def test_no_technique_or_model_option_is_free_text(read: Callable, fields: list[tuple[str, str]]):
     assert len(fields) > 10
     for name, field in fields:
         with pytest.raises(InputError, match=field):
@@ -176,13 +176,13 @@ def test_no_option_of_a_technique_or_model_is_free_text(read: Callable, fields: 
 
 
 @pytest.mark.parametrize("read", [parse_size, machines.find])
-def test_an_odd_value_is_refused(read: Callable):
+def test_odd_value_is_refused(read: Callable):
     with pytest.raises(InputError):
         read(ODD)
 
 
 @pytest.mark.slow
-def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
+def test_odd_texts_reach_mgg_unchanged(folder: Folder):
     (folder.path / "pairs.csv").write_text("source,target\n0,1\n")
     mine = {"source": "pairs.csv", "column": {"ignore": [ODD]}, "columns": ["source", ODD]}
     graph = {"datasets": {"planted": {"scale": 0.05}, "mine": mine}}
@@ -208,7 +208,7 @@ def test_odd_texts_reach_mgg_as_they_are(folder: Folder):
     assert trained[trained.index("--model") + 1] == f"{ODD}/mine.py"
 
 
-def test_what_a_shell_runs_is_quoted():
+def test_shell_commands_are_quoted():
     """Every place of a rule's shell command that is filled in has `:q`; the launcher alone comes from a profile."""
     places = 0
     for file in sorted((ROOT / "workflow").rglob("*")):
@@ -233,7 +233,7 @@ def no_umask():
 
 
 @pytest.mark.slow
-def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, no_umask: None):
+def test_run_with_odd_texts_executes_none(folder: Folder, no_umask: None):
     """Every field with free text at once, through every stage that gets one."""
     machine = folder.path / f"{ODD}.json"
     machines.write(machine, machines.find("h200"))
@@ -257,7 +257,7 @@ def test_a_run_with_odd_texts_obeys_none_and_lets_nobody_write(folder: Folder, n
 
 
 @pytest.mark.slow
-def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
+def test_cluster_script_keeps_odd_names(tmp_path: Path):
     """Of the folder, results, config files and --config: the shell of a job hands each on as one word."""
     odd = 'a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *'
     title = 'report={title: a "b" $(touch obeyed); `touch obeyed` & > obeyed | c *}'
@@ -282,7 +282,7 @@ def test_a_clusters_script_takes_odd_names_as_they_are(tmp_path: Path):
 @pytest.mark.parametrize(
     "place", ["the working folder", "the workflow's folder", "results", "--configfile", "--config", None]
 )
-def test_names_that_would_break_a_clusters_script_are_refused(odd: str, place: str | None, monkeypatch):
+def test_names_that_break_a_cluster_script_are_refused(odd: str, place: str | None, monkeypatch):
     """On a cluster alone."""
     names = {name: odd if name in (place, None) else "a $b; c" for name in (
         "the working folder", "the workflow's folder", "results", "--configfile", "--config",
@@ -300,7 +300,7 @@ def test_names_that_would_break_a_clusters_script_are_refused(odd: str, place: s
 
 
 @pytest.mark.slow
-def test_a_name_that_would_break_a_clusters_script_ends_a_run(folder: Folder):
+def test_name_that_breaks_a_cluster_script_ends_a_run(folder: Folder):
     folder.overlay(TINY | {"results": "it's"})
     stand_ins = StandIns(folder)
     run = stand_ins.run()

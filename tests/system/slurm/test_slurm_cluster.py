@@ -35,7 +35,7 @@ def of_cluster(folder: Path) -> list[str]:
     return found
 
 
-def test_nothing_is_left_of_a_test_that_dies():
+def test_dying_test_leaves_no_cluster():
     test, folder = started()
     assert daemons.SYSTEM_CONF.resolve() == folder / "slurm.conf"
     job = subprocess.Popen(["srun", "-n2", "-N2", "sleep", "600"], stderr=subprocess.DEVNULL)
@@ -52,7 +52,7 @@ def test_nothing_is_left_of_a_test_that_dies():
     assert of_cluster(folder) == []
 
 
-def test_a_slurm_of_this_machine_is_left_alone(monkeypatch, tmp_path: Path):
+def test_existing_slurm_is_not_touched(monkeypatch, tmp_path: Path):
     own = tmp_path / "slurm.conf"
     own.write_text("ClusterName=real\n")
     monkeypatch.setattr(daemons, "SYSTEM_CONF", own)
@@ -61,7 +61,7 @@ def test_a_slurm_of_this_machine_is_left_alone(monkeypatch, tmp_path: Path):
     assert own.read_text() == "ClusterName=real\n"
 
 
-def test_what_a_killed_supervisor_left_is_replaced(monkeypatch, tmp_path: Path):
+def test_leftovers_of_a_killed_supervisor_are_replaced(monkeypatch, tmp_path: Path):
     left = tmp_path / "slurm.conf"
     left.symlink_to(f"/nowhere/{daemons.PREFIX}1234/slurm.conf")
     monkeypatch.setattr(daemons, "SYSTEM_CONF", left)

@@ -11,7 +11,7 @@ def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
 
 
-def test_it_finds_what_works(cluster: Path, tmp_path: Path):
+def test_doctor_finds_the_working_settings(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "gpu")
     assert run.returncode == 0, run.stderr
     facts = json.loads(run.stdout)
@@ -24,7 +24,7 @@ def test_it_finds_what_works(cluster: Path, tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_trial_that_is_refused_leaves_the_rest(cluster: Path, tmp_path: Path):
+def test_refused_trial_does_not_stop_the_others(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "closed")
     assert run.returncode == 3 and "cannot run the workflow yet" in run.stderr
     facts = json.loads(run.stdout)
@@ -34,6 +34,6 @@ def test_a_trial_that_is_refused_leaves_the_rest(cluster: Path, tmp_path: Path):
     )
 
 
-def test_a_partition_that_is_not_there(cluster: Path, tmp_path: Path):
+def test_unknown_partition_is_named(cluster: Path, tmp_path: Path):
     run = doctor(tmp_path, "--partition", "large")
     assert (run.returncode, run.stderr) == (2, "mgg: --partition large: the cluster has batch, cpu, gpu, closed\n")

@@ -144,7 +144,7 @@ def scancel(job: str, *options: str) -> None:
     subprocess.run(["scancel", *options, job], check=True)
 
 
-def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
+def test_cancelled_job_is_retried(undisturbed: Folder, tmp_path: Path):
     """Slurm tells it to stop before it ends it; here the run goes on to the report."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train(report=True)
@@ -159,7 +159,7 @@ def test_a_cancelled_job_is_tried_again(undisturbed: Folder, tmp_path: Path):
     recovered(seconds, "nothing")
 
 
-def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
+def test_killed_snakemake_leaves_no_duplicate_job(undisturbed: Folder, tmp_path: Path):
     """Slurm knows nothing of it: the next one ends the job that is left before it starts the same one again."""
     folder = TrainingFolder(tmp_path, undisturbed)
     run, job = folder.train()
@@ -182,7 +182,7 @@ def test_a_killed_snakemake(undisturbed: Folder, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", [pytest.param(RUN, marks=LONG), ALONE], ids=["two", "one"])
-def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
+def test_signaled_job_writes_a_checkpoint(undisturbed: Folder, tmp_path: Path, name: str):
     """SIGUSR1 to its ranks, as `--signal=USR1@120` has it sent before the time is over."""
     folder = TrainingFolder(tmp_path, undisturbed, name)
     run, job = folder.train()
@@ -197,7 +197,7 @@ def test_a_job_that_is_told_to_stop_writes_a_checkpoint(undisturbed: Folder, tmp
 
 
 @pytest.mark.parametrize("given", ["", f" --wait={WAIT}"], ids=["ours", "profile"])
-def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path, given: str):
+def test_rank_that_dies_before_mpi_starts_is_retried(undisturbed: Folder, tmp_path: Path, given: str):
     """The other one waits in MPI's start without end, and Slurm lets it; a number of the profile's own counts."""
     folder = TrainingFolder(tmp_path, undisturbed, seconds=0)
     folder.limit = 150
@@ -221,7 +221,7 @@ def test_a_rank_that_dies_before_mpi_starts(undisturbed: Folder, tmp_path: Path,
     ("rank", "nodes"),
     [(1, 2), *(pytest.param(rank, nodes, marks=LONG) for rank, nodes in ((0, 2), (0, 1), (1, 1)))],
 )
-def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank: int, nodes: int):
+def test_rank_that_dies_in_an_epoch_is_named(undisturbed: Folder, tmp_path: Path, rank: int, nodes: int):
     """The other one, which may be on another node, notices and says who it was."""
     folder = TrainingFolder(tmp_path, undisturbed, seconds=SHORT / 2)
     # A training that has no second checkpoint has more to lose than it may.
@@ -241,7 +241,7 @@ def test_a_rank_that_dies_in_an_epoch(undisturbed: Folder, tmp_path: Path, rank:
     recovered(seconds, folder.recovered(newest))
 
 
-def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
+def test_training_survives_a_dead_node(supervisor: tuple[subprocess.Popen, Path], undisturbed: Folder, tmp_path: Path):
     folder = TrainingFolder(tmp_path, undisturbed)
     run, _ = folder.train()
     started = time.monotonic()
@@ -260,7 +260,7 @@ def test_a_node_that_dies(supervisor: tuple[subprocess.Popen, Path], undisturbed
 
 
 @pytest.mark.parametrize("name", [RUN, pytest.param(ALONE, marks=LONG)], ids=["two", "one"])
-def test_a_time_limit(undisturbed: Folder, tmp_path: Path, name: str):
+def test_time_limit_resumes_with_more_time(undisturbed: Folder, tmp_path: Path, name: str):
     """A minute, less the seconds before its end at which the ranks are told; the next attempt has eight."""
     folder = TrainingFolder(tmp_path, undisturbed, name, seconds=90)
     profile = changed_profile(tmp_path, {"runtime": "attempt ** 3", "slurm_extra": "'--signal=USR1@15'"})

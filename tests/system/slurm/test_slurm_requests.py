@@ -43,7 +43,7 @@ def tasks_of(line: str) -> int:
 
 
 @pytest.mark.parametrize(("number", "line"), list(enumerate(REQUESTS)), ids=REQUESTS.values())
-def test_what_is_asked_for_is_granted(granted: Path, number: int, line: str):
+def test_requests_are_granted(granted: Path, number: int, line: str):
     job, *tasks = (granted / str(number)).read_text().splitlines()
     wanted = {key: int(found[1]) for key in ("nodes", "gpus", "cpus-per-task")
               if (found := re.search(rf"--{key}=(\d+)", line))}  # fmt: skip
@@ -59,7 +59,7 @@ def test_what_is_asked_for_is_granted(granted: Path, number: int, line: str):
     assert gpus in (share, share * nodes)
 
 
-def test_more_than_there_is_is_refused_at_once(cluster: Path):
+def test_impossible_requests_are_refused_at_once(cluster: Path):
     line = RANKS["dgx"]["aggregate digits 8"].replace("gpus=8", "gpus=9")
     run = subprocess.run(["sbatch", *shlex.split(line), "--wrap", "true"], capture_output=True, text=True, check=False)
     assert run.returncode != 0 and "not available" in run.stderr

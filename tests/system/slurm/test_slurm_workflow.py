@@ -66,7 +66,7 @@ def check_size(line: str, ranks: int = 1) -> None:
     assert (" NodeList=node[1-2] " if ranks == 8 else " NumNodes=1 ") in line
 
 
-def test_every_compute_rule_was_a_job_of_the_right_size(finished: SlurmFolder):
+def test_every_compute_rule_is_a_job_of_the_right_size(finished: SlurmFolder):
     """All but generate and graph, which the failing run has."""
     jobs = finished.jobs()
     assert {rule: len(lines) for rule, lines in jobs.items()} == {
@@ -79,7 +79,7 @@ def test_every_compute_rule_was_a_job_of_the_right_size(finished: SlurmFolder):
             check_size(line, ranks=8 if rule in ("aggregate", "train") else 1)
 
 
-def test_eight_ranks_of_two_nodes_computed_together(finished: SlurmFolder):
+def test_eight_ranks_on_two_nodes_compute_together(finished: SlurmFolder):
     results = finished.path / ODD_NAME
     [record] = read_lines(made(results, AGGREGATE)[0], AggregateRecord)
     assert (record.pes, record.backend) == (8, "mpi") and record.bytes_wire > 0
@@ -98,7 +98,7 @@ def test_eight_ranks_of_two_nodes_computed_together(finished: SlurmFolder):
         ("slurm-cpu", 2, {8: ("", "")}),
     ],
 )
-def test_where_ranks_really_run(
+def test_ranks_run_on_the_expected_nodes_and_cores(
     cluster: Path, tmp_path: Path, profile: str, nodes: int, ranks: dict[int, tuple[str, str]]
 ):
     """With a stand-in for mgg: as many ranks on each node, with all their cores; GPUs of its own for each on its node.
@@ -127,7 +127,7 @@ def test_where_ranks_really_run(
         assert (f"TresPerJob=gres:gpu:h200:{pes}" in job) == gpus
 
 
-def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
+def test_report_has_slurms_job_data(finished: SlurmFolder):
     """Slurm's numbers and times. Its ranks are children of Slurm's daemons and tell themselves what they used."""
     records = {record.slurm_job: record for record in read_lines(finished.path / ODD_NAME / "jobs.jsonl", JobRecord)}
     reported = Counter(row["rule"] for row in rows_of(finished, "jobs"))
@@ -154,7 +154,7 @@ def test_the_report_is_told_what_slurm_knows_of_the_jobs(finished: SlurmFolder):
                 assert record.seen == record.seconds and 0 < record.cpu_seconds < record.seconds * os.cpu_count()
 
 
-def test_requests_of_ranks_are_set_beside_what_they_used(finished: SlurmFolder):
+def test_report_compares_requests_of_ranks_with_usage(finished: SlurmFolder):
     rows = {(row["rule"], row["resource"]): row for row in rows_of(finished, "requests")}
     for rule in ("aggregate", "train"):
         for resource in ("memory", "cores"):
@@ -169,11 +169,11 @@ def rows_of(finished: SlurmFolder, table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def test_no_name_was_taken_for_a_command(finished: SlurmFolder):
+def test_no_name_is_executed_as_a_command(finished: SlurmFolder):
     assert not list(finished.path.parent.rglob("obeyed"))
 
 
-def test_failed_and_refused_jobs_say_what_to_do(cluster: Path, tmp_path: Path):
+def test_failed_and_refused_jobs_name_the_way_out(cluster: Path, tmp_path: Path):
     """One has a broken input, so the profile's retries are left out; the other wants a partition that is not there."""
     folder = SlurmFolder(tmp_path)
     datasets = {"digits": {}, "planted": {"scale": 0.05}}
