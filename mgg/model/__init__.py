@@ -89,17 +89,22 @@ class Model:
         return None if self.content is None else hashlib.sha256(self.content).hexdigest()
 
     @contextmanager
-    def blamed(self, *, passing: bool = False) -> Iterator[None]:
+    def blamed(self, *, passing: bool = False, building: bool = False) -> Iterator[None]:
         """Turn exceptions of the model's file into an InputError with file, line and exception.
 
         Args:
+            building: the code inside runs the file or its ``build``: an InputError that a line of the user's own file
+                causes gets file and line, too, if it does not name the file.
             passing: the code inside is a pass over the layers. Then only exceptions raised by a line of the user's own
                 file are changed; others may be MGG's own, or end a recording.
         """
         try:
             yield
-        except (MggError, MemoryError):
-            raise
+        except (MggError, MemoryError) as error:
+            own = building and self.content is not None and isinstance(error, InputError)
+            if not own or self.file.__file__ in str(error):
+                raise
+            raise InputError(f"model {self.name}: {blamed(error, Path(self.file.__file__), alone=True)}") from error
         except (Exception, SystemExit) as error:
             if passing and (self.content is None or extract_tb(error.__traceback__)[-1].filename != self.file.__file__):
                 raise
@@ -130,7 +135,7 @@ def find(model: str | Model, sha256: str | None = None) -> Model:
             f" {str(sha256)[:12]}: run the workflow again, or put back what was there"
         )
     found.file.__file__ = str(path)
-    with found.blamed():
+    with found.blamed(building=True):
         found = Model(found.name, user_models.module_of(path, content), content)
     if not _model_of(found.file):
         raise lacking(found.file, "has no class Settings and no function build, so it is no model")
@@ -177,11 +182,13 @@ def build(
     name, file = found.name, found.file
     if not features and not getattr(file, "FEATURELESS", False):
         raise InputError(f"model {name}: the graph has no node features to train on")
-    with found.blamed():
+    with found.blamed(building=True):
         chain = file.build(settings, Sizes(features, classes, nodes, relations))
     at = file.build if isfunction(file.build) else file
     if not isinstance(chain, Chain):
         raise lacking(at, f"model {name}: build returned a {type(chain).__name__}, not a Chain")
+    if not chain.parameters:
+        raise lacking(at, f"model {name}: no layer of it has a parameter, so there is nothing to train")
     shared: dict[str, Parameter] = {}
     with found.blamed():
         names = [*_names(chain, shared), *shared]

@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from mgg.model.module import ActivationMemory, Array, Chain, Features, Given, Module, Parameter, Pass, passing
+from mgg.errors import InputError
+from mgg.model.module import (
+    ActivationMemory,
+    Array,
+    Chain,
+    Features,
+    Given,
+    Module,
+    Parameter,
+    Pass,
+    check_columns,
+    passing,
+)
 from mgg.model.settings import Sizes
 
 
@@ -27,6 +39,12 @@ class Dropout(Module):
     saved = ("_mask",)
 
     def __init__(self, rate: float, place: int) -> None:
+        if not 0 <= rate < 1:
+            raise InputError(f"Dropout({rate!r}, {place!r}): the rate is at least 0 and less than 1")
+        if not isinstance(place, int):
+            raise InputError(
+                f"Dropout({rate!r}, {place!r}): the place is a whole number, the dropout's own in the model"
+            )
         self.rate, self.place = rate, place
         self._mask: Any = None
 
@@ -75,6 +93,7 @@ class Linear(Module):
 
     def forward(self, x: Features, run: Pass) -> Array:
         """Return X W, [rows, outputs]."""
+        check_columns(self.name, self.inputs, x)
         if run.training:
             self._x = x
         return run.arrays.product(x, run.weights[self.name])
@@ -123,6 +142,9 @@ class Embedding(Module):
         """Return the rows of this PE's nodes on the device, always the same array."""
         if self._known is None or self._known[0] is not run.graph:
             assert run.graph.numbers is not None
+            if (rows := self.parameters[0].shape[0]) != run.graph.nodes:
+                told = f"it has {rows} rows, and the graph {run.graph.nodes} nodes: give it sizes.nodes"
+                raise InputError(f"layer {self.name}: {told}").on_every_pe()
             self._known = run.graph, run.arrays.upload(run.graph.numbers)
         return self._known[1]
 
@@ -133,11 +155,12 @@ class Bias(Module):
     saved = ()
 
     def __init__(self, name: str, columns: int, decay: float = 0.0) -> None:
-        self.name = f"{name}.bias"
+        self.name, self.columns = f"{name}.bias", columns
         self.parameters = [Parameter(self.name, (columns,), "zeros", decay)]
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Return X + b, in place: the module that made X does not need it any more."""
+        check_columns(self.name, self.columns, x)
         return run.arrays.add_bias(x, run.weights[self.name])
 
     def memory(self, columns: int, given: Given) -> ActivationMemory:
@@ -204,6 +227,9 @@ class MeanOfHeads(Module):
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Return the mean, [rows, columns / heads]."""
+        if x.shape[1] % self.heads:
+            told = f"its input has {x.shape[1]} columns, which are no multiple of that"
+            raise InputError(f"MeanOfHeads({self.heads}): {told}").on_every_pe()
         return x if self.heads == 1 else run.arrays.mean_of_heads(x, self.heads)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
@@ -258,6 +284,7 @@ class BatchNorm(Module):
     def forward(self, x: Array, run: Pass) -> Array:
         """Return (X - mean) / sqrt(variance + epsilon) * scale + shift."""
         scale, shift = run.weights[self.scale], run.weights[self.shift]
+        check_columns(self.scale, len(scale), x)
         running = run.state[self.mean], run.state[self.variance]
         if not run.training:
             return run.arrays.normalize_with(x, running, scale, shift, self.EPSILON)
@@ -351,6 +378,7 @@ class LayerNorm(Module):
     def forward(self, x: Array, run: Pass) -> Array:
         """Return (X - mean) / sqrt(variance + epsilon) * scale + shift, row by row."""
         scale, shift = run.weights[self.scale], run.weights[self.shift]
+        check_columns(self.scale, len(scale), x)
         normal, inverse, y = run.arrays.layer_norm(x, scale, shift, self.EPSILON)
         if run.training:
             self._normal, self._inverse = normal, inverse

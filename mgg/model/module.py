@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 from mgg.backend.api import Array
+from mgg.errors import InputError
 from mgg.kernel.random import Draws
 from mgg.model.arrays import Arrays
 from mgg.model.halo.weighed import NOTHING_WEIGHED, Weighing
@@ -23,6 +26,9 @@ class Parameter:
     """A trainable array: its name, shape, initialization and L2 penalty.
 
     Names are unique within a model, except that modules may share a parameter; each then adds to its gradient.
+
+    Raises:
+        InputError: the shape has entries other than whole numbers, or the penalty is no number from 0 on.
     """
 
     name: str
@@ -30,6 +36,12 @@ class Parameter:
     init: Literal["glorot", "zeros", "ones"]
     decay: float = 0.0
     shared: bool = False
+
+    def __post_init__(self) -> None:
+        if any(not isinstance(length, Integral) or length < 0 for length in self.shape):
+            raise InputError(f"parameter {self.name}: shape {self.shape}: its lengths are whole numbers from 0 on")
+        if not isinstance(self.decay, Real) or not 0 <= self.decay < math.inf:
+            raise InputError(f"parameter {self.name}: decay {self.decay!r}: the L2 penalty is a number from 0 on")
 
 
 @dataclass
@@ -183,6 +195,13 @@ class Module(ABC):
             vars(self).pop(name, None)
 
 
+def check_columns(layer: str, wanted: int, x: Features) -> None:
+    """Raise InputError if the input ``x`` [rows, columns] of a layer has other columns; the same on every PE."""
+    columns = 0 if x is None else x.shape[1]
+    if columns != wanted:
+        raise InputError(f"layer {layer}: it is made for {wanted} columns, and its input has {columns}").on_every_pe()
+
+
 def passing(columns: int, outputs: int, given: Given) -> int:
     """Return the number of entries of the gradients by the output and, if needed, by the input."""
     return given.rows * (outputs + columns * given.inputs)
@@ -206,6 +225,9 @@ class Composite(Module):
     """A module that consists of other modules."""
 
     def __init__(self, *modules: Module) -> None:
+        for module in modules:
+            if not isinstance(module, Module):
+                raise InputError(f"{type(self).__name__}: {module!r} is no layer: give it layers, such as Relu()")
         self.modules = modules
         parameters: dict[str, Parameter] = {}
         for each in (each for module in modules for each in module.parameters):
@@ -300,7 +322,9 @@ class Residual(Composite):
 
     def forward(self, x: Array, run: Pass) -> Array:
         """Return X + f(X) as a new array, because activations keep their output."""
-        return run.arrays.combined(self.module.forward(x, run).copy(), 1, x, 1)
+        found = self.module.forward(x, run)
+        check_columns("Residual", found.shape[1], x)
+        return run.arrays.combined(found.copy(), 1, x, 1)
 
     def backward(self, gradient: Array, run: Pass, inputs: bool = True) -> Array | None:
         """Return G + f'(X) G."""

@@ -445,6 +445,11 @@ def _gram(value: Value, part: Part, draws: tuple[int, Any], x: Any, y: Any) -> A
         x, y = (each.toarray() if isinstance(each, _Seen) else each for each in (x, y))
         right = y.reshape(prod(x.shape[:-1]), prod(value.shape[1:]))
         return part.dense.transposed_product(_matrix(x), right).reshape(1, *value.shape)
+    if value.inputs[0].space is T:  # a row per type, so nothing is summed but the leading axes
+        x, y = (each.toarray() if isinstance(each, _Seen) else each for each in (x, y))
+        lead, inner = prod(x.shape[1:-1]), x.shape[-1]
+        left = x.reshape(len(x), lead, inner).swapaxes(1, 2)
+        return _shaped(left @ y.reshape(len(y), lead, prod(value.shape[1:])), value)
     result = np.zeros((part.tables.type_count, *value.shape))
     for kind, rows in _pieces(value.inputs[0].space, part):
         theirs = _picked(y, rows, part).reshape(len(rows) * prod(x.shape[1:-1]), prod(value.shape[1:]))

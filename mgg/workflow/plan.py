@@ -51,7 +51,7 @@ def replace_datasets(values: dict[str, Any], overlays: Iterable[Mapping[str, Any
     """
     for found in overlays:
         graph, train = found.get("graph"), found.get("train")
-        if isinstance(graph, dict) and "datasets" in graph:
+        if isinstance(graph, dict) and "datasets" in graph and isinstance(values["graph"], dict):
             values["graph"]["datasets"] = graph["datasets"]
             stated = [graph["datasets"], train.get("dataset_settings") if isinstance(train, dict) else None]
             named = {name for each in stated if isinstance(each, dict) for name in each}

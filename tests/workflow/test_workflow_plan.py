@@ -287,3 +287,10 @@ def test_config_text_never_reaches_the_shell(folder: Folder):
     assert not (folder.path / "pwned").exists()
     page = folder.path / "my results; touch pwned" / "report" / "index.html"
     assert "a b; touch pwned $(touch pwned)" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("given", [None, [1]])
+def test_an_overlay_that_empties_the_graph_is_refused_by_field(given):
+    """Behind an overlay with data sets, which replace those of the demo; a key without values is null in YAML."""
+    with pytest.raises(InputError, match=r"config: graph: input should be a valid dictionary"):
+        settings_of({"graph": {"datasets": {"digits": {}}}}, {"graph": given})

@@ -15,7 +15,7 @@ from mgg.errors import InputError
 from mgg.kernel.compile import Build
 from mgg.model.halo.turned import TurnedWork, Turning
 from mgg.model.layers import Dropout
-from mgg.model.module import ActivationMemory, Chain, Composite, Features, Given, Module, Parameter, Pass
+from mgg.model.module import ActivationMemory, Chain, Composite, Features, Given, Module, Parameter, Pass, check_columns
 from mgg.model.neighborhood import Neighborhood
 from mgg.model.program.plan import ProgramPlan, crosses
 from mgg.vertex.autodiff import differentiated
@@ -265,6 +265,7 @@ class VertexLayer(Module):
 
     def forward(self, x: Features, run_of: Pass) -> Array:
         """Return the program's output, [rows, columns]; put its kept arc values into ``run_of``."""
+        check_columns(self.name, self.columns, x)
         plan = self._trained if run_of.training else self._evaluated
         output, kept = self.worked_off(plan, x, run_of, gradients=run_of.training)
         if run_of.training:

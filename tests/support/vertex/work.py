@@ -27,8 +27,8 @@ from support.graphs.arc_graphs import drawn
 from support.vertex.random_programs import programs, random_graph, values
 
 #: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
-ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P)}
-MULTIPLIED = {(E, P), (E, T), (D, P), (S, P), (R, P), (R, T)}
+ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P), (T, P)}
+MULTIPLIED = {(E, P), (E, T), (D, P), (S, P), (R, P), (R, T), (T, P), (T, T)}
 
 
 def supported(value):

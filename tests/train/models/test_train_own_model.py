@@ -124,7 +124,7 @@ MISTAKES = {
     ),
     "no modules": (
         f"{HEAD}from mgg.model.module import Chain\ndef build(settings, sizes):\n    return Chain(1, 2)\n",
-        r"model mine: {file}:4: AttributeError: 'int' object has no attribute 'parameters'",
+        r"model mine: {file}:4: Chain: 1 is no layer",
     ),
     "unknown setting": (f"{HEAD}def build(settings, sizes): ...\n", r"setting of model mine: hidden: unknown field"),
 }
@@ -282,3 +282,29 @@ def test_wrong_user_layer_is_refused(case, layouts, monkeypatch):
     with pytest.raises(InputError, match=said) as raised:
         gradients("simulated", layouts("planted", 2), 2, model="gcn", technique="halo")
     assert raised.value.everywhere
+
+
+UNFIT = {
+    "Linear('a', 5, sizes.classes)": r"^layer a\.weight: it is made for 5 columns, and its input has 32$",
+    "convolution('a', 7, sizes.classes)": r"^layer a: it is made for 7 columns, and its input has 32$",
+    "Linear('a', sizes.features, sizes.classes), Bias('b', 3)": r"^layer b\.bias: it is made for 3 columns",
+    "Linear('a', sizes.features, sizes.classes), BatchNorm('b', 3)": r"^layer b\.scale: it is made for 3 columns",
+    "Linear('a', sizes.features, sizes.classes), LayerNorm('b', 3)": r"^layer b\.scale: it is made for 3 columns",
+    "Linear('a', sizes.features, sizes.classes), MeanOfHeads(3)": r"^MeanOfHeads\(3\): its input has 10 columns",
+    "Embedding('a', 5, sizes.classes)": r"^layer a\.weight: it has 5 rows, and the graph \d+ nodes: give it sizes\.nod",
+    "Residual(Linear('a', sizes.features, sizes.classes))": r"^layer Residual: it is made for 10 columns, and .* 32$",
+    "Relu, Linear('a', sizes.features, sizes.classes)": r"mine\.py:8: Chain: <class .*Relu'> is no layer",
+    "Dropout(2.0, 0), Linear('a', sizes.features, sizes.classes)": r"mine\.py:8: Dropout\(2\.0, 0\): the rate is",
+    "Dropout(0.5, 'b'), Linear('a', sizes.features, sizes.classes)": r"mine\.py:8: Dropout\(0\.5, 'b'\): the place",
+    "Linear('a', sizes.features, sizes.classes, '5e-4')": r"mine\.py:8: parameter a\.weight: decay '5e-4': ",
+    "Linear('a', sizes.features, sizes.classes / 2)": r"mine\.py:8: parameter a\.weight: shape \(32, 5\.0\): ",
+    "Relu()": r"mine\.py:7: model mine: no layer of it has a parameter",
+}
+
+
+@pytest.mark.parametrize("layers", UNFIT)
+def test_layers_that_do_not_fit_are_told_by_name(layers, layouts, tmp_path):
+    imports = "".join(f"from mgg.model.{each} import *\n" for each in ("layers", "module", "propagate"))
+    model = written(tmp_path, f"{HEAD}{imports}\n\ndef build(settings, sizes):\n    return Chain({layers})\n")
+    with pytest.raises(InputError, match=UNFIT[layers]):
+        gradients("simulated", layouts("planted", 2), 2, model=model, technique="halo")
