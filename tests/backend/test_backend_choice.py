@@ -42,7 +42,7 @@ HELD = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS")
 
 
 @pytest.fixture(autouse=True)
-def without_a_launcher(monkeypatch):
+def no_launcher_variables(monkeypatch):
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS", *HELD):
         monkeypatch.delenv(name, raising=False)
 
@@ -56,7 +56,7 @@ def without_a_launcher(monkeypatch):
         (["0", "1"], False, "nvshmem", "simulated"),
     ],
 )
-def test_without_a_launcher(gpus, mpi, of_one, of_two, monkeypatch):
+def test_choice_without_launcher(gpus, mpi, of_one, of_two, monkeypatch):
     monkeypatch.setattr(choice, "gpus", lambda: gpus)
     monkeypatch.setattr(choice, "_has_mpi", lambda: mpi)
     assert backend.resolve("auto", lambda: 1) == of_one
@@ -64,7 +64,7 @@ def test_without_a_launcher(gpus, mpi, of_one, of_two, monkeypatch):
     assert backend.resolve("mpi", lambda: 2) == "mpi"
 
 
-def test_ranks_without_mpi(monkeypatch):
+def test_ranks_without_mpi4py_still_choose_mpi(monkeypatch):
     """Starting them says what is missing."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setattr(choice, "_has_mpi", lambda: False)
@@ -74,7 +74,7 @@ def test_ranks_without_mpi(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_every_rank_of_every_host_needs_a_gpu():
+def test_auto_takes_mpi_unless_every_rank_has_a_gpu():
     """None leaves the GPUs of its job idle: those of all hosts count, each host's once."""
     done = mpiexec(4, ["-c", ASK], under=ready(gpus=False))
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ def test_every_rank_of_every_host_needs_a_gpu():
         ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "7"}, 0),
     ],
 )
-def test_a_pe_does_not_leave_the_gpus_of_its_job_idle(variables, held, monkeypatch):
+def test_auto_refuses_cpu_if_slurm_granted_gpus(variables, held, monkeypatch):
     """GPUs that can be seen without being asked for are nobody's request."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

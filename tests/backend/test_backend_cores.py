@@ -35,7 +35,7 @@ def one(*numbers):
         ([one(*range(ENOUGH)), one(*range(ENOUGH, 2 * ENOUGH))], ALL, None),
     ],
 )
-def test_ranks_take_equal_parts_of_the_free_cores(masks, allowed, taken):
+def test_free_cores_are_shared_equally(masks, allowed, taken):
     assert [share(masks, allowed, place) for place in range(2)] == (taken or masks)
 
 
@@ -53,12 +53,12 @@ def test_ranks_take_equal_parts_of_the_free_cores(masks, allowed, taken):
         (PLENTY, {"PBS_JOBID": "1"}, 32, None),
     ],
 )
-def test_cores_that_may_be_another_jobs_are_left_alone(allowed, environment, whole, kept):
+def test_cores_of_other_jobs_are_not_taken(allowed, environment, whole, kept):
     found = withheld(allowed, environment, whole)
     assert found is None if kept is None else found.startswith(kept)
 
 
-def test_what_is_said_names_the_binding_and_what_was_taken(monkeypatch):
+def test_message_names_binding_and_taken_cores(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     masks = [one(0), one(1)]
     line = said(masks, ALL, share(masks, ALL, 0), None)
@@ -70,7 +70,7 @@ def test_what_is_said_names_the_binding_and_what_was_taken(monkeypatch):
     assert said([one(0, 1), one(0, 1)], one(0, 1), one(0, 1), None) is None  # a host of two cores
 
 
-def test_a_wrong_variable_is_named(monkeypatch):
+def test_invalid_mgg_bind_is_refused(monkeypatch):
     monkeypatch.setenv("MGG_BIND", "core")
     with pytest.raises(InputError, match="MGG_BIND=core: takes auto, keep, spread"):
         cores.find("here")
@@ -112,7 +112,7 @@ print([sorted(os.sched_getaffinity(0)), seen[0], [first, second]])
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_all_threads_of_a_rank_leave_the_core_it_was_bound_to():
+def test_all_threads_of_a_rank_are_rebound():
     code = IN_A_PROCESS.format(tests=str(Path(__file__).parents[1]))
     environment = {**os.environ}
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "MGG_BIND"):
@@ -123,7 +123,7 @@ def test_all_threads_of_a_rank_leave_the_core_it_was_bound_to():
     assert "took" in done.stderr
 
 
-def test_what_the_kernel_grants_is_asked_for_by_a_thread_alone():
+def test_query_of_granted_cores_keeps_the_affinity():
     before = os.sched_getaffinity(0)
     assert cores._granted() >= before
     assert os.sched_getaffinity(0) == before

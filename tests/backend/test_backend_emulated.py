@@ -45,7 +45,7 @@ class SetTime(HostTime):
         ("1GiB/s,0s", 2**30, 0.0, "emulated 1.07374 GB/s, 0 us"),
     ],
 )
-def test_networks_as_they_are_written(text, bandwidth, latency, written):
+def test_network_is_parsed_and_printed(text, bandwidth, latency, written):
     found = Network.parse(text)
     assert (found.bandwidth, found.latency) == (bandwidth, pytest.approx(latency)) and str(found) == written
 
@@ -55,12 +55,12 @@ def test_networks_as_they_are_written(text, bandwidth, latency, written):
     ["", "20GB/s", "20GB,5us", "5us,20GB/s", "0GB/s,5us", "-1GB/s,5us", "20GB/s,5", "20GB/s,2s", "20GB/s,-5us",
      "20GB/s,5us,1", "nanGB/s,5us", "2e9PB/s,5us", "9999PB/s,1us", "x" * 500],
 )  # fmt: skip
-def test_other_text_is_refused_in_one_line(text):
+def test_invalid_network_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match=r"^'[^\n]*write for example 20GB/s,5us$"):
         Network.parse(text)
 
 
-def test_messages_share_a_port():
+def test_messages_queue_at_a_shared_port():
     clock = SetTime()
     port = HostPort(clock)
     port.take(2.0, 0.5)
@@ -94,7 +94,7 @@ def seconds_of(pes, work, members=2):
     return simulated.run(pes, program)
 
 
-def test_what_is_put_has_arrived_at_a_signal():
+def test_put_arrives_before_its_signal():
     """Two messages of 400 bytes to other workgroups follow one another; one to a mate takes no time."""
     values = np.ones((10, 10), np.float32)
 
@@ -116,7 +116,7 @@ def test_what_is_put_has_arrived_at_a_signal():
     assert seconds_of(4, work) == [0.4 + 0.4 + 0.5 + 0.5, 0, 0, 0]
 
 
-def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
+def test_get_blocks_except_on_the_side_stream():
     wanted = np.arange(10)
 
     def fetch(world, rows):
@@ -137,11 +137,11 @@ def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
 
 
 @pytest.mark.parametrize(("pes", "members", "rounds"), [(4, 2, 1), (4, 1, 2), (5, 1, 3), (6, 2, 2)])
-def test_a_barrier_takes_a_latency_a_round(pes, members, rounds):
+def test_barrier_takes_one_latency_per_round(pes, members, rounds):
     assert seconds_of(pes, lambda world, _: world.barrier(), members) == [0.5 * rounds] * pes
 
 
-def test_collectives_hold_up_what_comes_from_other_workgroups():
+def test_collectives_delay_data_from_other_workgroups():
     values = np.ones(25, np.float32)
 
     def shift(world, _):
@@ -172,7 +172,7 @@ def test_collectives_hold_up_what_comes_from_other_workgroups():
 
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("split", ["rows", "cover"])
-def test_a_product_takes_its_bytes_between_workgroups(tmp_path, split, members):
+def test_halo_time_follows_bytes_between_workgroups(tmp_path, split, members):
     """halo: three barriers (before, until messages are there, after), and a message to each PE that needs rows; one
     more barrier where a workgroup adds its sums up.
     """
@@ -194,7 +194,7 @@ def test_a_product_takes_its_bytes_between_workgroups(tmp_path, split, members):
         assert seconds == pytest.approx(barriers + (moved / SLOW.bandwidth + SLOW.latency if moved else 0))
 
 
-def test_what_is_forwarded_is_held_up_stage_by_stage(tmp_path):
+def test_dgcl_stages_take_their_messages_in_sequence(tmp_path):
     """dgcl: rows that a PE passes on have arrived there first, so that stages take their messages one after another."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
 
@@ -214,7 +214,7 @@ def test_what_is_forwarded_is_held_up_stage_by_stage(tmp_path):
         assert seconds == pytest.approx((2 + meetings + sends) * SLOW.latency + moved / SLOW.bandwidth)
 
 
-def test_late_rows_cross_beside_an_epoch(tmp_path):
+def test_stale_rows_are_transferred_during_the_epoch(tmp_path):
     """After the first pass products wait at their barriers alone; by the end of long work nothing is on its way."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 2)
 
@@ -244,7 +244,7 @@ def test_late_rows_cross_beside_an_epoch(tmp_path):
         assert after == pytest.approx(barrier)
 
 
-def test_products_and_bytes_are_those_of_the_same_job_without(tmp_path):
+def test_emulation_changes_no_product_and_no_byte_count(tmp_path):
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     labels = ["broadcast", "broadcast:grid", "broadcast:2", "broadcast_pipelined", "cola:2", "cola:fetched", "direct"]
     labels += ["features", "halo:1", "halo:2", "halo:2-bf16", "halo:2-cover", "mgg", "mgg_uvm", "ring", "zero_copy"]
@@ -260,11 +260,11 @@ def test_products_and_bytes_are_those_of_the_same_job_without(tmp_path):
         assert all(np.allclose(mine[key], found[key], rtol=1e-6, atol=1e-6) for key in mine)
 
 
-def test_the_world_keeps_its_promises():
+def test_world_methods_do_as_documented():
     assert simulated.run(3, lambda world: promises(slowed(world)[0])) == ["ok"] * 3
 
 
-def test_workgroups_are_the_hosts():
+def test_workgroups_stand_for_hosts():
     network = Network(1e15, 0.0)
 
     def program(world):
@@ -311,7 +311,7 @@ nvshmem.run(lambda: 4, program)
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_gpus(tmp_path):
+def test_emulated_network_on_fake_gpus(tmp_path):
     """They address their workgroup alone, and their streams wait by the kernels of port.cu."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     done = mpiexec(4, [FAKE, "-c", ON_GPUS, str(folder)], under=ready())
@@ -319,7 +319,7 @@ def test_gpus(tmp_path):
     assert done.stdout.count("refused True") == 4, done.stdout
 
 
-def test_the_host_waits_in_short_naps():
+def test_host_time_waits_until_the_given_time():
     """Whoever waits is not taken for one that stands still, and comes back in time."""
     clock = HostTime()
     until = clock.now() + 0.01

@@ -43,12 +43,12 @@ def available(tmp_path):
     return host_memory.available(tmp_path / "cgroup", tmp_path / "groups")
 
 
-def test_without_groups_the_host_counts(version, tmp_path):
+def test_free_host_memory_without_cgroups(version, tmp_path):
     assert available(tmp_path) == HOST
     assert host_memory.available(tmp_path / "nothing", tmp_path / "nothing") == HOST
 
 
-def test_the_tightest_group_from_that_of_the_process_to_the_root_counts(version, tmp_path):
+def test_tightest_cgroup_on_the_path_to_the_root_counts(version, tmp_path):
     groups = tmp_path / "groups"
     limit(version, groups, NONE[version], used=60_000_000)("slurm/uid_1/job_7/step_0")
     assert available(tmp_path) == HOST
@@ -62,7 +62,7 @@ def test_the_tightest_group_from_that_of_the_process_to_the_root_counts(version,
     assert available(tmp_path) == 0
 
 
-def test_groups_of_others_do_not_count(version, tmp_path):
+def test_cgroups_of_other_jobs_do_not_count(version, tmp_path):
     groups = tmp_path / "groups"
     for path in ("slurm/uid_1/job_8", "elsewhere", "slurm/uid_1/job_7/step_1"):
         limit(version, groups, 1000)(path)
@@ -71,7 +71,7 @@ def test_groups_of_others_do_not_count(version, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["/docker/0123", "/../../slurm", "/gone (deleted)"])
-def test_a_container_sees_its_group_as_the_root(version, path, tmp_path):
+def test_cgroup_of_a_container_is_its_root(version, path, tmp_path):
     """Whatever its host calls it."""
     (tmp_path / "cgroup").write_text(f"4:memory:{path}\n" if version == 1 else f"0::{path}\n")
     limit(version, tmp_path / "groups", 3_000_000, used=1_000_000)("")

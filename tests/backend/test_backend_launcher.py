@@ -42,7 +42,7 @@ def read(file: Path) -> int:
 
 
 @pytest.mark.mpi
-def test_a_rank_that_waits_for_mpi_ends_with_its_launcher(tmp_path: Path):
+def test_rank_in_mpi_init_ends_with_its_launcher(tmp_path: Path):
     script = ["sh", "-c", f'"$@"; echo $? > {tmp_path}/$PMI_RANK.code', "sh"]
     job = subprocess.Popen(
         _command(2, ["-c", WAITS_FOR_EVER, f"{tmp_path}/"], script), env=changed_environment({}),
@@ -71,7 +71,7 @@ def test_a_rank_that_waits_for_mpi_ends_with_its_launcher(tmp_path: Path):
             segment.unlink(missing_ok=True)  # which MPICH leaves where it is killed
 
 
-def test_a_process_that_ends_takes_this_one_along():
+def test_deadman_ends_with_the_watched_process():
     """Reaped or not, and also while nothing is counted."""
     program = (
         "import subprocess, sys, time; from mgg.backend.watchdog import Deadman\n"

@@ -49,7 +49,7 @@ nvshmem.run(lambda: 2, program)
 """
 
 
-def test_the_most_that_was_held_at_a_time():
+def test_peak_gpu_memory_counts_heaps_pools_and_graphs():
     """Each number is what has gone again by the time it is asked for; records have that of the PE with the most."""
     done = mpiexec(2, [FAKE, "-c", PROGRAM], under=ready())
     assert done.returncode == 0, done.stderr

@@ -58,7 +58,7 @@ SHARED = {"MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
 
 
 @pytest.mark.parametrize(("pes", "shared"), [(1, {}), (3, {}), (4, SHARED | {"FAKE_GPUS": "2"})])
-def test_the_world_keeps_its_promises(pes, shared):
+def test_world_methods_do_as_documented(pes, shared):
     """As many promises as with a GPU each, NCCL's among them, where PEs share GPUs."""
     done = on_gpus(pes, [str(SUPPORT / "programs" / "world_program.py"), "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ nvshmem.run(lambda: 3, program)
 
 
 @pytest.mark.sentinel
-def test_sums_that_follow_each_other_meet_in_turns():
+def test_consecutive_all_reduces_do_not_mix():
     """Rank 1 reads late, when the others have given their part of the next sum."""
     done = on_gpus(3, ["-c", SUMS])
     assert done.returncode == 0, done.stderr
@@ -135,7 +135,7 @@ nvshmem.run(lambda: 3, program)
 """
 
 
-def test_sums_of_launched_graphs_meet_in_turns():
+def test_all_reduces_in_cuda_graphs_do_not_mix():
     """Rank 1 reads late, when the others have begun the next launch; where one has no graph, none has."""
     done = on_gpus(3, ["-c", RECORDED])
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_sums_of_launched_graphs_meet_in_turns():
         (SHARED | {"FAKE_GPUS": "1"}, "('nvshmem', 1)"),
     ],
 )
-def test_auto_takes_the_gpus(environment, found):
+def test_auto_picks_nvshmem_if_every_rank_has_a_gpu(environment, found):
     """Each GPU is noted once."""
     code = (
         "from mgg.backend import job_machine, launch\n"
@@ -203,7 +203,7 @@ def check_products(out: Path, pes: int, cases: list, **environment: str):
 
 
 @pytest.mark.parametrize("pes", [1, 3])
-def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
+def test_products_and_bytes_equal_simulated_backend(tmp_path, pes):
     """Of every technique."""
     cases = [
         (make_layout(tmp_path / name, awkward_graphs()[name], pes), dims, None, None)
@@ -214,14 +214,14 @@ def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
     check_products(tmp_path, pes, cases)
 
 
-def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
+def test_replicated_products_and_bytes_equal_simulated_backend(tmp_path):
     """Four PEs, two teams of two each way: the technique that takes all of NCCL's collectives; sums that cross, too."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     only = ["broadcast:2", "ring", "broadcast_pipelined", "halo:cover"]
     check_products(tmp_path, 4, [(folder, [3, 41], None, only)])
 
 
-def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path):
+def test_products_and_bytes_between_hosts_equal_simulated_backend(tmp_path):
     """Two hosts of two PEs; addresses of the other host's memory are not to be had.
 
     Rows are aligned to as many bytes as there are kinds of loads, in fp32 and in bf16.
@@ -255,7 +255,7 @@ nvshmem.run(job_size, program)
 
 
 @pytest.mark.parametrize(("pes", "halo"), [(2, "put"), (3, "put_nbi")])
-def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes, halo):
+def test_put_nbi_is_used_only_for_several_messages_at_once(tmp_path, pes, halo):
     """``cola`` sends a message a phase, ``halo`` one to each other workgroup."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], pes)
     done = on_gpus(pes, ["-c", PUTS, str(folder)])
@@ -273,7 +273,7 @@ world.symmetric(8)
 """
 
 
-def test_the_world_keeps_its_promises_between_hosts():
+def test_world_methods_between_hosts_do_as_documented():
     """All but those of arrays that everybody addresses, which are refused."""
     done = ends(BETWEEN_HOSTS, 4, FAKE_PES_A_HOST="2")
     assert done.returncode == 0, done.stderr
@@ -308,7 +308,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_what_is_missing_is_one_line_on_every_pe(case):
+def test_missing_resource_is_one_line_on_every_pe(case):
     ranks, code, environment, said = LINES[case]
     done = ends(code, ranks, **environment)
     assert done.returncode == 0, done.stderr
@@ -316,7 +316,7 @@ def test_what_is_missing_is_one_line_on_every_pe(case):
 
 
 @pytest.mark.parametrize("fixed", [{}, FIXED])
-def test_a_heap_as_large_as_advised_is_large_enough_and_more_than_the_arrays_take(fixed):
+def test_advised_heap_size_is_enough(fixed):
     """Where it is smaller on one PE, nobody is in NVSHMEM's call by then, which waits for all."""
     variable = "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
     before = "" if fixed else f"if MPI.COMM_WORLD.rank == 1:\n    os.environ['{variable}'] = '3M'"
@@ -394,7 +394,7 @@ watch._marks = collections.deque()
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_is_said(case):
+def test_message_of_each_case_is_printed(case):
     ranks, code, environment, said, by = SAID[case]
     done = ends(code, ranks, **({"FAKE_PATIENCE": "0.3"} | environment))
     assert done.stdout.count(said) == by, done.stdout + done.stderr
@@ -408,7 +408,7 @@ def test_what_is_said(case):
         ("pair.broadcast(full(), 0)", "PE 0: waited 0.5 s for the broadcast of PE 0 in the team of PEs 0, 1"),
     ],
 )
-def test_a_pe_that_stays_away_from_nccl_is_named(call, said):
+def test_pe_absent_from_nccl_call_is_named(call, said):
     code = (
         "pair = world.team([2] if world.rank == 2 else [0, 1]); world.broadcast(full(), 0)\n"
         f"time.sleep(1.5 * (world.rank == 1)); {call}; world.download(full())"
@@ -417,7 +417,7 @@ def test_a_pe_that_stays_away_from_nccl_is_named(call, said):
     assert f"PeError False {said};" in done.stdout, done.stdout + done.stderr
 
 
-def test_ranks_that_differ_are_told():
+def test_ranks_with_different_settings_are_refused():
     """In their number from the PEs, or in whether GPUs may be shared."""
     assert ends("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
     some = ends("pass", 2, before="os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']", FAKE_GPUS="1").stdout
@@ -453,7 +453,7 @@ BLOCKS = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sl
         (BLOCKS, "", "NCCL to start on PEs 0, 1"),
     ],
 )  # fmt: skip
-def test_a_pe_that_is_stopped_or_blocked_in_a_call_does_not_keep_the_others(code, call, said):
+def test_stopped_or_blocked_pe_does_not_hang_the_job(code, call, said):
     before = "stream_watch._GRACE = 0.1" + (STOPS.replace("CALL", call) if call else "")
     done = ends(code, 2, before=before, forks=not call, FAKE_PATIENCE="0.3")
     assert done.returncode == 6, done.stderr
@@ -487,7 +487,7 @@ except MggError as error:
 
 
 @pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("cola", 2)])
-def test_a_pe_that_stays_away_from_a_product_between_hosts_is_named(tmp_path, technique, members):
+def test_pe_absent_from_product_between_hosts_is_named(tmp_path, technique, members):
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 4)
     arguments = ["-c", AWAY, str(folder), technique, str(members)]
     done = on_gpus(4, arguments, FAKE_PES_A_HOST="2", FAKE_PATIENCE="1")
@@ -507,7 +507,7 @@ def aggregated(folder, technique, *program, **environment):
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
 @pytest.mark.parametrize("technique", ["mgg", "mgg_uvm"])
-def test_without_cupy_a_job_says_so_once(tmp_path, technique):
+def test_missing_cupy_is_reported_once(tmp_path, technique):
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
     said = "mgg: CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi\n"
     assert aggregated(folder, technique) == (3, said)
@@ -539,7 +539,7 @@ def other_nvshmem(home):
         ),
     ],
 )
-def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, said):
+def test_missing_compiler_or_library_is_reported_once(tmp_path, technique, environment, said):
     """Before anything is allocated or uploaded; each PE would come to its first kernel alone."""
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
     (tmp_path / "include").mkdir()
@@ -550,7 +550,7 @@ def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, sai
     assert code == 3 and output.startswith(f"mgg: {said.format(home=tmp_path)}") and output.count("\n") == 1, output
 
 
-def test_what_one_rank_alone_lacks_names_it():
+def test_rank_without_cupy_is_named_on_every_pe():
     code = (
         "from mpi4py import MPI\nimport mgg.backend as b\nfrom mgg.errors import MachineError\n"
         "b.not_installed = lambda module: 'no CuPy' if MPI.COMM_WORLD.rank == 1 else None\n"

@@ -39,7 +39,7 @@ launch(sys.argv[1], lambda: 3, program)
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_jobs_that_are_paused_as_a_whole_go_on(tmp_path):
+def test_paused_jobs_continue(tmp_path):
     """Threads and ranks, paused at the same time."""
     jobs, files = {}, []
     for backend in ("simulated", "mpi"):
@@ -71,7 +71,7 @@ def test_jobs_that_are_paused_as_a_whole_go_on(tmp_path):
     assert [job.returncode for job in jobs.values()] == [0, 0], errors
 
 
-def test_a_wait_counts_the_time_awake(monkeypatch):
+def test_wait_limit_counts_time_awake_only(monkeypatch):
     """Looks a hundredth of a second apart, and a pause of an hour before the third."""
     times = iter([0.0, 0.0, 0.01, 0.02, 3600.0, 3600.01, 3600.02])
     monkeypatch.setattr(waits, "awake", waits.AwakeClock(lambda: next(times)))
@@ -80,7 +80,7 @@ def test_a_wait_counts_the_time_awake(monkeypatch):
     assert seen == pytest.approx([0.01, 0.02, 0.52, 0.53, 0.54])
 
 
-def test_readings_of_all_threads_make_one_clock():
+def test_threads_share_one_awake_clock():
     """One that looks seldom gets the time of those that look often."""
     times = iter([0.0] + [0.25 * step for step in range(9)])
     clock = waits.AwakeClock(lambda: next(times))
@@ -97,7 +97,7 @@ def test_readings_of_all_threads_make_one_clock():
         ("PE 0 did not reach a barrier", "mgg: PE 1: PE 0 did not reach a barrier"),
     ],
 )
-def test_who_speaks_is_said_once(message, said, monkeypatch, capsys):
+def test_error_names_its_pe_once(message, said, monkeypatch, capsys):
     monkeypatch.setattr("mgg.backend.mpi_runs", lambda: True)
     monkeypatch.setattr("mgg.backend.job_rank", lambda: 1)
     monkeypatch.setattr("mgg.backend.abort_job", lambda code: None)
@@ -105,7 +105,7 @@ def test_who_speaks_is_said_once(message, said, monkeypatch, capsys):
     assert capsys.readouterr().err == f"{said}\n"
 
 
-def test_a_wait_yields_only_at_first_and_sleeps_longer_after_seconds(monkeypatch: pytest.MonkeyPatch):
+def test_wait_yields_first_and_then_sleeps_longer(monkeypatch: pytest.MonkeyPatch):
     """Yields without end, beside sleeps as short as the kernel allows, starve other sessions' processes."""
     clock, yields, naps = [0.0], [], []
 
@@ -124,7 +124,7 @@ def test_a_wait_yields_only_at_first_and_sleeps_longer_after_seconds(monkeypatch
 
 
 @pytest.mark.mpi
-def test_mpi_itself_sleeps_in_its_waits():
+def test_mpich_sleeps_in_its_waits():
     """Otherwise MPICH's collectives and one-sided operations call sched_yield in a loop."""
     code = (
         "import os, resource, time\nfrom mgg.backend.mpi_start import MPI\n"

@@ -19,12 +19,12 @@ MATRIX = (
 )
 
 
-def test_links_are_read_from_the_matrix_of_nvidia_smi():
+def test_links_are_parsed_from_nvidia_smi_matrix():
     assert probe.parse_links(MATRIX) == {0: ", links X NV18", 1: ", links NV18 X"}
     assert probe.parse_links("GPU0\t X \t0-15\t0\n") == {} == probe.parse_links("")
 
 
-def test_the_report_says_what_gpus_need():
+def test_report_lists_gpu_requirements():
     report = probe.report()
     assert {"backend nvshmem", "NCCL", "GPUs", "nvcc", "kernel cache"} <= report.keys()
     assert "missing" in report["NCCL"] or report["NCCL"].startswith("works: NCCL 2.")
@@ -40,7 +40,7 @@ def test_the_report_says_what_gpus_need():
         (None, 2, "none to use"),
     ],
 )
-def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, said):
+def test_gpus_are_counted_without_cupy(monkeypatch, init, count, said):
     """By the driver, where there is one."""
 
     def device_count(pointer):
@@ -84,7 +84,7 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
         ({"FAKE_GPUS": "0"}, {"backend nvshmem": "missing: no GPU to use (cudaErrorNoDevice", "GPUs": "none to use"}),
     ],
 )
-def test_doctor_lists_gpus_and_what_they_can(environment, said):
+def test_doctor_lists_gpus_and_peer_access(environment, said):
     done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], under=ready(), **environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -93,7 +93,7 @@ def test_doctor_lists_gpus_and_what_they_can(environment, said):
     assert [name for name in report if name.startswith("GPU ")] == [f"GPU {number}" for number in range(gpus)]
 
 
-def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
+def test_report_names_kernel_cache_and_counts_cubins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert probe.report()["kernel cache"] == f"{tmp_path}/mgg/kernels, 0 cubins"
     (tmp_path / "mgg" / "kernels").mkdir(parents=True)
@@ -114,7 +114,7 @@ VERSIONS = "".join(
         (VERSIONS, "{home}, 3.4.5"),
     ],
 )
-def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch, version, said):
+def test_report_names_nvshmem_for_kernels(tmp_path, monkeypatch, version, said):
     monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
     header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
     header.parent.mkdir(parents=True)

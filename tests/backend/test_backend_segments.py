@@ -31,7 +31,7 @@ world.close()
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("end", ["in order", "killed"])
-def test_no_job_leaves_a_name(end):
+def test_job_leaves_no_shared_memory_file(end):
     run = mpiexec(2, ["-c", PROGRAM, end], under=ready(gpus=False))
     assert (run.returncode == 0) == (end == "in order"), run.stderr
     names = {line for line in run.stdout.splitlines() if line.startswith("mpich_shm_")}
@@ -46,7 +46,7 @@ def test_no_job_leaves_a_name(end):
     ("mpich_shm_{}_0", False, False),  # a newer job's, under the same name
     ("mpich_other_{}_0", True, False),
 ])  # fmt: skip
-def test_what_loses_its_name(name, mine, goes, tmp_path):
+def test_only_own_mpich_segments_are_unlinked(name, mine, goes, tmp_path):
     path = SHARED_MEMORY / name.format(secrets.token_hex(4))
     path.touch()
     try:
@@ -59,6 +59,6 @@ def test_what_loses_its_name(name, mine, goes, tmp_path):
         path.unlink(missing_ok=True)
 
 
-def test_elsewhere_there_is_nothing_to_do(tmp_path):
+def test_missing_maps_file_is_ignored(tmp_path):
     unlink_mapped(tmp_path / "missing")
     assert not list(tmp_path.iterdir())

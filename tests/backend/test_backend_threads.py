@@ -32,7 +32,7 @@ def bound():
         (2, [("a", {0, 1}), ("a", {2, 3})]),
     ],
 )
-def test_as_many_threads_as_cores_are_accepted(bound, threads, members):
+def test_threads_up_to_the_cores_are_accepted(bound, threads, members):
     bound(threads, *members)
 
 
@@ -50,7 +50,7 @@ def test_as_many_threads_as_cores_are_accepted(bound, threads, members):
         ),
     ],
 )
-def test_too_few_cores_are_one_line(bound, threads, members, line):
+def test_too_few_cores_are_refused_in_one_line(bound, threads, members, line):
     with pytest.raises(InputError) as refused:
         bound(threads, *members)
     assert str(refused.value).startswith(line)
@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_trainings_and_products_of_two_threads(model, folder, tmp_path, ends):
+def test_two_threads_give_the_losses_of_one(model, folder, tmp_path, ends):
     train = ["train", folder, "--model", model, "--epochs", 3, "--technique", "local", "--backend", "simulated"]
     for threads in (1, 2):
         assert ends(*train, "--threads", threads, "--out", tmp_path / f"run-{threads}") == 0
@@ -85,7 +85,7 @@ def test_trainings_and_products_of_two_threads(model, folder, tmp_path, ends):
 
 
 @pytest.mark.parametrize("command", ["aggregate", "train"])
-def test_more_threads_than_cores_end_a_command(folder, tmp_path, ends, capsys, monkeypatch, command):
+def test_command_refuses_more_threads_than_cores(folder, tmp_path, ends, capsys, monkeypatch, command):
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0})
     words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
     code = ends(command, folder, *words, "--threads", 2, "--backend", "simulated", "--out", tmp_path / "out")
@@ -94,7 +94,7 @@ def test_more_threads_than_cores_end_a_command(folder, tmp_path, ends, capsys, m
     assert not (tmp_path / "out").exists()
 
 
-def test_side_of_a_library_takes_no_threads(folder, tmp_path, ends, capsys):
+def test_threads_with_side_pyg_are_refused(folder, tmp_path, ends, capsys):
     pytest.importorskip("torch_geometric")
     code = ends("train", folder, "--model", "gcn", "--side", "pyg", "--threads", 2, "--out", tmp_path / "out")
     assert code == InputError.exit_code
@@ -102,7 +102,7 @@ def test_side_of_a_library_takes_no_threads(folder, tmp_path, ends, capsys):
 
 
 @pytest.mark.parametrize("command", ["aggregate", "train"])
-def test_gpus_take_no_threads(folder, tmp_path, ends, capsys, command):
+def test_threads_on_gpus_are_refused(folder, tmp_path, ends, capsys, command):
     words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
     code = ends(command, folder, *words, "--threads", 2, "--backend", "nvshmem", "--out", tmp_path / "out")
     assert code == InputError.exit_code

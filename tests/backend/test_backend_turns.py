@@ -36,7 +36,7 @@ print(len(most), max(most), max(idle))
 """
 
 
-def test_pes_take_turns():
+def test_one_pe_works_at_a_time():
     command, environment = [sys.executable, "-c", PROGRAM], changed_environment({})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "27 1 0\n", done.stderr

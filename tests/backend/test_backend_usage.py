@@ -25,12 +25,12 @@ MIB = 2**20
     ],
     ids=["one", "two hosts", "two nodes of a host", "threads"],
 )
-def test_memory_is_that_of_the_fullest_node_and_time_that_of_all(processes, memory, cpu, seconds):
+def test_usage_is_memory_of_fullest_node_and_time_of_all(processes, memory, cpu, seconds):
     used = facts.used_by(processes)
     assert (used.memory, used.cpu_seconds, used.seconds) == (memory, pytest.approx(cpu), seconds)
 
 
-def test_nothing_is_told_of_a_job_where_one_process_cannot(tmp_path, monkeypatch):
+def test_usage_is_unknown_if_one_process_cannot_tell(tmp_path, monkeypatch):
     assert facts.used_by([Process(A, 1, 10, 1.0, 5.0), None]) is None
     monkeypatch.setattr(facts, "_PROCESS", tmp_path)
     assert facts.this_process() is None
@@ -44,7 +44,7 @@ def test_nothing_is_told_of_a_job_where_one_process_cannot(tmp_path, monkeypatch
 TOLD = "from mgg.backend.machine import facts; print(*facts.this_process()[2:])"
 
 
-def test_a_process_tells_of_itself_and_not_of_what_started_it():
+def test_usage_excludes_the_parent_process():
     held = np.ones(300 * MIB, np.uint8)
     mine = facts.this_process()
     assert mine.memory > held.nbytes and mine.cpu_seconds > 0 and mine.seconds > 0

@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
 
 
 @pytest.mark.parametrize("pes", [1, 5])
-def test_simulated(pes):
+def test_world_methods_on_simulated_backend(pes):
     assert simulated.run(pes, program) == ["ok"] * pes
 
 
@@ -31,14 +31,14 @@ def test_simulated(pes):
 @pytest.mark.parametrize(
     ("pes", "shared"), [(1, "1"), *(pytest.param(4, each, marks=pytest.mark.sentinel) for each in "10")]
 )
-def test_mpi(pes, shared):
+def test_world_methods_on_mpi_backend(pes, shared):
     """With shared memory and with one-sided operations."""
     done = mpiexec(pes, [str(SCRIPT)], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
 
 
-def test_all_reduce_is_the_same_bits_on_every_pe_and_run():
+def test_all_reduce_has_the_same_bits_on_every_pe_and_run():
     rng = np.random.default_rng(0)
     values = rng.standard_normal((5, 1000)).astype(np.float32)
     runs = [simulated.run(5, lambda world: world.all_reduce(values[world.rank])) for _ in range(3)]
@@ -65,7 +65,7 @@ def never(monkeypatch):
     ],
     ids=["barrier", "signal", "team"],
 )
-def test_a_failing_pe_ends_those_that_wait(waits):
+def test_failing_pe_ends_waiting_pes(waits):
     def fails(world):
         team = world.team([0, 1] if world.rank < 2 else [2])
         if world.rank == 2:
@@ -86,14 +86,14 @@ def test_a_failing_pe_ends_those_that_wait(waits):
         (lambda world: world.wait_signal(1), r"^PE [02]: no signal from PE 1 within 0\.2 s"),
     ],
 )
-def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others(waits, said, never):
+def test_absent_pe_is_named_and_does_not_hang_the_others(waits, said, never):
     started = time.monotonic()
     with pytest.raises(PeError, match=said):
         simulated.run(3, lambda world: never.wait() if world.rank == 1 else waits(world), timeout=0.2)
     assert time.monotonic() - started < 10
 
 
-def test_a_pe_that_stays_away_from_its_team_is_named(never):
+def test_pe_absent_from_its_team_is_named(never):
     def stalls(world):
         team = world.team([world.rank, 3 - world.rank][:: 1 if world.rank < 2 else -1])
         if world.rank:
@@ -104,7 +104,7 @@ def test_a_pe_that_stays_away_from_its_team_is_named(never):
         simulated.run(4, stalls, timeout=0.2)
 
 
-def test_an_interrupted_caller_leaves_no_pe_behind():
+def test_interrupt_leaves_no_thread_of_a_pe():
     """Who catches it goes on, in a notebook, say."""
     threads = []
 
@@ -126,7 +126,7 @@ def test_an_interrupted_caller_leaves_no_pe_behind():
 
 
 @pytest.mark.parametrize("teams", [[[0], [0, 1], [2]], [[0, 1], [1, 0], [2]], [[1], [1], [2]]])
-def test_teams_that_do_not_agree_are_refused_everywhere(teams):
+def test_inconsistent_teams_are_refused_on_every_pe(teams):
     def act(world):
         with pytest.raises(ValueError, match=r"PE [01] gave the team"):
             world.team(teams[world.rank])
@@ -154,7 +154,7 @@ def on_ranks(ranks: int, code: str, forks: bool = True, **environment: str):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_start_of_mpi_is_bounded():
+def test_mpi_init_has_a_time_limit():
     """A rank that never comes leaves the others in MPI_Init, a native call."""
     code = (
         "import time\nfrom mgg.backend import api, job_rank, launch\napi.DEFAULT_TIMEOUT = 1.0\n"
@@ -179,7 +179,7 @@ WAITS = {
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_mpi_waits_are_bounded():
+def test_mpi_waits_have_a_time_limit():
     code = f"""
 import time
 import numpy as np
@@ -210,7 +210,7 @@ MPI.COMM_WORLD.Abort(6)
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
-def test_mpi_names_the_pe_that_stays_away(shared, late):
+def test_mpi_backend_names_the_absent_pe(shared, late):
     code = (
         "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
         "import sys, time\n"
@@ -267,7 +267,7 @@ LINES = {
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("case", LINES)
-def test_an_error_of_every_pe_is_one_line_on_each(case):
+def test_common_error_is_one_line_on_every_pe(case):
     ranks, code, options, said = LINES[case]
     done = ends(ranks, code, **options)
     assert done.returncode == 0, done.stderr
@@ -276,7 +276,7 @@ def test_an_error_of_every_pe_is_one_line_on_each(case):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_an_error_of_every_pe_is_all_that_is_said():
+def test_common_error_is_the_only_output():
     """UCX would warn of windows that are left."""
     code = (
         "array = world.symmetric(64)\n"
@@ -299,7 +299,7 @@ world.symmetric(100_000_000)
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
+def test_unmappable_window_is_reported_on_every_pe():
     done = ends(2, LIMITED)
     assert done.returncode == 0, done.stderr
     said = (
@@ -311,7 +311,7 @@ def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_window_that_mpi_refuses_ends_the_job():
+def test_window_refused_by_mpi_ends_the_job():
     """What MPI needs beyond the window is not known before."""
     done = ends(2, LIMITED, before="mpi.mappable = lambda size: True")
     assert done.returncode == 3, done.stderr
@@ -319,6 +319,6 @@ def test_a_window_that_mpi_refuses_ends_the_job():
     assert "fewer columns (MPI: " in done.stdout
 
 
-def test_importing_the_backends_starts_no_mpi():
+def test_import_of_backends_does_not_start_mpi():
     code = "import sys, mgg.backend, mgg.backend.simulated; sys.exit('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

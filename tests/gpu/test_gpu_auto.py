@@ -20,7 +20,7 @@ def mgg(pes, *arguments, **environment):
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
+def test_measured_links_are_plausible_and_cached(tmp_path, pes):
     found = json.loads(mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)))
     links = found["links"]["links"]
     assert found["gpu"] and len(list((tmp_path / "mgg" / "links").iterdir())) == 1
@@ -36,7 +36,7 @@ def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_auto_is_measured_beside_the_others(tmp_path, pes):
+def test_auto_picks_among_measured_techniques(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(50_000, 2_000_000), pes, scheme="edge_balanced")
     out = tmp_path / "records.jsonl"
     mgg(
@@ -56,7 +56,7 @@ def test_auto_is_measured_beside_the_others(tmp_path, pes):
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_auto_takes_bf16_and_the_transposed_product(tmp_path, pes):
+def test_auto_takes_bf16_and_transposed_products(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(5_000, 100_000), pes)
     out = tmp_path / "records.jsonl"
     mgg(

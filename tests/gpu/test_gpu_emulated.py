@@ -63,7 +63,7 @@ def test_products_are_right_and_no_faster_than_the_network(tmp_path):
 
 
 @pytest.mark.parametrize("chosen", [{"workgroup": 1, "stale": 1}, {"boundary": 0.4}, {"workgroup": 1, "boundary": 0.4}])
-def test_losses_of_late_and_sampled_rows_are_those_of_cpu_ranks(tmp_path, chosen):
+def test_losses_with_stale_and_sampled_rows_equal_cpu(tmp_path, chosen):
     csr, data = directed()
     folder = make_layout(tmp_path, csr, 2, **data)
     options = {

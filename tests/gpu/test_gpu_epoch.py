@@ -47,7 +47,7 @@ def check(cases, graphs, found):
     assert not wrong, wrong
 
 
-def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
+def test_epoch_on_one_pe_is_one_cuda_graph(layouts):
     cases = [case(layouts, 1, model=model, graph=graph) for model in SMALL for graph in graphs_for(model)]
     cases += [case(layouts, 1, technique=technique) for technique in all_techniques()]
     cases += [
@@ -64,7 +64,7 @@ def test_one_pe_launches_one_graph_for_every_model_and_technique(layouts):
 
 
 @pytest.mark.parametrize("pes", [2, 4])
-def test_several_pes_launch_one_graph_where_no_host_is_needed(pes, layouts):
+def test_epoch_on_several_pes_is_one_cuda_graph_without_nccl(pes, layouts):
     cases = [case(layouts, pes, model=model) for model in SMALL]
     others = [name for name, plan in all_techniques().items() if not plan.single_pe and name not in ("halo", "mgg_uvm")]
     cases += [case(layouts, pes, technique=technique) for technique in others]
@@ -79,7 +79,7 @@ def test_several_pes_launch_one_graph_where_no_host_is_needed(pes, layouts):
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
+def test_nonfinite_numbers_leave_weights_unchanged(pes, layouts):
     cases = [
         case(layouts, pes, "diverge", model, value=value)
         for model, value in (("gcn", "nan"), ("gcn", 3e38), ("gin", 3e38), ("sage", "inf"))
@@ -91,12 +91,12 @@ def test_numbers_that_are_not_finite_leave_the_weights_alone(pes, layouts):
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(pes, layouts):
+def test_resumed_run_has_the_bits_of_an_uninterrupted_one(pes, layouts):
     for answer in answers(pes, [case(layouts, pes, "resume", model) for model in SMALL]):
         assert answer == {"differ": [], "pes": 1}
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_trainers_of_one_job_keep_out_of_each_others_memory(pes, layouts):
+def test_trainers_of_one_job_do_not_share_memory(pes, layouts):
     for answer in answers(pes, [case(layouts, pes, "side_by_side", model) for model in ("gcn", "sage")]):
         assert answer == {"differ": [], "pes": 1}

@@ -57,12 +57,12 @@ def test_more_ranks_than_gpus_are_refused():
     assert ended.output.count(f"{GPUS + 1} PEs and {GPUS} GPUs") == GPUS + 1
 
 
-def test_too_large_an_array_is_refused_before_it_is_allocated():
+def test_oversized_array_is_refused_before_allocation():
     said = r"MachineError a symmetric array of \d+ bytes on each PE does not fit: PE 0 needs \d+ bytes of GPU memory"
     assert_ends(run(1, "world.symmetric(2**40)"), said, 3)
 
 
-def test_too_small_a_heap_names_its_variable():
+def test_small_heap_error_names_its_variable():
     # Without CUDA's virtual memory management the heap has a fixed size, which NVSHMEM rounds up.
     ended = run(1, "world.symmetric(2**30)", NVSHMEM_DISABLE_CUDA_VMM="1", NVSHMEM_SYMMETRIC_SIZE="64M")
     said = r"MachineError PE 0: the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more"
@@ -70,7 +70,7 @@ def test_too_small_a_heap_names_its_variable():
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_too_many_columns_are_refused_with_bytes(tmp_path, pes):
+def test_too_many_columns_are_refused_with_their_bytes(tmp_path, pes):
     nodes = memory() * pes // (4 * MAX_DIM) + 10_000
     folder = make_layout(tmp_path, random_csr(nodes, 1_000), pes)
     line = assert_ends(aggregate(pes, folder, "--dim", str(MAX_DIM)), "mgg: mgg, D = .*bytes", 3)
@@ -78,7 +78,7 @@ def test_too_many_columns_are_refused_with_bytes(tmp_path, pes):
 
 
 @pytest.mark.gpu(2)
-def test_a_layout_for_another_number_of_pes_is_refused(tmp_path):
+def test_layout_for_another_number_of_pes_is_refused(tmp_path):
     folder = make_layout(tmp_path, random_csr(100, 1_000), 2)
     assert_ends(aggregate(1, folder), "mgg: ", 2)
     folder = make_layout(tmp_path, random_csr(100, 1_000), 3)
@@ -88,26 +88,26 @@ def test_a_layout_for_another_number_of_pes_is_refused(tmp_path):
 
 
 @pytest.mark.gpu(2)
-def test_pes_that_disagree_on_the_layout_are_told(tmp_path):
+def test_different_sizes_of_symmetric_arrays_are_refused(tmp_path):
     ended = run(2, "world.symmetric(10 + world.rank)")
     assert_ends(ended, "InputError the PEs ask for symmetric arrays of 40 to 44 bytes", 2)
 
 
 @pytest.mark.gpu(2)
-def test_a_pe_that_stays_away_is_named():
+def test_absent_pe_is_named():
     code = "time.sleep(20 * (world.rank == 1)); world.barrier(); world.download(world.upload(np.ones(1)))"
     assert_ends(run(2, code), r"PeError PE 1 did not reach a barrier within 3 s", 6)
 
 
 @pytest.mark.gpu(2)
-def test_a_blocked_host_does_not_keep_the_job():
+def test_blocked_host_does_not_hang_the_job():
     code = "world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)"
     assert_ends(run(2, code), "PE 0: waited 3 s for a signal from PE 1", 6)
 
 
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("halo", 2), ("cola", 1)])
-def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, technique, members):
+def test_pe_absent_from_product_in_workgroups_is_named(tmp_path, technique, members):
     """Between workgroups the host waits for signals; within one the kernel of halo waits for flags."""
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     code = (
@@ -126,7 +126,7 @@ def test_a_pe_that_stays_away_from_a_product_in_workgroups_is_named(tmp_path, te
     "technique",
     ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy", "features", "dgcl"],
 )
-def test_a_killed_rank_ends_the_job(tmp_path, technique):
+def test_killed_rank_ends_a_product(tmp_path, technique):
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     killed = tmp_path / "killed"
     code = (
@@ -166,14 +166,14 @@ main()
 
 @KILLING
 @pytest.mark.parametrize("technique", ["halo", "mgg"])
-def test_a_killed_rank_ends_a_training(tmp_path, technique):
+def test_killed_rank_ends_a_training(tmp_path, technique):
     killed = tmp_path / "killed"
     assert_gone(trained(tmp_path, signal.SIGKILL, killed, "gcn", technique), killed)
 
 
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize(("model", "technique", "seconds"), [("gcn", "halo", None), ("gin", "mgg", 5)])
-def test_a_rank_that_stands_still_in_a_training_is_named(tmp_path, model, technique, seconds):
+def test_stalled_rank_of_a_training_is_named(tmp_path, model, technique, seconds):
     """Within 60 s of its last epoch, which is a CUDA graph that waits for it on the others."""
     stopped = tmp_path / "stopped"
     ended = trained(tmp_path, signal.SIGSTOP, stopped, model, technique, seconds)
@@ -223,7 +223,7 @@ def running(text: str) -> list[str]:
     return found
 
 
-def test_a_machine_without_gpus_says_so(tmp_path):
+def test_machine_without_gpus_is_reported(tmp_path):
     folder = make_layout(tmp_path, random_csr(100, 1_000), 1)
     arguments = ["aggregate", str(folder), "--technique", "mgg", "--dim", "16", "--backend", "nvshmem"]
     done = mpiexec(1, ["-m", "mgg.cli", *arguments, "--out", str(tmp_path / "out")], CUDA_VISIBLE_DEVICES="")

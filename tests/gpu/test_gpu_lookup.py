@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_every_side(tmp_path, pes):
+def test_every_lookup_side_is_right(tmp_path, pes):
     out = tmp_path / "found.json"
     succeeded(pes, [lookup_program.__file__, "nvshmem", str(out)])
     check(json.loads(out.read_text()), gpus=True)

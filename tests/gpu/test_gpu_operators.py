@@ -61,7 +61,7 @@ def padded(array: np.ndarray) -> "cp.ndarray":
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_spmm_rows(operators, name, dim):
+def test_spmm_rows_matches_float64(operators, name, dim):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
@@ -88,7 +88,7 @@ def test_spmm_rows(operators, name, dim):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("tile", [1, 4, 8, 32])
-def test_tiles_of_columns(dim, tile):
+def test_tiled_spmm_rows_matches_float64(dim, tile):
     from mgg.kernel.cuda import CudaOperators
     from mgg.kernel.cuda.schedule import RowTuning
 
@@ -110,7 +110,7 @@ def test_tiles_of_columns(dim, tile):
 @pytest.mark.parametrize("empty", [True, False])
 @pytest.mark.parametrize("groups", [4, 32])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkeypatch):
+def test_narrow_row_schedule_equals_the_host(name, groups, empty, monkeypatch):
     monkeypatch.setattr(narrow_row_schedule, "SLAB", 500)
     indptr = GRAPHS[name].indptr
     found, expected = (
@@ -124,7 +124,7 @@ def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkey
 @pytest.mark.parametrize("dim", (1, 3, 16, 41, 100, 602))
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("ps", [1, 16, None])
-def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
+def test_spmm_partitions_and_columns_match_float64(operators, name, dim, ps):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     pieces = neighbor_partitions(csr.indptr, ps)
@@ -157,7 +157,7 @@ def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16])
-def test_gather_rows(operators, dim, dtype, ids):
+def test_gather_rows_copies_rows_alone(operators, dim, dtype, ids):
     source = embeddings(5_000, dim) if dtype == np.float32 else to_bf16(embeddings(5_000, dim))
     rows = np.random.default_rng(0).integers(0, 5_000, 7_001).astype(ids)
     # More columns than are copied: what is beside them stays.
@@ -171,7 +171,7 @@ def test_gather_rows(operators, dim, dtype, ids):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
-def test_add_rows(operators, dim, ids):
+def test_add_rows_equals_the_host(operators, dim, ids):
     source, before = embeddings(4_001, dim), embeddings(5_000, dim + 3)
     rows = np.random.default_rng(0).permutation(5_000)[:4_001].astype(ids)
     expected = before.copy()
@@ -202,7 +202,7 @@ def test_packed_rows_have_the_bits_of_the_host(operators, dim, bits, dtype):
 
 @pytest.mark.parametrize("dim", (1, 3, 8, 16, 41, 64, 100, 128, 602))
 @pytest.mark.parametrize("name", GRAPHS)
-def test_spmm_rows_of_bf16(operators, name, dim):
+def test_spmm_rows_of_bf16_matches_float64(operators, name, dim):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     bits, out = cp.empty(b.shape, cp.uint16), cp.full((csr.rows, dim), cp.nan, cp.float32)
@@ -219,7 +219,7 @@ def test_spmm_rows_of_bf16(operators, name, dim):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("first", [0, 1])
-def test_write(operators, dim, first):
+def test_write_copies_rows_and_keeps_the_padding(operators, dim, first):
     """From and to rows that begin anywhere; what pads them stays."""
     flat = embeddings(1, 999 * dim + first).reshape(-1)
     values, whole = cp.asarray(flat)[first:].reshape(999, dim), cp.full((999, dim + 5), 7, cp.float32)
@@ -256,7 +256,7 @@ def split(csr: Csr, mine: int) -> tuple[Csr, Csr]:
     ],
     ids=["default", "synchronous", "separate", "whole rows"],
 )
-def test_mgg(operators, name, dim, options):
+def test_mgg_kernel_matches_float64(operators, name, dim, options):
     """One PE of three: its copy has the first rows, peers 1 and 2 the others (all in this GPU's memory)."""
     csr = GRAPHS[name]
     mine = max(1, csr.columns // 3)
@@ -289,7 +289,7 @@ COLUMNS = GRAPHS | {
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize(("holders", "ids"), [(1, np.int64), (5, np.int32)])
-def test_cola(operators, name, dim, holders, ids):
+def test_cola_kernel_matches_float64(operators, name, dim, holders, ids):
     """The rows are dealt out over several matrices, all in this GPU's memory; some columns are empty, some are hubs."""
     csr = COLUMNS[name]
     b, nodes = embeddings(csr.columns, dim), np.arange(csr.columns)
@@ -311,7 +311,7 @@ def test_cola(operators, name, dim, holders, ids):
         assert relative_error((acc - once).get(), matrix(bare), b) <= 4 * loose
 
 
-def test_cola_of_padded_rows(operators):
+def test_cola_kernel_ignores_padding(operators):
     """Loads of 16 bytes read what lies beside a row, and no sum shows it."""
     csr = GRAPHS["large"]
     columns = transposed(csr).csr
@@ -330,7 +330,7 @@ def test_cola_of_padded_rows(operators):
         assert relative_error(plain.get(), matrix(csr), b) <= TOLERANCE
 
 
-def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
+def test_block_beyond_shared_memory_is_refused(monkeypatch):
     from mgg.kernel.cuda import CudaOperators
 
     operators = CudaOperators()
@@ -347,7 +347,7 @@ def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
     assert bool((out == 1).all())
 
 
-def test_the_tuning_follows_columns_and_mean_row():
+def test_row_tuning_follows_columns_and_mean_row_length():
     from mgg.kernel.cuda import CudaOperators
     from mgg.kernel.cuda.schedule import RowTuning, row_tuning
 
@@ -361,7 +361,7 @@ def test_the_tuning_follows_columns_and_mean_row():
     assert CudaOperators(RowTuning(tile=4)).schedule(slice_, 128)[0] == RowTuning(tile=4)
 
 
-def test_arguments_are_checked(operators):
+def test_arrays_of_wrong_type_or_order_are_refused(operators):
     wide = cp.zeros((4, 8), cp.float32)
     ids = cp.zeros(1, cp.int32)
     with pytest.raises(ValueError, match="row-major float32"):

@@ -86,7 +86,7 @@ def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool, pes):
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("technique", ["halo", "cola", "mgg"])
-def test_kernels_that_read_the_memory_of_a_peer_are_clean(tmp_path, technique, tool):
+def test_kernels_that_read_peer_memory_are_clean(tmp_path, technique, tool):
     """Ours alone here, too; two graphs are enough: weights, and rows that are cut."""
     # Of halo what pulls and what sums.
     under = watcher(tool, "--kernel-name", f"kernel_substring={technique}")
@@ -95,7 +95,7 @@ def test_kernels_that_read_the_memory_of_a_peer_are_clean(tmp_path, technique, t
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_planted_fault_is_found(tool):
+def test_sanitizer_finds_a_planted_fault(tool):
     done = subprocess.run(
         [*watcher(tool), sys.executable, "-c", PLANTED], capture_output=True, text=True, timeout=120, check=False
     )

@@ -55,7 +55,7 @@ def run(tmp_path: Path, backend: str, pes: int, ranks: int, graphs: Iterable[str
 
 
 @pytest.mark.parametrize("pes", [1, 2, 3, 4, 8])
-def test_products_and_bytes(tmp_path, pes):
+def test_products_and_bytes_of_ranks(tmp_path, pes):
     run(tmp_path, "nvshmem", pes, pes, GRAPHS)
 
 
@@ -74,7 +74,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path, pes):
 
 
 @pytest.mark.parametrize("pes", [1, 4])
-def test_the_command_records_gpus_and_seconds(tmp_path, pes):
+def test_command_records_gpus_and_seconds(tmp_path, pes):
     """All techniques in one command: those of one process run there, too."""
     folder = make_layout(tmp_path, random_csr(2_000, 30_000), pes)
     names = [name for name, plan in all_techniques().items() if pes == 1 or not plan.single_pe]

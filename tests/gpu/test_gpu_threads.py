@@ -31,13 +31,13 @@ def on_one_gpu(heaps: int, code: str) -> str:
 
 
 @pytest.mark.parametrize("heaps", [1, 3])
-def test_the_world_keeps_its_promises(heaps):
+def test_world_methods_do_as_documented(heaps):
     code = "from support.programs.world_program import program as all_of_it; return all_of_it(world)"
     assert on_one_gpu(heaps, code) == str(["ok"] * heaps)
 
 
 @pytest.mark.parametrize("heaps", [1, 2, 4])
-def test_products_and_bytes_of_heaps_on_one_gpu(tmp_path, heaps):
+def test_products_and_bytes_of_pes_on_one_gpu(tmp_path, heaps):
     folders = [make_layout(tmp_path / str(number), csr, heaps) for number, csr in enumerate(GRAPHS.values())]
     arguments = [str(PROGRAM), f"threads:{heaps}", str(tmp_path), *map(str, folders)]
     succeeded(1, arguments, CUDA_VISIBLE_DEVICES="0")
@@ -53,7 +53,7 @@ def test_deterministic_techniques_give_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
-def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique):
+def test_predicted_memory_is_within_a_fifth_of_actual(tmp_path, technique):
     """Two PEs on one GPU; what the first run loads and keeps (kernels, contexts) does not count."""
     folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
     code = f"""from mgg import layout

@@ -43,13 +43,13 @@ def trainable(pes):
     return [name for name, plan in all_techniques().items() if pes == 1 or not (plan.single_pe or plan.one_process)]
 
 
-def test_every_operation_of_the_table():
+def test_every_array_operation_equals_the_host():
     done = succeeded(1, [str(Path(__file__).parents[1] / "support" / "programs" / "arrays_program.py")])
     assert done.stdout == "ok\n"
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_loss_and_gradients_are_those_of_cpu_ranks(pes, layouts, tmp_path):
+def test_loss_and_gradients_equal_cpu(pes, layouts, tmp_path):
     options = [
         {"model": model, "technique": technique, "settings": settings, "graph": graph}
         for model, settings in SMALL.items()
@@ -124,7 +124,7 @@ def on_one_gpu(gradients_on):
 
 
 @pytest.mark.parametrize("pes", [2, 4])
-def test_loss_and_gradients_are_those_of_one_gpu(pes, gradients_on, on_one_gpu):
+def test_loss_and_gradients_equal_one_gpu(pes, gradients_on, on_one_gpu):
     for (model, graph, _), found in gradients_on(pes, trainable(pes)).items():
         # Generated kernels sum arcs in float32.
         tolerance = 2e-5 if programmed(model) and not multiplies(model) else 1e-5
@@ -177,7 +177,7 @@ def trained(layouts, tmp_path_factory):
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_gcn_curves_without_dropout(graph, pes, layouts, trained):
+def test_gcn_loss_curve_equals_cpu(graph, pes, layouts, trained):
     expected = result_arrays(run("simulated", layouts(graph, 1), 1, **CURVE)[0])
     # Columns of the curve: epoch, loss, accuracies.
     np.testing.assert_allclose(trained(pes)[graph]["curve"][:, 1], expected["curve"][:, 1], rtol=1e-4)
@@ -185,14 +185,14 @@ def test_gcn_curves_without_dropout(graph, pes, layouts, trained):
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(model, pes, trained):
+def test_resumed_run_has_the_bits_of_an_uninterrupted_one(model, pes, trained):
     whole, nothing, resumed = trained(pes)[model]
     assert not nothing
     assert all(np.array_equal(resumed[name], array) for name, array in whole.items())
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
+def test_command_trains_on_digits(pes, tmp_path):
     graph, part, folder = (tmp_path / name for name in ("graph", "partition", "layout"))
     build("digits", graph)
     partition.build(graph, part, pes=pes, scheme="edge_balanced", workgroup=8, dim=16)
@@ -206,7 +206,7 @@ def test_the_command_trains_on_handwritten_digits(pes, tmp_path):
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_bf16_tasks_and_phases(pes, layouts, tmp_path):
+def test_bf16_multi_label_and_phases(pes, layouts, tmp_path):
     calls = [
         {"model": "gcn", "technique": "halo", "epochs": 10, "dtype": "bf16", "folder": layouts("planted", pes)},
         {

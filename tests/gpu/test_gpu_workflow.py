@@ -14,5 +14,5 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_the_workflow_takes_the_gpus(tmp_path, pes):
+def test_workflow_uses_the_gpus(tmp_path, pes):
     assert_takes_gpus(Folder(tmp_path), "cora", pes, taken(pes))

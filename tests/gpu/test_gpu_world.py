@@ -11,6 +11,6 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_the_world_keeps_its_promises(pes):
+def test_world_methods_do_as_documented(pes):
     done = succeeded(pes, [str(SCRIPT), "nvshmem"])
     assert done.stdout.count("ok") == pes
