@@ -1,3 +1,5 @@
+"""``mgg doctor``: GPUs, links, NVSHMEM, NCCL and the kernel cache of this host."""
+
 import ctypes
 import json
 import sys
@@ -32,7 +34,7 @@ def test_report_lists_gpu_requirements():
 
 
 @pytest.mark.parametrize(
-    ("init", "count", "said"),
+    ("init", "count", "line"),
     [
         (0, 2, f"none to use: the driver has 2, and CuPy is missing ({HALTED}); pip install 'mgg[gpu]'"),
         (0, 0, "none to use"),
@@ -40,8 +42,8 @@ def test_report_lists_gpu_requirements():
         (None, 2, "none to use"),
     ],
 )
-def test_gpus_are_counted_without_cupy(monkeypatch, init, count, said):
-    """By the driver, where there is one."""
+def test_gpus_are_counted_without_cupy(monkeypatch, init, count, line):
+    """The driver counts them, if there is one."""
 
     def device_count(pointer):
         pointer._obj.value = count
@@ -55,13 +57,13 @@ def test_gpus_are_counted_without_cupy(monkeypatch, init, count, said):
     monkeypatch.setattr(ctypes, "CDLL", library)
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "mgg.backend.gpu", raising=False)
-    assert probe._gpus() == {"GPUs": said}
+    assert probe._gpus() == {"GPUs": line}
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "lines"),
     [
         (
             {"FAKE_GPUS": "2"},
@@ -84,11 +86,11 @@ def test_gpus_are_counted_without_cupy(monkeypatch, init, count, said):
         ({"FAKE_GPUS": "0"}, {"backend nvshmem": "missing: no GPU to use (cudaErrorNoDevice", "GPUs": "none to use"}),
     ],
 )
-def test_doctor_lists_gpus_and_peer_access(environment, said):
+def test_doctor_lists_gpus_and_peer_access(environment, lines):
     done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], under=ready(), **environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert {name: report[name][: len(start)] for name, start in said.items()} == said
+    assert {name: report[name][: len(start)] for name, start in lines.items()} == lines
     gpus = int(environment.get("FAKE_GPUS", "4"))
     assert [name for name in report if name.startswith("GPU ")] == [f"GPU {number}" for number in range(gpus)]
 
@@ -107,20 +109,20 @@ VERSIONS = "".join(
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "line"),
     [
         (None, "unusable: {header}: cannot be read: No such file or directory; set NVSHMEM_HOME"),
         ("", "unusable: {header}: says no version of NVSHMEM"),
         (VERSIONS, "{home}, 3.4.5"),
     ],
 )
-def test_report_names_nvshmem_for_kernels(tmp_path, monkeypatch, version, said):
+def test_report_names_nvshmem_for_kernels(tmp_path, monkeypatch, version, line):
     monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
     header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
     header.parent.mkdir(parents=True)
     (tmp_path / "include" / "nvshmem.h").touch()
     if version is not None:
         header.write_text(version)
-    assert probe._kernels()["NVSHMEM for kernels"].startswith(said.format(header=header, home=tmp_path))
+    assert probe._kernels()["NVSHMEM for kernels"].startswith(line.format(header=header, home=tmp_path))
     monkeypatch.setattr(probe.kernels, "nvshmem_folder", lambda: None)
     assert "NVSHMEM_HOME" in probe._kernels()["NVSHMEM for kernels"]

@@ -1,4 +1,4 @@
-"""What `mgg doctor --slurm` reads out of Slurm's answers; tests/system/slurm asks a real one."""
+"""How `mgg doctor --slurm` reads Slurm's answers; tests/system/slurm runs it on a real cluster."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ LIMITS = {
 
 
 def test_time_limits_are_parsed(monkeypatch):
-    """That of the default one has no name, too."""
+    """The default partition's limit is also listed under the empty name."""
     lines = [f"{name}|2|64|1|(null)|{limit}|idle" for name, (limit, _) in LIMITS.items()]
     monkeypatch.setattr(slurm, "_ask", lambda *command: "\n".join(lines))
     expected = {name.rstrip("*"): minutes for name, (_, minutes) in LIMITS.items() if minutes}
@@ -46,7 +46,7 @@ def test_pmi_flavours_are_parsed(text: str):
     assert slurm.parse_flavours(text) == ["pmix", "pmi2"]
 
 
-def said(**values: object) -> str:
+def message(**values: object) -> str:
     return json.dumps(values) + "\n"
 
 
@@ -55,10 +55,10 @@ def trial(script: str, nodes: int = 2, gpus: bool = False) -> slurm.Trial:
 
 
 def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
-    """What two ranks on ``nodes`` say."""
-    seen = [{"gpus": each} for each in gpus] or [{}, {}]
-    before = "".join(said(node=node, seen=True, **more) for node, more in zip(nodes, seen, strict=True))
-    return before + "".join(said(rank=rank, size=size, sum=total) for rank in (0, 1))
+    """The output of two ranks on ``nodes``."""
+    visible = [{"gpus": each} for each in gpus] or [{}, {}]
+    before = "".join(message(node=node, seen=True, **more) for node, more in zip(nodes, visible, strict=True))
+    return before + "".join(message(rank=rank, size=size, sum=total) for rank in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_verdict_on_two_ranks(output: str, script: str, nodes: int, works: bool,
     ],
 )
 def test_trial_asks_for_two_nodes_and_gpus_if_there_are_any(kinds: list[str], spread: tuple[int, int]):
-    """On two nodes that have some, if there are two."""
+    """On two nodes that have GPUs, if there are two."""
     lines = [f"gpu|{nodes}|8|1024|{gres}|1:00:00|idle" for nodes, gres in (kind.split("|") for kind in kinds)]
     assert slurm.parse_partitions("\n".join(lines))["gpu"].spread() == spread
 
@@ -100,11 +100,11 @@ REFUSAL = "sbatch: error: QOSMinGRES\nsbatch: error: Batch job submission failed
 
 
 def test_refused_trial_still_shows_partitions(tmp_path, monkeypatch):
-    """The partitions are shown, and the error says that the cluster is not ready."""
+    """The partitions are listed, and the error says that the cluster cannot run the workflow yet."""
     programs = {
         "sinfo": "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'",
         "srun": "echo pmi2",
-        "sbatch": f"printf '%s\\n' \"$*\" > {tmp_path}/asked; echo '{REFUSAL}' >&2; exit 1",
+        "sbatch": f"printf '%s\\n' \"$*\" > {tmp_path}/arguments; echo '{REFUSAL}' >&2; exit 1",
         "squeue": "exit 1",
     }
     for name, script in programs.items():
@@ -117,16 +117,16 @@ def test_refused_trial_still_shows_partitions(tmp_path, monkeypatch):
     assert "gpu:8" in facts["partition gpu"] and facts["mpi in the profile"] == "nothing that was tried works"
     lack = facts["two ranks by any launcher, partition gpu"]
     assert " ".join(REFUSAL.split()) in lack and "name the --account or --qos that your site wants" in lack
-    given = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
-    assert given in lack and given in (tmp_path / "asked").read_text()
+    options = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
+    assert options in lack and options in (tmp_path / "arguments").read_text()
 
 
 def test_busy_controller_is_no_refusal(tmp_path, monkeypatch):
-    said = "sbatch: error: Batch job submission failed: Unexpected message received"
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+    error = "sbatch: error: Batch job submission failed: Unexpected message received"
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{error}' >&2; exit 1\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {said}"
+    assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {error}"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_state_is_asked_again_if_squeue_times_out(tmp_path, monkeypatch, answers
 
 
 def test_nodes_are_told_apart_by_host_name():
-    text = said(node="a", host="a", seen=True) + said(node="a", host="b", seen=False)
+    text = message(node="a", host="a", seen=True) + message(node="a", host="b", seen=False)
     assert slurm.parse_ranks(text)[0] == {"a": True, "b": False}
 
 
@@ -171,7 +171,7 @@ def test_launcher_that_hangs_or_is_missing():
 
 
 def test_node_without_the_shared_folder_is_named():
-    nodes, _ = slurm.parse_ranks(said(node="b", seen=False) + said(node="a", seen=True))
+    nodes, _ = slurm.parse_ranks(message(node="b", seen=False) + message(node="a", seen=True))
     assert slurm._visibility(nodes) == "the same on a; not on b: run from a folder that all nodes share"
 
 
@@ -193,13 +193,16 @@ def test_unknown_or_missing_partition_is_refused():
 
 def test_messages_of_two_ranks_on_one_line_are_parsed():
     text = (
-        said(node="a", seen=True).strip() + said(node="b", seen=True).strip() + "\n{ not ours }\n" + said(size=2, sum=1)
+        message(node="a", seen=True).strip()
+        + message(node="b", seen=True).strip()
+        + "\n{ not ours }\n"
+        + message(size=2, sum=1)
     )
     assert slurm.parse_ranks(text) == ({"a": True, "b": True}, [(2, 1)])
 
 
 def test_failed_scancel_still_reports_the_outcome(monkeypatch, caplog):
-    """Slurm is slow: what the job came to is told all the same, and that it may be there."""
+    """If Slurm is slow, the outcome of the job is reported, and that the job may still exist."""
 
     def run(command, **options):
         raise subprocess.TimeoutExpired(command, options["timeout"])
@@ -212,7 +215,7 @@ def test_failed_scancel_still_reports_the_outcome(monkeypatch, caplog):
 
 
 def test_message_of_a_rank_is_one_write(monkeypatch):
-    """So that the other rank's cannot come between it and its end."""
+    """Otherwise the other rank's output could come between the line and its end."""
     written = []
     monkeypatch.setattr("sys.stdout", SimpleNamespace(write=written.append, flush=lambda: None))
     two_ranks._say({"rank": 1})

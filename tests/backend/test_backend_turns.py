@@ -1,4 +1,4 @@
-"""PEs that are threads work one at a time where compute-sanitizer watches them."""
+"""PEs as threads work one at a time, as compute-sanitizer needs them to."""
 
 import subprocess
 import sys
