@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.ranks import _command, changed_environment
+from support.ranks import changed_environment, mpi_command
 
 #: Rank 0 waits in MPI_Init for rank 1, which never gets there, and writes a file once the watchdog has begun.
 WAITS_IN_MPI_INIT = """
@@ -45,7 +45,7 @@ def read_number(file: Path) -> int:
 def test_rank_in_mpi_init_ends_with_its_launcher(tmp_path: Path):
     script = ["sh", "-c", f'"$@"; echo $? > {tmp_path}/$PMI_RANK.code', "sh"]
     job = subprocess.Popen(
-        _command(2, ["-c", WAITS_IN_MPI_INIT, f"{tmp_path}/"], script), env=changed_environment({}),
+        mpi_command(2, ["-c", WAITS_IN_MPI_INIT, f"{tmp_path}/"], script), env=changed_environment({}),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     ranks: list[int] = []

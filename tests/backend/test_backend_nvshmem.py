@@ -10,13 +10,12 @@ from textwrap import indent
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.programs import world_program
 from support.programs.spmm_program import products
 from support.ranks import mpiexec
-from support.ranks.ready import FAKE, ready
+from support.ranks.ready import FAKE, FAKE_GPU, ready
 
 from mgg.backend import simulated
-
-SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -60,7 +59,7 @@ SHARED = {"MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
 @pytest.mark.parametrize(("pes", "shared"), [(1, {}), (3, {}), (4, SHARED | {"FAKE_GPUS": "2"})])
 def test_world_methods_do_as_documented(pes, shared):
     """PEs that share GPUs get the same results as PEs with a GPU each, including NCCL's."""
-    done = on_gpus(pes, [str(SUPPORT / "programs" / "world_program.py"), "nvshmem"], **shared)
+    done = on_gpus(pes, [world_program.__file__, "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
     assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == bool(shared)
@@ -275,8 +274,8 @@ def test_put_nbi_is_used_only_for_several_messages_at_once(tmp_path, pes, halo):
 BETWEEN_HOSTS = """
 from support.programs import world_program as w
 w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)
-for promise in (w._shift, w._team, w._exchange, w._reduce):
-    promise(world)
+for check in (w._shift, w._team, w._exchange, w._reduce):
+    check(world)
 print(f'kept {list(world.addressable)}', flush=True)
 world.symmetric(8)
 """
@@ -529,7 +528,7 @@ def test_missing_cupy_is_reported_once(tmp_path, technique):
 
 def write_newer_nvshmem(home):
     """Headers of NVSHMEM in a later version than the stand-in for nvshmem4py."""
-    shutil.copytree(SUPPORT / "fake_gpu" / "nvshmem" / "include", home / "include")
+    shutil.copytree(FAKE_GPU / "nvshmem" / "include", home / "include")
     header = home / "include" / "non_abi" / "nvshmem_version.h"
     header.write_text(
         header.read_text().replace("MINOR_VERSION 4", "MINOR_VERSION 5").replace("PATCH_VERSION 5", "PATCH_VERSION 19")

@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from support.ranks import _command, changed_environment, mpiexec
+from support.ranks import changed_environment, mpi_command, mpiexec
 from support.ranks.ready import ready
 
 from mgg.backend import watchdog
@@ -46,7 +46,7 @@ def test_paused_jobs_continue(tmp_path):
         here = tmp_path / backend
         here.mkdir()
         arguments = ["-c", PROGRAM, backend, str(here), str(LIMIT)]
-        command = [sys.executable, *arguments] if backend == "simulated" else _command(3, arguments)
+        command = [sys.executable, *arguments] if backend == "simulated" else mpi_command(3, arguments)
         jobs[here] = subprocess.Popen(command, env=changed_environment({}), stderr=subprocess.PIPE, text=True)
         files += [here / "pid0", here / "pid2"]
     try:

@@ -6,24 +6,21 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from textwrap import indent
 
 import numpy as np
 import pytest
-from support.programs.world_program import program
+from support.programs import world_program
 from support.ranks import mpiexec
 from support.ranks.ready import ready
 
 from mgg.backend import simulated, together
 from mgg.errors import InputError, PeError
 
-SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
-
 
 @pytest.mark.parametrize("pes", [1, 5])
 def test_world_methods_on_simulated_backend(pes):
-    assert simulated.run(pes, program) == ["ok"] * pes
+    assert simulated.run(pes, world_program.program) == ["ok"] * pes
 
 
 @pytest.mark.slow
@@ -33,7 +30,7 @@ def test_world_methods_on_simulated_backend(pes):
 )
 def test_world_methods_on_mpi_backend(pes, shared):
     """With shared memory, and with one-sided operations of MPI."""
-    done = mpiexec(pes, [str(SCRIPT)], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
+    done = mpiexec(pes, [world_program.__file__], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
 

@@ -1,4 +1,4 @@
-"""Links of GPUs are measured, and technique auto picks on them: kept, marked, and the same on every PE."""
+"""Links of GPUs are measured and cached; technique ``auto`` picks by them, the same on every PE."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_measured_links_are_plausible_and_cached(tmp_path, pes):
     links = found["links"]["links"]
     assert found["gpu"] and len(list((tmp_path / "mgg" / "links").iterdir())) == 1
     assert found["links"]["rows"] == ("nvlink" if pes > 1 else "cache")
-    # Not a timing: what no GPU falls short of or reaches tells a clock or a unit that is wrong.
+    # Bounds that every GPU keeps: only a wrong clock or unit breaks them.
     assert 1e11 < links["hbm"]["bandwidth"] < 1e14
     assert 1e9 < links[found["links"]["rows"]]["bandwidth"] < 1e14
     for name in ("broadcast", "shift"):
@@ -45,14 +45,14 @@ def test_auto_picks_among_measured_techniques(tmp_path, pes):
     )  # fmt: skip
     records = read_lines(out, AggregateRecord)
     for dim in (16, 64, 128):
-        here = [record for record in records if record.dim == dim]
-        assert len({record.technique for record in here}) == len(here) >= 6
-        assert all(record.predicted > 0 and record.error <= record.tolerance for record in here)
-        (pick,) = [record for record in here if record.chosen]
+        of_dim = [record for record in records if record.dim == dim]
+        assert len({record.technique for record in of_dim}) == len(of_dim) >= 6
+        assert all(record.predicted > 0 and record.error <= record.tolerance for record in of_dim)
+        (pick,) = [record for record in of_dim if record.chosen]
         if pes == 1:
-            assert pick.technique == "local"  # whose work all others do, too
+            assert pick.technique == "local"  # all others do its work and more
         else:
-            assert pick.predicted <= EQUAL * min(record.predicted for record in here)
+            assert pick.predicted <= EQUAL * min(record.predicted for record in of_dim)
 
 
 @pytest.mark.parametrize("pes", [1, 2])

@@ -1,4 +1,4 @@
-"""Page faults as CUPTI counts them, and occupancy as Nsight Compute does, where a machine has these."""
+"""Page faults counted by CUPTI, and occupancy measured by Nsight Compute, if the machine has these tools."""
 
 import ctypes
 import importlib.util
@@ -48,8 +48,8 @@ def test_page_faults_are_counted_once():
 def test_profiled_occupancy_is_below_its_limit(tmp_path):
     folder = make_layout(tmp_path, random_csr(20_000, 2_000_000), 1)
     out = tmp_path / "records.jsonl"
-    words = ["aggregate", str(folder), "--technique", "mgg,mgg_uvm", "--dim", "16", "--profile", "--out", str(out)]
-    succeeded(1, ["-m", "mgg.cli", *words])
+    arguments = ["aggregate", str(folder), "--technique", "mgg,mgg_uvm", "--dim", "16", "--profile", "--out", str(out)]
+    succeeded(1, ["-m", "mgg.cli", *arguments])
     records = read_lines(out, AggregateRecord)
     assert len(records) == 2
     for record in records:

@@ -1,4 +1,4 @@
-"""Faults on GPUs: one line, the right exit code, and no rank that stays."""
+"""Faults on GPUs end with one line, the right exit code, and no rank left behind."""
 
 import re
 import signal
@@ -16,12 +16,12 @@ from mgg.config import MAX_DIM
 SECONDS_TO_END = 10
 
 pytestmark = pytest.mark.gpu
-#: Once a client of CUDA MPS was killed, the next job may get cudaErrorDevicesUnavailable.
-KILLING = pytest.mark.gpu(2, share="in turns")
+#: Without CUDA MPS: after a client was killed, the next job may get cudaErrorDevicesUnavailable.
+WITHOUT_MPS = pytest.mark.gpu(2, share="in turns")
 
 
 def run(ranks: int, code: str, **environment: str) -> Ended:
-    """Ranks that run ``code``, a program of ``world`` with waits of 3 s, and end as ``mgg`` does."""
+    """Run ``code``, a program that uses ``world`` with waits of at most 3 s, on ranks that end as ``mgg`` does."""
     program = (
         "import os, signal, sys, time\nimport numpy as np\nfrom mgg.backend import nvshmem\n"
         "from mgg.backend.mpi import abort\n"
@@ -43,9 +43,9 @@ def aggregate(ranks: int, folder: Path, *options: str) -> Ended:
     return watched(ranks, ["-m", "mgg.cli", *arguments, "--out", str(folder / "records.jsonl")])
 
 
-def assert_ends(ended: Ended, said: str, code: int) -> str:
-    """All ranks end within 10 s of the line that says why; returns that line."""
-    line, seconds = ended.find(said)
+def assert_ends(ended: Ended, pattern: str, code: int) -> str:
+    """Check the exit code, and that all ranks end within 10 s of the first line with ``pattern``; returns the line."""
+    line, seconds = ended.find(pattern)
     assert ended.code == code, ended.output
     assert seconds <= SECONDS_TO_END, ended.output
     return line
@@ -58,15 +58,15 @@ def test_more_ranks_than_gpus_are_refused():
 
 
 def test_oversized_array_is_refused_before_allocation():
-    said = r"MachineError a symmetric array of \d+ bytes on each PE does not fit: PE 0 needs \d+ bytes of GPU memory"
-    assert_ends(run(1, "world.symmetric(2**40)"), said, 3)
+    pattern = r"MachineError a symmetric array of \d+ bytes on each PE does not fit: PE 0 needs \d+ bytes of GPU memory"
+    assert_ends(run(1, "world.symmetric(2**40)"), pattern, 3)
 
 
 def test_small_heap_error_names_its_variable():
     # Without CUDA's virtual memory management the heap has a fixed size, which NVSHMEM rounds up.
     ended = run(1, "world.symmetric(2**30)", NVSHMEM_DISABLE_CUDA_VMM="1", NVSHMEM_SYMMETRIC_SIZE="64M")
-    said = r"MachineError PE 0: the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more"
-    assert_ends(ended, said, 3)
+    pattern = r"MachineError PE 0: the symmetric heap is too small.*set NVSHMEM_SYMMETRIC_SIZE to \d+ or more"
+    assert_ends(ended, pattern, 3)
 
 
 @pytest.mark.parametrize("pes", [1, 2])
@@ -108,7 +108,7 @@ def test_blocked_host_does_not_hang_the_job():
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("halo", 2), ("cola", 1)])
 def test_pe_absent_from_product_in_workgroups_is_named(tmp_path, technique, members):
-    """Between workgroups the host waits for signals; within one the kernel of halo waits for flags."""
+    """Between workgroups the host waits for signals; within a workgroup the kernel of halo waits for flags."""
     folder = make_layout(tmp_path, random_csr(20_000, 400_000), 2)
     code = (
         "from mgg import layout, aggregate\n"
@@ -121,7 +121,7 @@ def test_pe_absent_from_product_in_workgroups_is_named(tmp_path, technique, memb
     assert_ends(run(2, code), r"PE 1 did not reach .* within 3 s|PE 0: waited 3 s for a signal from PE 1", 6)
 
 
-@KILLING
+@WITHOUT_MPS
 @pytest.mark.parametrize(
     "technique",
     ["mgg", "direct", "ring", "broadcast", "broadcast_pipelined", "halo", "cola", "zero_copy", "features", "dgcl"],
@@ -141,22 +141,22 @@ def test_killed_rank_ends_a_product(tmp_path, technique):
     assert_gone(run(2, code), killed)
 
 
-KILLED = """
+SIGNAL_IN_EPOCH_50 = """
 import os, pathlib, signal, sys
 from mgg.backend import job_rank
 from mgg.cli import main
 from mgg.train import Trainer
 
-_, number, ended, *words = sys.argv
-sys.argv = ["mgg", *words]
-plain = Trainer.epoch
+_, number, marker, *arguments = sys.argv
+sys.argv = ["mgg", *arguments]
+original = Trainer.epoch
 
 
 def epoch(trainer, epoch):
     if epoch == 50 and job_rank() == 1:
-        pathlib.Path(ended).touch()
+        pathlib.Path(marker).touch()
         os.kill(os.getpid(), int(number))
-    return plain(trainer, epoch)
+    return original(trainer, epoch)
 
 
 Trainer.epoch = epoch
@@ -164,19 +164,19 @@ main()
 """
 
 
-@KILLING
+@WITHOUT_MPS
 @pytest.mark.parametrize("technique", ["halo", "mgg"])
 def test_killed_rank_ends_a_training(tmp_path, technique):
     killed = tmp_path / "killed"
-    assert_gone(trained(tmp_path, signal.SIGKILL, killed, "gcn", technique), killed)
+    assert_gone(train(tmp_path, signal.SIGKILL, killed, "gcn", technique), killed)
 
 
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize(("model", "technique", "seconds"), [("gcn", "halo", None), ("gin", "mgg", 5)])
 def test_stalled_rank_of_a_training_is_named(tmp_path, model, technique, seconds):
-    """Within 60 s of its last epoch, which is a CUDA graph that waits for it on the others."""
+    """Within 60 s of its last epoch, although the others wait for it within a CUDA graph."""
     stopped = tmp_path / "stopped"
-    ended = trained(tmp_path, signal.SIGSTOP, stopped, model, technique, seconds)
+    ended = train(tmp_path, signal.SIGSTOP, stopped, model, technique, seconds)
     assert time.time() - stopped.stat().st_mtime < 60, ended.output
     assert ended.code == 6, ended.output
     assert re.search(r"^mgg: (PE 0: )?PE 1 \(epoch (49|50), [a-z -]+\) (did|has) not ", ended.output, re.MULTILINE), (
@@ -184,23 +184,23 @@ def test_stalled_rank_of_a_training_is_named(tmp_path, model, technique, seconds
     )
 
 
-def trained(
-    tmp_path: Path, number: signal.Signals, noted: Path, model: str, technique: str, seconds: int | None = None
+def train(
+    tmp_path: Path, number: signal.Signals, marker: Path, model: str, technique: str, seconds: int | None = None
 ) -> Ended:
-    """A training on two ranks, of which one sends itself a signal in epoch 50, which it notes; it leaves no run."""
+    """Train on two ranks; in epoch 50 rank 1 writes ``marker`` and sends itself a signal; no run may be left."""
     folder = layouts_below(lambda name: tmp_path / name)("planted", 2)
     program, out = tmp_path / "program.py", tmp_path / "run"
-    program.write_text(KILLED)
+    program.write_text(SIGNAL_IN_EPOCH_50)
     options = ["--model", model, "--technique", technique, "--epochs", "100000", "--backend", "nvshmem"]
     options += ["--stall-after", str(seconds)] if seconds else []
-    given = [str(program), str(int(number)), str(noted), "train", str(folder), *options, "--out", str(out)]
-    ended = watched(2, given)
+    arguments = [str(program), str(int(number)), str(marker), "train", str(folder), *options, "--out", str(out)]
+    ended = watched(2, arguments)
     assert not out.exists()
     return ended
 
 
 def assert_gone(ended: Ended, killed: Path) -> None:
-    """The job ends within 30 s of the moment at which a rank wrote ``killed``, and no rank of it stays."""
+    """The job ends within 30 s after a rank wrote ``killed``, and leaves no rank behind."""
     assert killed.exists() and ended.code != 0, ended.output
     assert time.time() - killed.stat().st_mtime < 30, ended.output
     tmp_path = killed.parent
@@ -211,16 +211,16 @@ def assert_gone(ended: Ended, killed: Path) -> None:
 
 
 def running(text: str) -> list[str]:
-    """Processes with ``text`` on their command line."""
-    found = []
+    """Ids of processes with ``text`` on their command line."""
+    ids = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes()
         except OSError:
             continue
         if text.encode() in command:
-            found.append(process.name)
-    return found
+            ids.append(process.name)
+    return ids
 
 
 def test_machine_without_gpus_is_reported(tmp_path):

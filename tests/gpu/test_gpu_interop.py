@@ -1,4 +1,4 @@
-"""aggregate on GPUs: products and gradients of CUDA tensors, ranks of NVSHMEM."""
+"""``interop.aggregate`` on GPUs: products and gradients of CUDA tensors, on NVSHMEM ranks."""
 
 import numpy as np
 import pytest

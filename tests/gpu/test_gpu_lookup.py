@@ -1,4 +1,4 @@
-"""Embedding lookups on GPUs: every side against float64 sums, the same bits twice, the bytes that it moves."""
+"""Embedding lookups on GPUs: every side against float64 sums, repeated bits, and the bytes that it moves."""
 
 import json
 

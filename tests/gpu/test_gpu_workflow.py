@@ -1,4 +1,4 @@
-"""``snakemake --profile profiles/local`` on a host with GPUs: a real graph, from retrieve to report."""
+"""``snakemake --profile profiles/local`` on a host with GPUs: a real graph through all stages."""
 
 import os
 

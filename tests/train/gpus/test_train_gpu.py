@@ -237,6 +237,6 @@ def test_divergence_resumed_runs_and_trainers_side_by_side(layouts):
         if each["kind"] != "diverge":
             assert answer == {"differ": [], "pes": 1}, each
             continue
-        plain, repeated = answer["said"]
+        plain, repeated = answer["errors"]
         assert plain == repeated and not answer["changed"], each
         assert re.match(r"epoch 4: the .*(, first in layer|the gradient of) (layer\d|classifier)", plain), each
