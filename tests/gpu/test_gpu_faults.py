@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from support.devices.gpus import GPUS, memory
 from support.graphs import make_layout, random_csr
@@ -210,17 +211,10 @@ def assert_gone(ended: Ended, killed: Path) -> None:
     assert not running(str(tmp_path))
 
 
-def running(text: str) -> list[str]:
+def running(text: str) -> list[int]:
     """Ids of processes with ``text`` on their command line."""
-    ids = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if text.encode() in command:
-            ids.append(process.name)
-    return ids
+    processes = psutil.process_iter(["cmdline"])
+    return [process.pid for process in processes if text in " ".join(process.info["cmdline"] or ())]
 
 
 def test_machine_without_gpus_is_reported(tmp_path):

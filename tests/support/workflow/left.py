@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import psutil
+
 
 def processes(folder: Path) -> dict[int, str]:
     """Live processes that work in a folder, with their command lines."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            here = (process / "cwd").readlink()
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-            if here == folder and state != "Z":
-                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
-    return found
+    return {
+        process.pid: " ".join(process.info["cmdline"] or ())
+        for process in psutil.process_iter(["cwd", "cmdline", "status"])
+        if process.info["cwd"] == str(folder) and process.info["status"] != psutil.STATUS_ZOMBIE
+    }
 
 
 def wait_until_quiet(folder: Path, seconds: float = 30) -> None:
