@@ -99,18 +99,24 @@ def test_trial_asks_for_two_nodes_and_gpus_if_there_are_any(kinds: list[str], sp
 REFUSAL = "sbatch: error: QOSMinGRES\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
 
 
-def test_refused_trial_still_shows_partitions(tmp_path, monkeypatch):
-    """The partitions are listed, and the error says that the cluster cannot run the workflow yet."""
-    programs = {
-        "sinfo": "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'",
-        "srun": "echo pmi2",
-        "sbatch": f"printf '%s\\n' \"$*\" > {tmp_path}/arguments; echo '{REFUSAL}' >&2; exit 1",
-        "squeue": "exit 1",
-    }
-    for name, script in programs.items():
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """``program(name, script)``: write a shell script that comes first on $PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def write(name: str, script: str) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return write
+
+
+def test_refused_trial_still_shows_partitions(tmp_path, program):
+    """The partitions are listed, and the error says that the cluster cannot run the workflow yet."""
+    program("sinfo", "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'")
+    program("srun", "echo pmi2")
+    program("sbatch", f"printf '%s\\n' \"$*\" > {tmp_path}/arguments; echo '{REFUSAL}' >&2; exit 1")
+    program("squeue", "exit 1")
     run = CliRunner().invoke(cli, ["doctor", "--slurm", "--json", "--qos", "short", "--account", "me"])
     assert isinstance(run.exception, MachineError) and "cannot run the workflow yet" in str(run.exception)
     facts = json.loads(run.stdout)
@@ -121,11 +127,9 @@ def test_refused_trial_still_shows_partitions(tmp_path, monkeypatch):
     assert options in lack and options in (tmp_path / "arguments").read_text()
 
 
-def test_busy_controller_is_no_refusal(tmp_path, monkeypatch):
+def test_busy_controller_is_no_refusal(program):
     error = "sbatch: error: Batch job submission failed: Unexpected message received"
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{error}' >&2; exit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    program("sbatch", f"echo '{error}' >&2; exit 1")
     assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {error}"
 
 
@@ -138,14 +142,12 @@ def test_busy_controller_is_no_refusal(tmp_path, monkeypatch):
         ("[ -e again ] && echo 'RUNNING|a|None' || { touch again; echo 'Socket timed out' >&2; exit 1; }", None),
     ],
 )
-def test_state_is_asked_again_if_squeue_times_out(tmp_path, monkeypatch, answers: str, found: list[str] | None):
+def test_state_is_asked_again_if_squeue_times_out(tmp_path, program, monkeypatch, answers, found):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{answers}\n")
-    (tmp_path / "squeue").chmod(0o755)
+    program("squeue", answers)
     assert slurm._state_of("7") == (["RUNNING", "a", "None"] if "again" in answers else found)
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
+    program("squeue", "echo 'Socket timed out' >&2; exit 1")
     with pytest.raises(MachineError, match="squeue: Socket timed out"):
         slurm._state_of("7")
 

@@ -84,11 +84,13 @@ def test_two_threads_give_the_losses_of_one(model, folder, tmp_path, ends):
     assert [record.machine.threads for record in read_lines(tmp_path / "timed.jsonl", AggregateRecord)] == [2]
 
 
-@pytest.mark.parametrize("command", ["aggregate", "train"])
+COMMANDS = [["aggregate", "--technique", "local", "--dim", 4], ["train", "--model", "gcn"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["aggregate", "train"])
 def test_command_refuses_more_threads_than_cores(folder, tmp_path, ends, capsys, monkeypatch, command):
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0})
-    words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
-    code = ends(command, folder, *words, "--threads", 2, "--backend", "simulated", "--out", tmp_path / "out")
+    code = ends(*command, folder, "--threads", 2, "--backend", "simulated", "--out", tmp_path / "out")
     assert code == InputError.exit_code
     assert "--threads 2: the PE on " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -101,9 +103,8 @@ def test_threads_with_side_pyg_are_refused(folder, tmp_path, ends, capsys):
     assert "--threads 2: side pyg has one thread per PE: leave it out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["aggregate", "train"])
+@pytest.mark.parametrize("command", COMMANDS, ids=["aggregate", "train"])
 def test_threads_on_gpus_are_refused(folder, tmp_path, ends, capsys, command):
-    words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
-    code = ends(command, folder, *words, "--threads", 2, "--backend", "nvshmem", "--out", tmp_path / "out")
+    code = ends(*command, folder, "--threads", 2, "--backend", "nvshmem", "--out", tmp_path / "out")
     assert code == InputError.exit_code
     assert "--threads 2: PEs with GPUs compute products there" in capsys.readouterr().err

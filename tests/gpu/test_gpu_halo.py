@@ -100,10 +100,7 @@ def test_twenty_runs_give_the_same_bits(tmp_path, dtype, members, sums):
     # Two rows of 20,000 arcs, so that rows are cut.
     nodes, rng = 20_000, np.random.default_rng(3)
     hubs, everyone = np.repeat([5, nodes - 1], nodes), np.tile(np.arange(nodes), 2)
-    rows, columns = (
-        np.append(hubs, rng.integers(0, nodes, 200_000)),
-        np.append(everyone, rng.integers(0, nodes, 200_000)),
-    )
+    rows, columns = (np.append(each, rng.integers(0, nodes, 200_000)) for each in (hubs, everyone))
     weights = rng.standard_normal(len(rows)).astype(np.float32)
     folder = make_layout(tmp_path, from_arcs(rows, columns, n=nodes, weights=weights), PES)
     done = succeeded(PES, ["-c", REPEATED_PRODUCTS, str(folder), "20", dtype, str(members), sums])
