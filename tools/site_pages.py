@@ -61,13 +61,10 @@ def record(model: Any) -> str:
 
 def columns() -> str:
     """A section for each table of the report, after one for the columns of every table."""
-    sections = {
-        name: (f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.", found[: -len(ORIGIN)]) for name, found in TABLES.items()
-    }
-    every = {"every table": ("The last columns of every table.", ORIGIN)}
-    return "\n\n".join(
-        f"### {name}\n\n{about}\n\n{_columns(found)}" for name, (about, found) in (every | sections).items()
-    )
+    tables = {"every table": ("The last columns of every table.", ORIGIN)}
+    for name, found in TABLES.items():
+        tables[name] = f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.", found[: -len(ORIGIN)]
+    return "\n\n".join(f"### {name}\n\n{about}\n\n{_columns(found)}" for name, (about, found) in tables.items())
 
 
 def _columns(found: list[Column]) -> str:

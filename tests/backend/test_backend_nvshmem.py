@@ -443,9 +443,7 @@ nvshmem._LEAST, stream_watch.LAST_WORD = 0.5, 1.0
 if MPI.COMM_WORLD.rank == 1:
     nvshmem_.core.CALL = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
 """
-BLOCKED_IN_NCCL = (
-    "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sleep(60); world.broadcast(full(), 0)"
-)
+BLOCKED = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sleep(60); world.broadcast(full(), 0)"
 
 
 @pytest.mark.parametrize(
@@ -463,7 +461,7 @@ BLOCKED_IN_NCCL = (
         ("world.free(world.symmetric(8))", "finalize", "NVSHMEM to end: a native call does not return\n"),
         # The host is in a call that blocks, as of CUDA, and cannot check the time.
         ("world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)", "", "a signal from PE 1"),
-        (BLOCKED_IN_NCCL, "", "NCCL to start on PEs 0, 1"),
+        (BLOCKED, "", "NCCL to start on PEs 0, 1"),
     ],
 )  # fmt: skip
 def test_stopped_or_blocked_pe_does_not_hang_the_job(code, call, message):

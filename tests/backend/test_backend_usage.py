@@ -41,7 +41,7 @@ def test_usage_is_unknown_if_one_process_cannot_tell(tmp_path, monkeypatch):
     assert facts.this_process().memory == 100 * 1024
 
 
-PRINT_USAGE = "from mgg.backend.machine import facts; print(*facts.this_process()[2:])"
+USAGE = "from mgg.backend.machine import facts; print(*facts.this_process()[2:])"
 
 
 def test_usage_excludes_the_parent_process():
@@ -50,8 +50,6 @@ def test_usage_excludes_the_parent_process():
     assert parent.memory > array.nbytes and parent.cpu_seconds > 0 and parent.seconds > 0
     # Started by fork and exec, as by a launcher: getrusage would give the parent's peak to the child. With a preexec_fn
     # subprocess does not use vfork.
-    used = subprocess.run(
-        [sys.executable, "-c", PRINT_USAGE], capture_output=True, text=True, check=True, preexec_fn=int
-    )
+    used = subprocess.run([sys.executable, "-c", USAGE], capture_output=True, text=True, check=True, preexec_fn=int)
     memory, cpu, seconds = map(float, used.stdout.split())
     assert 10 * MIB < memory < 250 * MIB and cpu > 0 and 0 < seconds < parent.seconds

@@ -57,19 +57,11 @@ def make(folder: Path) -> list[Kind]:
     layout_folder = make_layout(folder, csr, 2, scheme="metis", **data)
     out = folder / "records"
     retrieve("digits", out / "raw")
-    job = AggregateJob(
-        layout_folder,
-        "simulated",
-        [4],
-        ["fp32"],
-        TimingProtocol("forward", 0, 2, check=True),
-        False,
-        out / "aggregate.jsonl",
-    )
+    timing = TimingProtocol("forward", 0, 2, check=True)
+    job = AggregateJob(layout_folder, "simulated", [4], ["fp32"], timing, False, out / "aggregate.jsonl")
     job.run([("halo", parse_options("halo", {})), ("mgg", parse_options("mgg", {}))])
-    add_lines(
-        out / "predict.jsonl", predict([layout_folder], machines.H200, Question(["halo", "mgg"], [4])), replace=True
-    )
+    predictions = predict([layout_folder], machines.H200, Question(["halo", "mgg"], [4]))
+    add_lines(out / "predict.jsonl", predictions, replace=True)
     machines.write(out / "links.json", machines.H200)
     jobs = [JobRecord(stage="layout", rule="layout", wildcards={"pes": str(pes)}, seconds=pes, ended=9e8, **origin())
             for pes in (1, 2)]  # fmt: skip
