@@ -10,7 +10,7 @@ import pytest
 from support.devices.gpus import GPUS, memory
 from support.graphs import make_layout, random_csr
 from support.graphs.train_graphs import layouts_below
-from support.ranks import Ended, mpiexec, watched
+from support.ranks import TimedOutput, mpiexec, run_timed
 
 from mgg.config import MAX_DIM
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 WITHOUT_MPS = pytest.mark.gpu(2, share="in turns")
 
 
-def run(ranks: int, code: str, **environment: str) -> Ended:
+def run(ranks: int, code: str, **environment: str) -> TimedOutput:
     """Run ``code``, a program that uses ``world`` with waits of at most 3 s, on ranks that end as ``mgg`` does."""
     program = (
         "import os, signal, sys, time\nimport numpy as np\nfrom mgg.backend import nvshmem\n"
@@ -34,17 +34,17 @@ def run(ranks: int, code: str, **environment: str) -> Ended:
         "    error.everywhere or abort(error.exit_code)\n"
         "    sys.exit(error.exit_code)\n"
     )
-    return watched(ranks, ["-c", program], **environment)
+    return run_timed(ranks, ["-c", program], **environment)
 
 
-def aggregate(ranks: int, folder: Path, *options: str) -> Ended:
+def aggregate(ranks: int, folder: Path, *options: str) -> TimedOutput:
     """``mgg aggregate`` on ``ranks`` ranks."""
     arguments = ["aggregate", str(folder), "--technique", "mgg", "--backend", "nvshmem", "--no-check"]
     arguments += options or ["--dim", "16"]
-    return watched(ranks, ["-m", "mgg.cli", *arguments, "--out", str(folder / "records.jsonl")])
+    return run_timed(ranks, ["-m", "mgg.cli", *arguments, "--out", str(folder / "records.jsonl")])
 
 
-def assert_ends(ended: Ended, pattern: str, code: int) -> str:
+def assert_ends(ended: TimedOutput, pattern: str, code: int) -> str:
     """Check the exit code, and that all ranks end within 10 s of the first line with ``pattern``; returns the line."""
     line, seconds = ended.find(pattern)
     assert ended.code == code, ended.output
@@ -187,7 +187,7 @@ def test_stalled_rank_of_a_training_is_named(tmp_path, model, technique, seconds
 
 def train(
     tmp_path: Path, number: signal.Signals, marker: Path, model: str, technique: str, seconds: int | None = None
-) -> Ended:
+) -> TimedOutput:
     """Train on two ranks; in epoch 50 rank 1 writes ``marker`` and sends itself a signal; no run may be left."""
     folder = layouts_below(lambda name: tmp_path / name)("planted", 2)
     program, out = tmp_path / "program.py", tmp_path / "run"
@@ -195,12 +195,12 @@ def train(
     options = ["--model", model, "--technique", technique, "--epochs", "100000", "--backend", "nvshmem"]
     options += ["--stall-after", str(seconds)] if seconds else []
     arguments = [str(program), str(int(number)), str(marker), "train", str(folder), *options, "--out", str(out)]
-    ended = watched(2, arguments)
+    ended = run_timed(2, arguments)
     assert not out.exists()
     return ended
 
 
-def assert_gone(ended: Ended, killed: Path) -> None:
+def assert_gone(ended: TimedOutput, killed: Path) -> None:
     """The job ends within 30 s after a rank wrote ``killed``, and leaves no rank behind."""
     assert killed.exists() and ended.code != 0, ended.output
     assert time.time() - killed.stat().st_mtime < 30, ended.output

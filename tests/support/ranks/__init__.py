@@ -60,8 +60,8 @@ def succeeded(ranks: int, arguments: list[str], **options: Any) -> subprocess.Co
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a job of ranks ended.
+class TimedOutput:
+    """The output and exit code of a job of ranks.
 
     Attributes:
         code: exit code of mpiexec.
@@ -83,7 +83,7 @@ class Ended:
         return matches[0]
 
 
-def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environment: str) -> Ended:
+def run_timed(ranks: int, arguments: list[str], *, timeout: float = 90, **environment: str) -> TimedOutput:
     """As ``mpiexec``, for ranks that end with an error: records when each line was printed."""
     lines: list[tuple[str, float]] = []
     job = _start(mpi_command(ranks, arguments), environment)
@@ -103,10 +103,10 @@ def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environm
         raise
     end = time.monotonic()
     listener.join(5)
-    return Ended(code, [(line, max(0.0, end - then)) for line, then in lines])
+    return TimedOutput(code, [(line, max(0.0, end - then)) for line, then in lines])
 
 
-def moving(
+def run_with_progress(
     ranks: int, arguments: list[str], *, silence: float = 180, under: Sequence[str] = (), before: Sequence[str] = (),
     **environment: str,
 ) -> tuple[int, str]:  # fmt: skip
