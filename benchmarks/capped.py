@@ -1,14 +1,14 @@
-"""Trainings held to a share of the memory that they need: python benchmarks/capped.py OUT, or below mpiexec -n P.
+"""Training within a share of the memory that it needs: python benchmarks/capped.py OUT, or below mpiexec -n P.
 
-An orkut-like graph of ``--scale``, with 128 random features and 32 classes, on CPU PEs (threads, or ranks below
-mpiexec) or, where there are any, on GPUs. For GCN, GraphSAGE and GAT: what a training is predicted to take with all
-activations kept; then, held to ``--share`` of that, or where that does not do, to the least share that does, by steps
-of a twentieth: loss and gradients beside those of the uncapped training, which have to agree to 1e-5; then what becomes
-of which layer's activations, predicted and actual peak (of GPUs what CuPy had; of CPU PEs arrays as Python traces them,
-all PEs of a process together, which mapped files are not), and seconds of an epoch beside the uncapped training's, by
-turns. On GPUs also bytes per epoch that are copied to and from host memory (what kernels read there in place, the lists
-of arcs, is not among them), the bytes per second of such copies, and the capped epoch beside the larger of that
-transfer and the uncapped epoch. OUT gets capped-pP.jsonl, one line a model.
+The graph is orkut-like of ``--scale``, with 128 random features and 32 classes, on GPUs if there are any, else on CPU
+PEs (threads, or ranks below mpiexec). For each of GCN, GraphSAGE and GAT the script reports: the predicted memory with
+all activations kept; the least share of that memory, from ``--share`` on in steps of 0.05, with which a capped training
+runs; the error of its loss and gradients against the uncapped training, at most 1e-5; what happens to each layer's
+activations; predicted and actual peak (on GPUs CuPy's memory, on CPUs the arrays of all PEs of a process by
+tracemalloc, without mapped files); and seconds per epoch of both trainings, which take turns. On GPUs it also reports
+the bytes per epoch copied to and from host memory (without lists of arcs, which kernels read in place), the bytes per
+second of such copies, and the capped epoch over the larger of that transfer and the uncapped epoch. OUT gets
+capped-pP.jsonl, one line per model.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ TOLERANCE, STEP, ROUNDS, EPOCHS = 1e-5, 0.05, 3, 3
 PIECE = 2**28
 
 
-def made(folder: Path, pes: int, scale: float) -> Path:
-    """A layout of the graph for ``pes`` PEs, which is made once."""
+def make_layout(folder: Path, pes: int, scale: float) -> Path:
+    """The layout of the graph for ``pes`` PEs, made unless it exists."""
     if not (folder / "layout").is_dir():
         rng = np.random.default_rng(0)
         csr = communities.make(GRAPH, scale, communities.SEED, False).csr
@@ -67,7 +67,7 @@ class Trial:
         self.world, self.part, self.model = world, part, model
 
     def trainer(self, cap: int | None) -> Trainer:
-        """Held to ``cap`` bytes a PE (collective)."""
+        """A trainer with at most ``cap`` bytes per PE (collective)."""
         technique = "local" if self.world.size == 1 else "halo"
         return Trainer(
             self.world, self.part, model=self.model, technique=technique, options={}, seed=0,
@@ -75,7 +75,7 @@ class Trial:
         )  # fmt: skip
 
     def fitting(self, share: float, need: int) -> tuple[float, Trainer]:
-        """The least share from ``share`` on that does, and its trainer (collective)."""
+        """The least share, from ``share`` on, that suffices, and its trainer (collective)."""
         while True:
             try:
                 return share, self.trainer(int(share * need))
@@ -83,7 +83,7 @@ class Trial:
                 share += STEP
 
     def epochs(self, trainer: Trainer, done: list[float], epochs: int) -> None:
-        """So many more epochs, whose seconds go to ``done`` (collective)."""
+        """Run more epochs, and append their seconds to ``done`` (collective)."""
         for _ in range(epochs):
             self.world.barrier()
             started = time.perf_counter()
@@ -91,26 +91,26 @@ class Trial:
             done.append(max(self.world.gather(time.perf_counter() - started)))
 
     def gradients(self, trainer: Trainer) -> tuple[float, dict[str, np.ndarray]]:
-        """Loss and gradients; the trainer is closed (collective)."""
+        """Loss and gradients; closes the trainer (collective)."""
         loss, found = trainer.loss_and_gradients(1)
         trainer.close()
         return loss, found
 
     def compared(self, share: float) -> dict[str, Any]:
-        """What the trainings are predicted to take, and the largest error of loss and gradients (collective)."""
+        """Predicted memory of both trainings, and the largest error of loss and gradients (collective)."""
         whole = self.trainer(None)
         need = max(self.world.gather(whole.need.total))
         loss, expected = self.gradients(whole)
         share, capped = self.fitting(share, need)
         predicted, how = max(self.world.gather(capped.need.total)), capped.activations
-        theirs, gradients = self.gradients(capped)
+        capped_loss, gradients = self.gradients(capped)
         errors = [np.abs(gradients[name] - value).max() / np.abs(value).max() for name, value in expected.items()]
-        error = float(max([*errors, abs(theirs - loss) / abs(loss)]))
+        error = float(max([*errors, abs(capped_loss - loss) / abs(loss)]))
         assert error <= TOLERANCE, error
         return {"need": need, "share": share, "predicted": predicted, "how": how, "error": error}
 
     def run(self, share: float) -> dict[str, Any]:
-        """What is told of it (collective)."""
+        """All results of the model (collective)."""
         world, found = self.world, {"model": self.model, "settings": SETTINGS[self.model], **self.compared(share)}
         seconds: dict[str, list[float]] = {"kept": [], "capped": []}
         for _ in range(ROUNDS):
@@ -119,7 +119,7 @@ class Trial:
                 if world.rank == 0 and not world.gpu:
                     tracemalloc.start()
                 world.measure_memory()
-                before = world.peak_memory() or 0  # what earlier trainings of this process have left
+                before = world.peak_memory() or 0  # left by earlier trainings of this process
                 world.barrier()
                 trainer, done = self.trainer(cap), list[float]()
                 sizes = list[int]()
@@ -137,14 +137,14 @@ class Trial:
         found |= {f"seconds_{name}": median(each) for name, each in seconds.items()}
         found["ratio"] = found["seconds_capped"] / found["seconds_kept"]
         if world.gpu:
-            found |= {"copied": max(world.gather(sum(sizes))), "rate": min(world.gather(bus(world)))}
+            found |= {"copied": max(world.gather(sum(sizes))), "rate": min(world.gather(copy_rate(world)))}
             bound = max(found["copied"] / found["rate"], found["seconds_kept"])
             found["over_bound"] = found["seconds_capped"] / bound
         return found
 
 
 def counting(transfer: Callable[..., None], sizes: list[int]) -> Callable[..., None]:
-    """``World.transfer``, which appends the bytes of each copy to ``sizes``: those of the memory on the host."""
+    """``World.transfer``, which also appends the bytes of each copy to ``sizes``, as counted in host memory."""
 
     def copy(world: World, target: Any, source: Any) -> None:
         sizes.append(target.nbytes if isinstance(target, np.ndarray) else source.nbytes)
@@ -153,18 +153,18 @@ def counting(transfer: Callable[..., None], sizes: list[int]) -> Callable[..., N
     return copy
 
 
-def bus(world: World) -> float:
-    """Bytes per second of copies to and from page-locked memory, the slower way."""
+def copy_rate(world: World) -> float:
+    """Bytes per second of copies to or from page-locked memory, whichever is slower."""
     inside, outside, clock = world.xp.zeros(PIECE, np.uint8), world.outside(PIECE), world.clock()
-    ways = (lambda: world.transfer(outside.bytes, inside)), (lambda: world.transfer(inside, outside.bytes))
+    copies = (lambda: world.transfer(outside.bytes, inside)), (lambda: world.transfer(inside, outside.bytes))
     seconds = []
-    for way in ways:
-        took = []
+    for copy in copies:
+        times = []
         for _ in range(5):
             clock.start()
-            way()
-            took.append(clock.stop())
-        seconds.append(median(took))
+            copy()
+            times.append(clock.stop())
+        seconds.append(median(times))
     outside.close()
     return PIECE / max(seconds)
 
@@ -182,7 +182,7 @@ def main(out: Path, models: str, pes: int, scale: float, share: float) -> None:
     def program(world: World) -> None:
         folder = out / f"{GRAPH}-{scale}-p{pes}"
         if world.rank == 0:
-            made(folder, pes, scale)
+            make_layout(folder, pes, scale)
         world.barrier()
         part = layout.load(folder / "layout", world.rank)
         results = Results(out / f"capped-p{pes}.jsonl", world.rank, "a")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: settings of models, options, results, layouts."""
+"""Shared by the benchmarks: settings of models, options, results, layouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sage": {"hidden": HIDDEN, "dropout": 0.0},
     "gat": {**_ATTENTION, "output_heads": 1},
 }
-#: And those that have no twin in PyTorch Geometric.
+#: Settings of models that have no counterpart in PyTorch Geometric.
 ALONE: dict[str, dict[str, Any]] = {
     "gatv2": {**_ATTENTION, "output_heads": 1},
     "transformer": {"hidden": HIDDEN, "heads": 1, "layers": 2, "dropout": 0.0},
@@ -34,7 +34,7 @@ SCALE = click.option("--scale", default=1.0, show_default=True, help="size as a 
 
 
 class Results:
-    """A file of JSON lines, one a measurement, and what is printed meanwhile; of PE 0 alone."""
+    """A file of JSON lines, one per measurement, and the printed output; only PE 0 writes."""
 
     def __init__(self, path: Path, rank: int = 0, mode: str = "w") -> None:
         self.failed, self.started, self.path = 0, time.perf_counter(), path
@@ -42,7 +42,7 @@ class Results:
         self._file = path.open(mode, encoding="utf-8") if rank == 0 else None
 
     def about(self) -> None:
-        """Keep machine and versions."""
+        """Record machine and versions."""
         self.record(machine=this_machine().model_dump(), versions=these_versions())
 
     def say(self, text: str) -> None:
@@ -52,18 +52,18 @@ class Results:
             sys.stdout.flush()
 
     def record(self, **values: Any) -> None:
-        """Keep one measurement."""
+        """Write one measurement."""
         if self._file:
             self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
     @property
     def seconds(self) -> str:
-        """Since the start."""
+        """Time since the start, as text."""
         return f"{time.perf_counter() - self.started:.0f} s"
 
     def end(self) -> None:
-        """Say how many failures there were."""
+        """Print the number of failures."""
         self.say(f"{self.failed} failures, {self.seconds}")
 
 
@@ -73,20 +73,20 @@ def row(*cells: object) -> str:
 
 
 def head(*names: str) -> str:
-    """The rows that begin one."""
+    """The first two rows of a Markdown table."""
     return f"{row(*names)}\n{row(*['---'] * len(names))}"
 
 
 def laid_out(folder: Path, pes: int, workgroup: int = 8) -> Path:
-    """Partition and layout of ``folder / "graph"`` beside it; returns the layout."""
-    graph, part, made = (folder / name for name in ("graph", "partition", "layout"))
+    """Partition and lay out ``folder / "graph"``, in folders beside it; returns the layout."""
+    graph, part, out = (folder / name for name in ("graph", "partition", "layout"))
     partition.build(graph, part, pes=pes, scheme="edge_balanced", workgroup=workgroup, dim=16)
-    layout.build(graph, part, made)
-    return made
+    layout.build(graph, part, out)
+    return out
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a command; an error of MGG's is one line, which begins with the script's name, and its exit code."""
+    """Run a command; an MggError becomes one line that begins with the script's name, and its exit code."""
     try:
         main()
     except MggError as error:

@@ -1,13 +1,12 @@
-"""One command of mgg in several ways, by turns: python benchmarks/compare.py OUT --way "..." --way "..." -- COMMAND.
+"""Compare options of a command by turns: python benchmarks/compare.py OUT --way "..." --way "..." -- COMMAND.
 
-Every round runs COMMAND with the options of each ``--way`` and an ``--out`` of its own, so that what else the machine
-does meets all of them: ``--way "--side mgg" --way "--side pyg" -- mgg train LAYOUT --model gcn --epochs 9``, or
-``mpiexec -n 2 mgg aggregate ...``, or ``--way "--order rabbit" --way "--order rcm" -- mgg graph FILE``. Told are the
+Every round runs COMMAND with the options of each ``--way`` and an ``--out`` of its own, so that other load on the
+machine affects all of them: ``--way "--side mgg" --way "--side pyg" -- mgg train LAYOUT --model gcn --epochs 9``, or
+``mpiexec -n 2 mgg aggregate ...``, or ``--way "--order rabbit" --way "--order rcm" -- mgg graph FILE``. The output:
 seconds, processor seconds and peak memory of the whole command (the largest of its processes), with ``mgg train`` also
-the median milliseconds of an epoch after ``--skip`` ones, and with ``mgg aggregate`` those of each product: medians
-over the rounds, least and most, and the median of the rounds' ratios to the first way. Trainings have to begin with the
-same loss, as those of any side do from the same seed. OUT gets compare.jsonl, a line a run, and what the last round
-made.
+the median milliseconds per epoch after ``--skip`` epochs, and with ``mgg aggregate`` those of each product: median,
+least and most of the rounds, and the median of the rounds' ratios to the first way. Trainings must begin with the same
+loss, as all sides do with the same seed. OUT gets compare.jsonl, a line per run, and the outputs of the last round.
 """
 
 from __future__ import annotations
@@ -28,37 +27,41 @@ from mgg.errors import CheckError, MggError
 from mgg.records import AggregateRecord, read_lines, read_run
 
 
-def figures(made: Path, skip: int) -> tuple[dict[str, float], float | None]:
-    """Milliseconds of what a command says in its ``--out``, and the first loss of a training."""
-    if (made / "run.json").exists():
-        _, epochs = read_run(made)
+def figures(out: Path, skip: int) -> tuple[dict[str, float], float | None]:
+    """Milliseconds from the records in a command's ``--out``, and the first loss of a training."""
+    if (out / "run.json").exists():
+        _, epochs = read_run(out)
         return {"epoch, ms": 1e3 * float(np.median([each.seconds for each in epochs[skip:]]))}, epochs[0].loss
-    if made.is_dir():
+    if out.is_dir():
         return {}, None
-    records = enumerate(read_lines(made, AggregateRecord), 1)  # by number: ways may be techniques or types
+    records = enumerate(read_lines(out, AggregateRecord), 1)  # by number: ways may be techniques or types
     return {f"product {number}, D={each.dim}, ms": 1e3 * each.median for number, each in records}, None
 
 
-def once(command: list[str], made: Path, skip: int) -> tuple[dict[str, float], float | None]:
-    """Run it, and say what it took; raises MggError where it fails."""
+def measured(command: list[str], out: Path, skip: int) -> tuple[dict[str, float], float | None]:
+    """Run a command; returns its figures and first loss. Raises MggError if it fails."""
     started = time.perf_counter()
-    child = subprocess.Popen([*command, "--out", str(made)], stdout=subprocess.DEVNULL)
+    child = subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - started
     if code := os.waitstatus_to_exitcode(status):
         raise MggError(f"{shlex.join(command)}: ended with code {code}")
-    taken = {"seconds": seconds, "processor, s": used.ru_utime + used.ru_stime, "peak, MB": used.ru_maxrss * 1024 / 1e6}
-    described, loss = figures(made, skip)
-    return taken | described, loss
+    resources = {
+        "seconds": seconds,
+        "processor, s": used.ru_utime + used.ru_stime,
+        "peak, MB": used.ru_maxrss * 1024 / 1e6,
+    }
+    times, loss = figures(out, skip)
+    return resources | times, loss
 
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
-    """A row a figure and way: median, least and most, and the median ratio to the first way."""
+    """A row per figure and way: median, least and most, and the median ratio to the first way."""
     lines = [head("figure", "way", "median", "least", "most", "ratio")]
     first = next(iter(runs.values()))
     for name in first[0]:
-        for way, taken in runs.items():
-            values = np.array([each.get(name, np.nan) for each in taken])
+        for way, rounds in runs.items():
+            values = np.array([each.get(name, np.nan) for each in rounds])
             ratio = float(np.median(values / [each[name] for each in first]))
             cells = (f"{each:.4g}" for each in (np.median(values), values.min(), values.max(), ratio))
             lines.append(row(name, way, *cells))
@@ -75,19 +78,19 @@ def table(runs: dict[str, list[dict[str, float]]]) -> str:
 def main(out: Path, ways: tuple[str, ...], rounds: int, skip: int, tolerance: float, command: tuple[str, ...]) -> None:
     """Run COMMAND in each way by turns, and print a table."""
     at = command.index("mgg") if "mgg" in command else -1
-    given = [*command[:at], sys.executable, "-m", "mgg.cli", *command[at + 1 :]] if at >= 0 else list(command)
+    words = [*command[:at], sys.executable, "-m", "mgg.cli", *command[at + 1 :]] if at >= 0 else list(command)
     results, runs = Results(out / "compare.jsonl"), {way: list[dict[str, float]]() for way in ways}
-    begun: float | None = None
+    first_loss: float | None = None
     for number in range(rounds):
         for way in ways:
-            made = out / str(ways.index(way))
-            shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
-            taken, loss = once([*given, *shlex.split(way)], made, skip)
-            runs[way].append(taken)
-            results.record(way=way, round=number, loss=loss, **taken)
-            begun = loss if begun is None else begun
-            if loss is not None and begun is not None and not abs(loss / begun - 1) <= tolerance:
-                raise CheckError(f"{way}: the first loss is {loss}, that of {ways[0]} {begun}")
+            path = out / str(ways.index(way))
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            values, loss = measured([*words, *shlex.split(way)], path, skip)
+            runs[way].append(values)
+            results.record(way=way, round=number, loss=loss, **values)
+            first_loss = loss if first_loss is None else first_loss
+            if loss is not None and first_loss is not None and not abs(loss / first_loss - 1) <= tolerance:
+                raise CheckError(f"{way}: the first loss is {loss}, that of {ways[0]} {first_loss}")
     click.echo(table(runs))
 
 

@@ -1,10 +1,11 @@
-"""The row-wise product of a CPU rank beside public ones: python benchmarks/cpu_product.py OUT.
+"""The row-wise product of a CPU rank against public ones: python benchmarks/cpu_product.py OUT.
 
 Sides: ``ours`` (``spmm_rows``, sums in float64), SciPy (which has one thread), PyTorch's CSR product (MKL), and
 ``loop``: C++ that this script compiles, as iSpLib generates it, with float32 sums of a block of columns in registers,
 rows fetched ahead and OpenMP over rows. All but SciPy have ``--threads`` threads. Each is checked against a float64
-product before it is timed. Sides take turns, a product each a round, after a pause each; times are medians, ratios
-medians of the rounds' ratios, of the fastest peer's time to ours. OUT gets cpu_product-tN.jsonl, one line a cell.
+product before it is timed. In each round every side computes one product, after a pause. Times are medians; the ratio
+is the median of the rounds' ratios of the fastest peer's time to ours. OUT gets cpu_product-tN.jsonl, one line per
+graph and D.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mgg.kernel import cpu
 from mgg.kernel.threads import threads_per_pe
 
 TOLERANCE = 1e-5
-#: Seconds before each product: OpenMP's threads spin for some milliseconds after the work of a side.
+#: Seconds before each product, because OpenMP's threads spin for some milliseconds after their work.
 PAUSE = 0.01
 Product = Callable[[], np.ndarray]
 
@@ -74,7 +75,7 @@ def compiled() -> ctypes.CDLL:
 
 
 def sides(library: ctypes.CDLL, csr: Csr, b: np.ndarray, threads: int) -> dict[str, Product]:
-    """What makes A b, by side."""
+    """Functions that compute A b, by side."""
     rows, dim = len(csr.indptr) - 1, b.shape[1]
     weights = np.ones(len(csr.indices), np.float32) if csr.weights is None else csr.weights
     ids = np.concatenate([csr.indices, np.zeros(16, np.int32)])
@@ -102,7 +103,7 @@ def sides(library: ctypes.CDLL, csr: Csr, b: np.ndarray, threads: int) -> dict[s
 
 
 def check(ways: dict[str, Product], csr: Csr, b: np.ndarray) -> None:
-    """Raise ValueError where a side's result is not the float64 product, on some rows, the longest among them."""
+    """Raise ValueError if a side's result differs from the float64 product, in sampled rows and the longest one."""
     lengths = np.diff(csr.indptr)
     rows = np.append(np.random.default_rng(0).integers(0, len(lengths), 200), lengths.argmax())
     for way, product in ways.items():

@@ -1,4 +1,4 @@
-"""All runs on the GPUs of one host, in one call of limited time: bash benchmarks/gpu_four.sh OUT.
+"""All benchmarks on the GPUs of one host, within a time limit: bash benchmarks/gpu_four.sh OUT.
 
 graphs    generate, partition and lay out the graphs, side by side, once for all parts
 tests     tests/gpu with as many PEs as GPUs, while the graphs are made
@@ -11,8 +11,8 @@ papers    a papers-like graph of --papers-scale through every stage: GCN, stoppe
 mgg aggregate compares each product with float64 before it times it. A training's first loss must be that of one PE
 (relative tolerance 1e-4). Epochs include the evaluation, so a training step takes less. OUT gets products.jsonl,
 network.jsonl and training.jsonl, whose lines hold machine, versions and commit, tests.json, the log, and summary.json
-with commands, their seconds and peak memory, what failed or was not run, and the comparisons. Exit code 1: something of
-it failed. With ``--only papers --papers-scale 1`` it takes some 120 GB of disk (--work).
+with commands, their seconds and peak memory, failures, runs left out, and the comparisons. Exit code 1: something
+failed. With ``--only papers --papers-scale 1`` it takes some 120 GB of disk (--work).
 """
 
 from __future__ import annotations
@@ -65,27 +65,27 @@ COLA = {
     "web-like": {16: 1.21, 64: 0.99, 128: 1.74},
 }
 TESTS = ("halo", "techniques", "world", "train", "epoch", "faults", "sanitizer")
-#: Part: its share of the time; what one leaves goes to those after it.
+#: Part: its share of the time; time that a part leaves goes to later ones.
 SHARES = {"graphs": 30, "tests": 25, "halo": 30, "auto": 10, "train": 25, "network": 8, "papers": 20}
 LOSS_TOLERANCE = 1e-4
 WARMUP, EPOCHS, OF_PAPERS = 5, 25, 50
 
 
 def launcher(ranks: int) -> list[str]:
-    """The mpiexec beside this Python, else the one on $PATH, for ``ranks`` ranks that no core is chosen for."""
+    """The mpiexec beside this Python, else the one on $PATH, for ``ranks`` ranks that are not bound to cores."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if not found:
         raise SystemExit("error: no mpiexec beside this Python or on $PATH: pip install mpich")
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     flags = []
-    if "Open MPI" in said or "OpenRTE" in said:
+    if "Open MPI" in version or "OpenRTE" in version:
         flags = ["--bind-to", "none", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
     return [found, *flags, "-n", str(ranks)]
 
 
 class Host:
-    """Runs commands within the time, and keeps what became of them."""
+    """Runs commands within the time limit, and keeps their outcomes."""
 
     def __init__(self, out: Path, work: Path, pes: int, backend: str, scale: float, seconds: float) -> None:
         self.out, self.work, self.pes, self.backend, self.scale = out, work, pes, backend, scale
@@ -111,8 +111,8 @@ class Host:
         """Whether the command ended with code 0 by second ``limit``.
 
         Args:
-            gpus: those it sees of those we see.
-            stop: of a training, the epoch after which it is told to stop, which ends it with code 5.
+            gpus: the visible ones, as indices into those that this process sees.
+            stop: for a training, the epoch after which it gets a signal to stop, which ends it with code 5.
         """
         left = limit - self.now()
         if left <= 0:
@@ -120,21 +120,21 @@ class Host:
             return False
         variables = dict(os.environ)
         if gpus is not None and self.backend == "nvshmem":
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.pes)))
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(seen.split(",")[gpu] for gpu in gpus)
-        begun, said = self.now(), list[str]()
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.pes)))
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible.split(",")[gpu] for gpu in gpus)
+        start, output = self.now(), list[str]()
         job = subprocess.Popen(
             command, cwd=ROOT, env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
-        def listen(told: bool = False) -> None:
+        def listen(signalled: bool = False) -> None:
             for line in job.stdout or ():
-                said.append(line)
+                output.append(line)
                 epoch = re.search(r"epoch (\d+)/", line)
-                if stop and not told and epoch and int(epoch[1]) >= stop:
+                if stop and not signalled and epoch and int(epoch[1]) >= stop:
                     os.kill(job.pid, signal.SIGUSR1)
-                    told = True
+                    signalled = True
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -150,12 +150,12 @@ class Host:
         code = 0 if stop and code == 5 else code
         with self._lock:
             peak = round(used.ru_maxrss * 1024 / 1e9, 3)
-            line = {"what": what, "command": command, "code": code, "seconds": round(self.now() - begun, 2)}
+            line = {"what": what, "command": command, "code": code, "seconds": round(self.now() - start, 2)}
             self.jobs.append(line | {"peak_gb": peak})
-            self.log.write(f"=== {what}: code {code}, second {begun:.0f} to {self.now():.0f}\n{''.join(said)}\n")
+            self.log.write(f"=== {what}: code {code}, second {start:.0f} to {self.now():.0f}\n{''.join(output)}\n")
         if code:
             outcome = "ended when its time was over" if code == 124 else f"code {code}"
-            self.fail(f"{what}: {outcome}: {' | '.join(''.join(said).strip().splitlines()[-3:])[-400:]}")
+            self.fail(f"{what}: {outcome}: {' | '.join(''.join(output).strip().splitlines()[-3:])[-400:]}")
         else:
             click.echo(f"{self.now():4.0f} s {what}")
         return code == 0
@@ -163,7 +163,7 @@ class Host:
     # Parts.
 
     def make(self, name: str, limit: float) -> bool:
-        """The graph and its layouts."""
+        """Make the graph and its layouts; returns whether all are there."""
         options, times = GRAPHS[name]
         graph = self.work / name
         commands = [("generate", [name, "--scale", f"{times * self.scale:g}", *options, "--out", str(graph)])]
@@ -180,7 +180,7 @@ class Host:
         )
 
     def cuts(self) -> list[tuple[int, int]]:
-        """PEs and workgroups of the layouts, those of all GPUs first."""
+        """(PEs, workgroups) of the layouts, those of all GPUs first."""
         fewer = [1 << power for power in range(self.pes.bit_length()) if 1 << power < self.pes]
         return [(self.pes, 1), *([(self.pes, 2)] if self.pes % 2 == 0 else []), *((pes, 1) for pes in fewer)]
 
@@ -200,7 +200,7 @@ class Host:
         self.run(f"{file} {name} {pes} PEs, {groups} workgroups", [*command, "--out", str(records)], limit, **at)
 
     def lanes(self, pes: int, names: Iterable[str], action: Callable[[str, range], None]) -> None:
-        """``action(name, gpus)`` of every name, on disjoint sets of ``pes`` GPUs side by side."""
+        """Call ``action(name, gpus)`` for every name, side by side on disjoint sets of ``pes`` GPUs."""
         free = [range(first, first + pes) for first in range(0, self.pes - pes + 1, pes)]
         with ThreadPoolExecutor(len(free)) as pool:
 
@@ -252,17 +252,17 @@ class Host:
             for model in SETTINGS | ALONE:
                 if self.pes > 1:
                     self.training(name, model, self.pes, "mgg", limit, range(self.pes))
-        # What follows may not fit a GPU: orkut-like does not.
+        # PyTorch Geometric needs more memory: orkut-like does not fit a GPU.
         small = [f"{name} {model}" for name in trained if name != "orkut-like" for model in ("gat", "gcn")]
         self.lanes(1, small, lambda each, gpus: self.training(*each.split(), 1, "pyg", limit, gpus))
 
     def training(self, name: str, model: str, pes: int, side: str, limit: float, gpus: range) -> None:
-        """A training of EPOCHS epochs."""
+        """Train for EPOCHS epochs."""
         run = self.work / f"run-{name}-{model}-{pes}-{side}"
         settings = [f"--set={key}={value}" for key, value in (SETTINGS | ALONE)[model].items()]
         command = [*launcher(pes), *MGG, "train", str(self.layout(name, pes, 1)), "--model", model, *settings]
         command += ["--epochs", str(EPOCHS), "--side", side]
-        if side == "mgg":  # the others aggregate by themselves
+        if side == "mgg":  # other sides have no techniques
             command += ["--technique", "local" if pes == 1 else "halo"]
         if not run.exists():
             self.run(
@@ -271,7 +271,7 @@ class Host:
             )  # fmt: skip
 
     def part_tests(self, limit: float) -> None:
-        """The GPU tests of as many PEs as GPUs; of eight also those of four and two, side by side."""
+        """Run the GPU tests with as many PEs as GPUs; with eight GPUs also those of four and two PEs, side by side."""
         sets = [[(self.pes, range(self.pes))]]
         if self.pes == 8:
             sets.append([(4, range(4)), (2, range(4, 6))])
@@ -301,20 +301,20 @@ class Host:
             (part, ["partition", str(graph), "--pes", str(self.pes)]),
             (layout, ["layout", str(graph), str(part), *memory]),
         ):
-            whole = folder.exists() or layout.exists()
-            if not (whole or self.run(folder.name, [*MGG, *command, "--out", str(folder)], limit)):
+            done = folder.exists() or layout.exists()
+            if not (done or self.run(folder.name, [*MGG, *command, "--out", str(folder)], limit)):
                 return
         shutil.rmtree(graph, ignore_errors=True)
         train = [*launcher(self.pes), *MGG, "train", str(layout), "--model", "gcn", "--set", "hidden=128", "--resume"]
         train += ["--technique", "halo", "--backend", self.backend, "--epochs", str(OF_PAPERS), "--out", str(run)]
-        begun = run.exists() or run.with_name(f"{run.name}.checkpoint").exists()
-        if begun or self.run("papers-train, stopped", train, limit, stop=OF_PAPERS // 2):
+        started = run.exists() or run.with_name(f"{run.name}.checkpoint").exists()
+        if started or self.run("papers-train, stopped", train, limit, stop=OF_PAPERS // 2):
             self.run("papers-train, resumed", train, limit)
 
-    # What came of it.
+    # Results.
 
     def papers(self) -> dict[str, Any]:
-        """The record of the training on papers-like, its first loss and its last one."""
+        """The record of the training on papers-like, with its first and last loss."""
         run = self.work / "papers-run"
         if not run.exists():
             return {}
@@ -324,21 +324,21 @@ class Host:
     def about(self) -> dict[str, Any]:
         """Machine, versions, commit."""
 
-        def said(*command: str) -> str:
+        def output_of(*command: str) -> str:
             try:
                 return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
             except FileNotFoundError:
                 return ""
 
-        gpus = said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+        gpus = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
         return {
-            "commit": said("git", "rev-parse", "HEAD") or os.environ.get("MGG_COMMIT"), "command": sys.argv,
+            "commit": output_of("git", "rev-parse", "HEAD") or os.environ.get("MGG_COMMIT"), "command": sys.argv,
             "gpus": gpus.splitlines(), "machine": this_machine().model_dump(), "versions": these_versions(),
             "backend": self.backend, "scale": self.scale,
         }  # fmt: skip
 
     def gathered(self, file: str) -> list[dict[str, Any]]:
-        """Records of all products of a kind, copied to OUT, with how many workgroups their layouts have."""
+        """Records of all products of a kind, with the number of workgroups; they are also written into OUT."""
         records: list[dict[str, Any]] = []
         groups: list[int] = []
         for each in sorted(self.work.glob(f"{file}-*.jsonl")):
@@ -350,7 +350,7 @@ class Host:
                 self.fail(str(error))
                 continue
             records += here
-            groups += [int(each.stem.rpartition("-")[2])] * len(here)  # not every technique's record tells
+            groups += [int(each.stem.rpartition("-")[2])] * len(here)  # not every technique records it
         if records:
             (self.out / f"{file}.jsonl").write_text(hashed.lines(records), encoding="utf-8")
         for each in records:
@@ -359,7 +359,7 @@ class Host:
         return [each | {"groups": number} for each, number in zip(records, groups, strict=True)]
 
     def trainings(self) -> list[dict[str, Any]]:
-        """One line a training, first losses compared with one PE's."""
+        """One line per training; first losses are compared with those of one PE."""
         found: list[dict[str, Any]] = []
         for name in TRAINED:
             for model in SETTINGS | ALONE:
@@ -407,7 +407,7 @@ def label(record: dict[str, Any]) -> str:
 
 
 def outcomes(report: Path) -> dict[str, Any]:
-    """Counts and names of a JUnit file."""
+    """Numbers of passed and skipped tests, and the names of failed ones, in a JUnit file."""
     text = report.read_text(encoding="utf-8")
     ran, skipped = len(re.findall("<testcase ", text)), len(re.findall("<skipped ", text))
     found = re.findall(r'<testcase classname="([^"]*)" name="([^"]*)"[^>]*><(?:failure|error) ', text)
@@ -416,7 +416,7 @@ def outcomes(report: Path) -> dict[str, Any]:
 
 
 def compared(records: list[dict[str, Any]], pes: int) -> dict[str, Any]:
-    """The comparisons: with CoLa's released kernel (four PEs), the larger part, fewer PEs, the fastest, predictions."""
+    """Comparisons with CoLa's released kernel (four PEs), the larger part, fewer PEs, the fastest, predictions."""
     whole = [each for each in records if each["pes"] == pes and each["groups"] == 1]
     halo = [each for each in whole if each["technique"] == "halo"]
     found: dict[str, Any] = {}
@@ -467,7 +467,7 @@ def visible_gpus() -> int:
 @click.option("--only", default="halo,auto,train,tests,papers,network", show_default=True, help="parts, by commas")
 @click.option("--graphs", default=",".join(GRAPHS), show_default=True, help="separated by commas")
 @click.option("--seconds", default=570.0, show_default=True, help="time of the whole")
-@click.option("--pes", type=click.IntRange(1), help="default: the GPUs there are; two of CPU ranks")
+@click.option("--pes", type=click.IntRange(1), help="default: all GPUs; two with CPU ranks")
 @click.option("--backend", type=click.Choice(["nvshmem", "mpi"]), default="nvshmem", show_default=True)
 @SCALE
 @click.option("--papers-scale", default=0.05, show_default=True, help="the same of papers-like, times --scale")
@@ -476,7 +476,7 @@ def main(
     out: Path, only: str, graphs: str, seconds: float, pes: int | None, backend: str, scale: float, papers_scale: float,
     work: Path | None,
 ) -> None:  # fmt: skip
-    """Make all runs that fit the time; go on where one fails."""
+    """Make all runs that fit the time; continue after failures."""
     parts, names = only.split(","), graphs.split(",")
     unknown = (set(parts) - (set(SHARES) - {"graphs"})) | (set(names) - set(GRAPHS))
     if unknown:
@@ -498,11 +498,11 @@ def main(
 
 
 def perform(host: Host, parts: list[str], names: list[str], papers_scale: float) -> None:
-    """All parts, each within its share of the time that is left; the tests run while the graphs are made."""
+    """Run all parts, each within its share of the remaining time; the tests run while the graphs are made."""
     waiting = [part for part in SHARES if part in parts]
     if set(parts) & {"halo", "auto", "train", "network"}:
         waiting.insert(0, "graphs")
-    end = host.seconds - min(10, host.seconds / 20)  # what is left is for the summary
+    end = host.seconds - min(10, host.seconds / 20)  # the rest is for the summary
 
     def limit_of(*first: str) -> float:
         share = sum(SHARES[part] for part in first) / sum(SHARES[part] for part in waiting)

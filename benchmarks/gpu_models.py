@@ -1,12 +1,12 @@
-"""A training step of every model beside PyTorch Geometric: python benchmarks/gpu_models.py OUT LAYOUT... (or mpiexec).
+"""A training step of every model against PyTorch Geometric: python benchmarks/gpu_models.py OUT LAYOUT... (or mpiexec).
 
-LAYOUTs are those of ``mgg layout``, for as many PEs as run here: GPUs where each PE has one, else CPU ranks. Models
+LAYOUTs are those of ``mgg layout``, for as many PEs as run here: on GPUs if each PE has one, else on CPU ranks. Models
 have two layers of 16 columns and no dropout; a step is forward, backward and Adam, submitted operation by operation. On
 one PE the same formula runs in PyTorch Geometric (``--side``, as of mgg train) from the same weights; the losses of
-both first steps have to agree (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the slowest PE.
-Memory is what a GPU has less of free after the steps than before (ours: all that was taken) and the most that torch had
-allocated at a time (PyTorch Geometric). What an epoch takes, its phases and the products alone are what ``mgg train``,
-its ``--phases`` and ``mgg aggregate`` tell. OUT gets gpu_models-pP.jsonl.
+both first steps must agree (relative tolerance 1e-4). Times are medians of 20 steps after 5, of the slowest PE. Memory
+is for MGG the decrease of free GPU memory over the steps, for PyTorch Geometric the peak of torch's allocations. For
+epochs, phases and products see ``mgg train``, ``mgg train --phases`` and ``mgg aggregate``. OUT gets
+gpu_models-pP.jsonl.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WARMUP, STEPS = 5, 20
 
 
 class Bench(Results):
-    """A run of one PE."""
+    """The benchmark on one PE."""
 
     def __init__(self, world: World, out: Path, technique: str | None, side: str, changed: dict[str, Any]) -> None:
         super().__init__(out / f"gpu_models-p{world.size}.jsonl", world.rank)
@@ -42,19 +42,19 @@ class Bench(Results):
         self.side, self.changed = side, changed
 
     def settings(self, model: str) -> Any:
-        """Of the model, with what the options change."""
+        """The model's settings, with the changes by options."""
         known = self.changed if model == "gat" else {"dropout": self.changed["dropout"]}
         return settings_of(model, (SETTINGS | ALONE)[model] | known)
 
     def free(self) -> int:
-        """Bytes of the GPU that nobody has."""
+        """Free bytes of the GPU."""
         if not self.world.gpu:
             return 0
         self.world.xp.get_default_memory_pool().free_all_blocks()
         return int(self.world.xp.cuda.runtime.memGetInfo()[0])
 
     def ours(self, model: str, part: PeLayout) -> dict[str, Any]:
-        """Our step: median milliseconds of the slowest PE, bytes, and all losses (collective)."""
+        """MGG's step: median milliseconds of the slowest PE, bytes, and all losses (collective)."""
         before, losses, times = self.free(), [], []
         trainer = Trainer(
             self.world, part, model=model, technique=self.technique, options={}, settings=self.settings(model), seed=0
@@ -73,7 +73,7 @@ class Bench(Results):
         }  # fmt: skip
 
     def theirs(self, model: str, part: PeLayout) -> dict[str, Any]:
-        """The step of PyTorch Geometric, until the GPU has done it."""
+        """PyTorch Geometric's step, until the GPU has finished it."""
         import torch
 
         from mgg.interop.pyg_training import LibraryTrainer
@@ -94,7 +94,7 @@ class Bench(Results):
         return {"step": float(np.median(times[WARMUP:])), "bytes": size, "losses": losses}
 
     def attempt(self, what: str, action: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-        """Run a part; one that fails is told. Several PEs would wait for one that failed: there it ends the run."""
+        """Run a part; report a failure, which ends the run of several PEs, as the others would wait for it."""
         try:
             return action()
         except Exception as error:
@@ -136,9 +136,9 @@ class Bench(Results):
 @click.argument("layouts", type=click.Path(path_type=Path, exists=True, file_okay=False), nargs=-1, required=True)
 @click.option("--models", default=",".join(SETTINGS), show_default=True, help="separated by commas")
 @click.option("--technique", help="aggregation technique; default: local on one PE, halo on several")
-@click.option("--attention", default="rows", show_default=True, help="setting of gat; product: of ours alone")
-@click.option("--dropout", default=0.0, show_default=True, help="of layers; otherwise than 0: of ours alone")
-@click.option("--side", default="pyg", show_default=True, help="pyg or pyg_csr, on one PE; empty: ours alone")
+@click.option("--attention", default="rows", show_default=True, help="setting of gat; with product only MGG is timed")
+@click.option("--dropout", default=0.0, show_default=True, help="of layers; unless 0, only MGG is timed")
+@click.option("--side", default="pyg", show_default=True, help="pyg or pyg_csr, on one PE; if empty, only MGG is timed")
 def main(
     out: Path, layouts: tuple[Path, ...], models: str, technique: str | None, attention: str, dropout: float, side: str
 ) -> None:

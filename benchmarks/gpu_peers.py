@@ -1,13 +1,13 @@
-"""Row-wise products of one GPU beside cuSPARSE's: python benchmarks/gpu_peers.py OUT LAYOUT...
+"""Row-wise products on one GPU against cuSPARSE: python benchmarks/gpu_peers.py OUT LAYOUT...
 
-LAYOUTs are those of ``mgg layout`` for one PE, of graphs without weights. Every graph, width and type: ``spmm_rows`` as
-technique ``local`` has it, its kernel of rows of B of any length (``pieces``), and each of cuSPARSE's algorithms by its
-own API, preprocessed; torch.sparse.mm takes the default one. Before it is timed each is checked against float64 on some
-rows, the longest among them (tests/gpu/test_gpu_operators.py does that on awkward matrices). ``prepare`` is what a
-matrix costs before its first product, kernels apart, ``MiB`` what is kept for it beside the matrix. Without a GPU there
-is ``local`` alone.
+LAYOUTs are those of ``mgg layout`` for one PE, of graphs without weights. For every graph, width and type it times
+``spmm_rows`` as in technique ``local``, its kernel for rows of B of any length (``pieces``), and each of cuSPARSE's
+algorithms by its own API, preprocessed (torch.sparse.mm uses the default one). Before that each is checked against
+float64 on sampled and on the longest rows (tests/gpu/test_gpu_operators.py does so for edge cases). ``prepare`` is the
+time per matrix before its first product, without compilation; ``MiB`` is memory kept beside the matrix. Without a GPU
+only ``local`` is timed.
 
-Times are medians of 20 launches after 5 (of 5 after 1 where one takes over 15 ms). OUT gets gpu_peers.jsonl, one line a
+Times are medians of 20 launches after 5 (of 5 after 1 if one takes over 15 ms). OUT gets gpu_peers.jsonl, one line per
 measurement.
 """
 
@@ -33,24 +33,24 @@ from mgg.graph.csr import Csr
 from mgg.kernel.pitch import row_pitch
 
 TOLERANCE = 1e-6
-#: Rows that are checked, beside the longest ones.
+#: Rows that are checked: sampled ones and the longest.
 SAMPLE, LONGEST = 2_000, 50
 TYPES = {"fp32": np.float32, "bf16": np.uint16}
 BF16_ONE = 0x3F80
 #: ``cusparseSpMMAlg_t`` of CSR matrices; ``cudaDataType`` of float32, and of bfloat16 as its 16 bits.
 ALGORITHMS, CUDA_TYPES = {"default": 0, "ALG1": 4, "ALG2": 6, "ALG3": 12}, {"float32": 0, "uint16": 14}
 INT32, ROW_MAJOR, AS_IT_IS, FROM_ZERO = 2, 2, 0, 0
-#: What launches a product, seconds that its preparation took, and bytes that it keeps.
-Made = tuple[Callable[[], object], float, int]
+#: A function that launches a product, the seconds of its preparation, and the bytes that it keeps.
+Prepared = tuple[Callable[[], object], float, int]
 
 
-def cusparse(xp: Any, csr: Csr, weights: Any, b: Any, c: Any, algorithm: str) -> Made:
+def cusparse(xp: Any, csr: Csr, weights: Any, b: Any, c: Any, algorithm: str) -> Prepared:
     """c = A b by cuSPARSE, preprocessed, with float32 sums; raises RuntimeError with its status.
 
     Args:
         weights, b, c: float32 or bfloat16 (uint16) [arcs], [columns, D] and [rows, D] on the device, row by row.
     """
-    import torch  # noqa: F401  brings libcusparse along, and has it loaded
+    import torch  # noqa: F401  loads its libcusparse
 
     library = ctypes.CDLL("libcusparse.so.12")
 
@@ -58,24 +58,24 @@ def cusparse(xp: Any, csr: Csr, weights: Any, b: Any, c: Any, algorithm: str) ->
         if status := getattr(library, name)(*arguments):
             raise RuntimeError(f"{name}: cuSPARSE's status {status}")
 
-    def made(name: str, *arguments: Any) -> ctypes.c_void_p:
-        found = ctypes.c_void_p()
-        call(name, ctypes.byref(found), *arguments)
-        return found
+    def make(name: str, *arguments: Any) -> ctypes.c_void_p:
+        descriptor = ctypes.c_void_p()
+        call(name, ctypes.byref(descriptor), *arguments)
+        return descriptor
 
     def address(array: Any) -> ctypes.c_void_p:
         return ctypes.c_void_p(array.data.ptr)
 
     stream, long = xp.cuda.get_current_stream(), ctypes.c_int64
     pointers, indices = xp.asarray(csr.indptr.astype(np.int32)), xp.asarray(csr.indices.astype(np.int32))
-    handle = made("cusparseCreate")
+    handle = make("cusparseCreate")
     call("cusparseSetStream", handle, ctypes.c_void_p(stream.ptr))
-    matrix = made(
+    matrix = make(
         "cusparseCreateCsr", long(csr.rows), long(csr.columns), long(csr.arcs), address(pointers), address(indices),
         address(weights), INT32, INT32, FROM_ZERO, CUDA_TYPES[weights.dtype.name],
     )  # fmt: skip
     b_matrix, c_matrix = (
-        made("cusparseCreateDnMat", *map(long, (*x.shape, x.shape[1])), address(x), CUDA_TYPES[x.dtype.name], ROW_MAJOR)
+        make("cusparseCreateDnMat", *map(long, (*x.shape, x.shape[1])), address(x), CUDA_TYPES[x.dtype.name], ROW_MAJOR)
         for x in (b, c)
     )
     one, zero = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
@@ -99,7 +99,7 @@ def error_of(found: np.ndarray, product: np.ndarray, scale: np.ndarray) -> float
 
 
 class Bench(Results):
-    """A run: its records and what is compared."""
+    """The benchmark: its records and tables."""
 
     def __init__(self, world: World, out: Path, peers: bool) -> None:
         super().__init__(out / "gpu_peers.jsonl")
@@ -122,13 +122,13 @@ class Bench(Results):
         return 1e3 * clock.stop()
 
     def timed(self, run: Callable[[], object]) -> float:
-        """Median milliseconds; fewer launches of what takes long."""
+        """Median milliseconds, with fewer launches if one takes long."""
         self.once(run)
         warmup, launches = (1, 5) if self.once(run) > 15 else (5, 20)
         return float(np.median([self.once(run) for _ in range(warmup + launches)][warmup:]))
 
     def graph(self, name: str, csr: Csr, dims: list[int], types: list[str]) -> None:
-        """Everything on one graph."""
+        """Check and time all products on one graph."""
         lengths, rng = np.diff(csr.indptr), np.random.default_rng(0)
         sample = np.union1d(rng.integers(0, csr.rows, SAMPLE), np.argsort(lengths)[-LONGEST:])
         a = csr.to_scipy(np.float64)[sample]
@@ -137,7 +137,7 @@ class Bench(Results):
         for kind in types:
             for dim in dims:
                 values = rng.random((csr.columns, dim), dtype=np.float32) * 2 - 1
-                pitch = row_pitch(dim, np.dtype(TYPES[kind]).itemsize)  # rows are padded as plans pad them
+                pitch = row_pitch(dim, np.dtype(TYPES[kind]).itemsize)  # rows padded as plans pad them
                 b = self.xp.zeros((csr.columns, pitch), TYPES[kind])[:, :dim]
                 self.world.operators.write(self.world.upload(values), b)
                 exact = self.wide(b).astype(np.float64)
@@ -151,7 +151,7 @@ class Bench(Results):
                         continue
                     run()
                     error = error_of(self.wide(c)[sample], *expected)
-                    if c.dtype == np.float32 and not error <= TOLERANCE:  # C of 16 bits is as near as these allow
+                    if c.dtype == np.float32 and not error <= TOLERANCE:  # a C of 16 bits has its own rounding error
                         self.failed += 1
                         self.say(f"FAILED {label}, {name}, {kind}, D = {dim}: {error:.3g}")
                     taken[label] = self.timed(run)
@@ -165,8 +165,8 @@ class Bench(Results):
                         f"  prepare {seconds * 1e3:>6.1f} ms  {size / 2**20:>7.1f} MiB"
                     )
 
-    def products(self, csr: Csr, b: Any) -> Iterator[tuple[str, Any, Callable[[], Made]]]:
-        """What is compared: its name, its result, and what prepares it."""
+    def products(self, csr: Csr, b: Any) -> Iterator[tuple[str, Any, Callable[[], Prepared]]]:
+        """The products: name, result array, and the function that prepares it."""
         ours = {"local": self.world.operators.spmm_rows}
         if self.world.gpu and hasattr(self.world.operators, "spmm_pieces"):
             ours["pieces"] = self.world.operators.spmm_pieces
@@ -182,8 +182,8 @@ class Bench(Results):
                     label = f"cuSPARSE {algorithm}" + ", bf16 C" * (result == np.uint16)
                     yield label, c, partial(cusparse, self.xp, csr, ones, plain, c, algorithm)
 
-    def prepared(self, product: Callable[..., object], csr: Csr, b: Any, c: Any) -> Made:
-        """A product of ours: its first launch on new pointers cuts the rows, after one that has loaded the kernels."""
+    def prepared(self, product: Callable[..., object], csr: Csr, b: Any, c: Any) -> Prepared:
+        """A product of MGG. Its second launch, when kernels are loaded, cuts the rows of a new indptr."""
         pool = self.xp.get_default_memory_pool() if self.world.gpu else None
         used: Callable[[], int] = getattr(pool, "used_bytes", lambda: 0)
         indices = self.world.upload(csr.indices)
@@ -194,7 +194,7 @@ class Bench(Results):
         return run, ms / 1e3, used() - before
 
     def summary(self) -> None:
-        """Every product beside ``local``, by cell, and the geometric mean of the cells that it is for."""
+        """Print the times of every product relative to ``local``, and their geometric mean."""
         for kind in dict.fromkeys(kind for _, kind, _ in self.times):
             cells = {(name, dim): taken for (name, of, dim), taken in self.times.items() if of == kind}
             ms = pd.DataFrame({cell: pd.Series(taken) for cell, taken in cells.items()})
@@ -211,7 +211,7 @@ class Bench(Results):
 @click.argument("layouts", type=click.Path(path_type=Path, exists=True, file_okay=False), nargs=-1, required=True)
 @click.option("--dims", default="16,32,64,128", show_default=True, help="columns, separated by commas")
 @click.option("--types", default=",".join(TYPES), show_default=True, help="separated by commas")
-@click.option("--peers/--no-peers", default=True, show_default=True, help="cuSPARSE, too")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="whether to time cuSPARSE")
 def main(out: Path, layouts: tuple[Path, ...], dims: str, types: str, peers: bool) -> None:
     """Check and time, and print tables."""
 

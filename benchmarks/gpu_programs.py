@@ -1,9 +1,9 @@
-"""Layers of PyTorch Geometric, and the same modules as vertex programs: python benchmarks/gpu_programs.py OUT LAYOUT.
+"""Modules of PyTorch Geometric's layers against vertex programs: python benchmarks/gpu_programs.py OUT LAYOUT.
 
 LAYOUT is that of ``mgg layout`` for one PE, with features and classes. A module has two layers of 16 columns;
-``interop.use`` takes a copy of it with its weights. Outputs and gradients of both are compared (1e-4 of the largest
-entry) before a step, forward, backward and Adam in PyTorch, is timed: medians of 10 after 5. A module that does not fit
-is reported. ``torch.compile`` of the module is timed too, as PyTorch compiles it for the shapes of this graph. OUT gets
+``interop.use`` converts a copy of it with the same weights. Outputs and gradients of both are compared (1e-4 of the
+largest entry) before a step (forward, backward and Adam in PyTorch) is timed: medians of 10 after 5. A module that does
+not fit the memory is reported. ``torch.compile`` of the module, for the shapes of this graph, is timed too. OUT gets
 gpu_programs.jsonl.
 """
 
@@ -59,7 +59,7 @@ MODULES: dict[str, Callable[[int, int, torch.Tensor], torch.nn.Module]] = {
 
 
 def _timed(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.Tensor) -> tuple[float, int]:
-    """Milliseconds of a step until the device has done it, and the most bytes of a GPU that PyTorch held."""
+    """Milliseconds of a step until the device has finished it, and PyTorch's peak of GPU memory in bytes."""
     optimizer, times = torch.optim.Adam(net.parameters(), lr=0.01), []
     wait: Callable[[], object] = torch.cuda.synchronize if x.is_cuda else lambda: None
     if x.is_cuda:
@@ -83,10 +83,10 @@ def _gradients(net: torch.nn.Module, x: torch.Tensor, arcs: Any, labels: torch.T
 
 
 def _error(found: Tensors, expected: Tensors) -> float:
-    """Of the output to its own largest entry, of gradients to the largest of all."""
-    apart = [float((x - y).abs().max()) for x, y in zip(found, expected, strict=True)]
+    """The largest error: of the output relative to its largest entry, of gradients to the largest of all."""
+    differences = [float((x - y).abs().max()) for x, y in zip(found, expected, strict=True)]
     largest = [float(y.abs().max()) for y in expected]
-    return max(apart[0] / largest[0], max(apart[1:]) / max(largest[1:]))
+    return max(differences[0] / largest[0], max(differences[1:]) / max(largest[1:]))
 
 
 def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Tensor, compiled: bool) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Ten
         row["error"] = _error(_gradients(ours, x, graph, labels), expected)
         if compiled:
             net = torch.compile(copy.deepcopy(plain), dynamic=False)
-            try:  # what it compiles differs between versions
+            try:  # which modules compile depends on the version
                 row["compiled_error"] = _error(_gradients(net, x, arcs, labels), expected)
                 row["compiled_ms"], row["compiled_bytes"] = _timed(net, x, arcs, labels)
             except RuntimeError as error:  # out of memory too
@@ -123,20 +123,20 @@ def _row(graph: interop.Graph, name: str, arcs: torch.Tensor, degrees: torch.Ten
 @click.option("--modules", default=";".join(MODULES), help="separated by semicolons; default: all")
 @click.option("--compiled/--not-compiled", default=True, help="whether torch.compile is timed", show_default=True)
 def main(out: Path, layout: Path, modules: str, compiled: bool) -> None:
-    """Compare, time and print a line a module."""
+    """Compare, time and print a line per module."""
     results = Results(out / "gpu_programs.jsonl")
 
     def program(pe: interop.Graph) -> bool:
         local, device = pe.layout.forward.local, pe.x.device
         arcs = torch.as_tensor(np.stack([local.indices, row_ids(local)]).astype(np.int64), device=device)
         degrees = torch.bincount(torch.as_tensor(np.diff(local.indptr), device=device))
-        apart = False
+        failed = False
         for name in modules.split(";"):
             row = _row(pe, name, arcs, degrees, compiled)
             results.record(**row)
             results.say(json.dumps(row))
-            apart |= row.get("error", 0) > TOLERANCE
-        return apart
+            failed |= row.get("error", 0) > TOLERANCE
+        return failed
 
     sys.exit(4 if interop.run(layout, program, width=1, backend="auto")[0] else 0)
 

@@ -1,11 +1,11 @@
-"""What a graph asks of many PEs, beyond what mgg's commands say of it: python benchmarks/scaling.py OUT PATHS.
+"""Predicted time and memory of a graph on many PEs, beyond mgg's commands: python benchmarks/scaling.py OUT PATHS.
 
-PATHS are partitions and layouts of mgg's commands, which count volumes and balance; time and memory of these stages are
-/usr/bin/time's. Nothing is multiplied or trained here. Of a partition: products by the cost model (mgg predict), as it
-is and of a graph --grow times as large that splits in the same proportions, and of that the ways to move less, with
-what limits each first (--covers GRAPH counts least vertex covers for one of them, some minutes). Of a layout: its size,
-how long its manifest takes to read, and the memory of a PE as mgg train predicts it for GCN on a GPU, the largest PEs
-and ``SAMPLE`` others. OUT gets scaling.jsonl, a line a path.
+PATHS are partitions and layouts that mgg made. Its commands count volumes and balance; /usr/bin/time measures these
+stages. Nothing is multiplied or trained here. For a partition: products by the cost model (mgg predict), for the graph
+and for one --grow times as large with the same proportions; for the latter also the options that move fewer bytes, with
+the resource that limits each (--covers GRAPH counts least vertex covers for one of them, which takes minutes). For a
+layout: its size, the time to read its manifest, and the memory per PE that mgg train predicts for GCN on a GPU, of the
+largest PEs and ``SAMPLE`` others. OUT gets scaling.jsonl, a line per path.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from mgg.model import settings_of
 from mgg.records import Partition, read_partition
 from mgg.train import memory
 
-#: The model whose memory is predicted, and what it is predicted and priced for.
+#: The model and its sizes for the predictions.
 MODEL, FEATURES, HIDDEN, CLASSES = "gcn", 128, 128, 47
 TECHNIQUES = ("halo", "cola", "broadcast_pipelined", "mgg")
-#: PEs of a layout whose memory is predicted, beside those with the most rows, arcs and halo rows; of covers' PEs.
+#: Number of PEs whose memory is predicted, beside those with the most rows, arcs and halo rows, and of PEs for covers.
 SAMPLE = 16
-#: Share of the rows that boundary sampling keeps; bytes of rows of fewer bits, their scales included, to those of fp32.
+#: Share of rows that boundary sampling keeps; bytes of quantized rows, including scales, relative to fp32.
 SHARE, BITS = 0.1, {"int8": 0.28, "int4": 0.16, "int2": 0.10}
 Limits = dict[str, float]
 
 
 def grown(split: SplitCounts, factor: int) -> SplitCounts:
-    """A split of a graph with ``factor`` times the rows, arcs and halo rows, in the same proportions."""
+    """The split with ``factor`` times the rows, arcs and halo rows, in the same proportions."""
     counts = ("rows", "arcs", "remote_arcs", "halo_rows", "outside_arcs", "outside_rows", "fused_rows")
     return replace(split, **{name: factor * getattr(split, name) for name in counts})
 
 
 def covers(graph: Graph, bounds: np.ndarray, members: int) -> tuple[float, float]:
-    """What a least vertex cover leaves of the rows that cross within hosts, and between hosts, a row once a host there:
-    of those of ``SAMPLE`` PEs that are evenly many apart.
+    """The share of crossing rows that a least vertex cover leaves, within hosts and between hosts.
+
+    Between hosts a row counts once per host. The rows are those of ``SAMPLE`` PEs at even distances.
     """
     owners = np.searchsorted(bounds, np.arange(bounds[-1]), side="right") - 1
     chosen = np.linspace(0, len(bounds) - 2, min(SAMPLE, len(bounds) - 1)).astype(int)
@@ -66,22 +67,22 @@ def covers(graph: Graph, bounds: np.ndarray, members: int) -> tuple[float, float
     for pick, place in ((same & (to != at), to), (~same, to // members)):
         rows = left = 0
         for pe in chosen:
-            mine = np.flatnonzero(pick & (at == pe))
-            names = sources[mine] * len(bounds) + place[mine]
-            rows, left = rows + len(np.unique(names)), left + cover_size(names, targets[mine])
+            arcs = np.flatnonzero(pick & (at == pe))
+            names = sources[arcs] * len(bounds) + place[arcs]
+            rows, left = rows + len(np.unique(names)), left + cover_size(names, targets[arcs])
         counts.append(left / max(1, rows))
     return counts[0], counts[1]
 
 
 def ways(machine: MachineModel, split: SplitCounts, dim: int, covered: tuple[float, float] | None) -> dict[str, Limits]:
-    """A product by technique halo over all rows and by what moves less between hosts, and by technique features."""
+    """Limits of a product by technique halo, by options that move fewer bytes between hosts, and by features."""
     near: np.ndarray = split.halo_rows * (1 - split.outside_share_of_rows)
     outside = split.halo_rows - near
     groups = np.arange(split.pes) // split.members
     crossing = {"rows": (split, "fp32"), "bf16": (split, "bf16")}
     if covered is not None:
         crossing["cover"] = _with_rows(split, covered[0] * near, covered[1] * outside, covered[1] * split.fused_rows)
-    # Rows that are sampled cross to each PE by itself.
+    # Sampled rows are sent to each PE separately.
     every = np.bincount(groups, outside)
     crossing[f"boundary {SHARE}"] = _with_rows(split, SHARE * near, SHARE * outside, SHARE * every)
     crossing |= {way: (replace(split, fused_rows=left * split.fused_rows), "fp32") for way, left in BITS.items()}
@@ -105,15 +106,14 @@ def _with_rows(split: SplitCounts, near: np.ndarray, outside: np.ndarray, fused:
 
 
 def _limits(machine: MachineModel, split: SplitCounts, dim: int, name: str, dtype: str) -> Limits:
-    """By leaving out what the network between hosts takes for messages, then for bytes.
+    """The parts of a product's time, from the cost model without messages between hosts, then also without their bytes.
 
-    Seconds of the PE that ends last, some of which go on side by side: ``between`` the bytes through the ports between
-    hosts, ``messages`` latency and calls of the messages there. ``memory``: bytes of a GPU for arcs and matrices of the
-    plans of both directions, no more.
+    Seconds of the slowest PE, some of which overlap: ``between``: bytes through the ports between hosts; ``messages``:
+    latency and calls of messages there. ``memory``: bytes of a GPU for arcs and matrices of both plans only.
     """
     whole, unlimited = {"latency": 0.0, "message": 0.0}, {"bandwidth": 1e30}
     cost, bytes_alone, inside = (
-        Forecast(_joined_by(machine, changed), split, dtype).cost(name, dim)
+        Forecast(_with_network(machine, changed), split, dtype).cost(name, dim)
         for changed in ({}, whole, whole | unlimited)
     )
     assert cost is not None and bytes_alone is not None and inside is not None
@@ -129,15 +129,15 @@ def _limits(machine: MachineModel, split: SplitCounts, dim: int, name: str, dtyp
     }  # fmt: skip
 
 
-def _joined_by(machine: MachineModel, changed: dict[str, float]) -> MachineModel:
-    """``machine`` whose network between hosts has these figures instead."""
+def _with_network(machine: MachineModel, changed: dict[str, float]) -> MachineModel:
+    """``machine`` with these changes of its network between hosts."""
     links = machine.links
     network = {links.network: links[links.network].model_copy(update=changed)}
     return machine.model_copy(update={"links": links.model_copy(update={"links": {**links.links, **network}})})
 
 
 def sample(manifest: LayoutManifest) -> list[int]:
-    """PEs that stand for all: the largest ones, and others evenly."""
+    """PEs that represent all: the largest ones, and others at even distances."""
     counts = manifest.forward
     largest = [int(np.argmax(each)) for each in (np.diff(manifest.bounds), counts.arcs, counts.halo_rows)]
     evenly = np.linspace(0, manifest.pes - 1, min(SAMPLE, manifest.pes)).astype(int).tolist()
@@ -145,16 +145,16 @@ def sample(manifest: LayoutManifest) -> list[int]:
 
 
 def need(part: PeLayout) -> memory.TrainingMemory:
-    """GPU memory that a training of the model takes on this PE, as mgg train says before it starts, without labels."""
+    """GPU memory of a training of the model on this PE, as mgg train predicts it, without labels."""
     facts = part.manifest.model_copy(update={"features": FEATURES, "classes": CLASSES})
     chain = build_model(MODEL, settings_of(MODEL, {"hidden": HIDDEN}), FEATURES, CLASSES, facts.nodes)
     dense = memory.Input(part.rows * FEATURES, sparse=False, copied=False)
-    gpu: Any = SimpleNamespace(gpu="any", gather=lambda mine: None)  # no other PE is there to ask
+    gpu: Any = SimpleNamespace(gpu="any", gather=lambda value: None)  # there are no other PEs
     return memory.need(gpu, replace(part, manifest=facts), chain, "halo", {}, "fp32", dense, targets=0, losses=0)
 
 
 def of_layout(folder: Path) -> dict[str, Any]:
-    """Size, and memory of a PE."""
+    """Size of a layout, and memory per PE."""
     started = time.perf_counter()
     manifest = layout.read_manifest(folder)
     reading = time.perf_counter() - started
@@ -172,7 +172,7 @@ def of_layout(folder: Path) -> dict[str, Any]:
 
 
 def of_partition(found: Partition, machine: MachineModel, dim: int, grow: int, graph: Graph | None) -> dict[str, Any]:
-    """Products by technique, then the ways of the grown graph; moved nodes are not where covers look for them."""
+    """Products by technique, then ``ways`` of the grown graph; covers only if the partition keeps the nodes' order."""
     split, covered = SplitCounts.of(found), None
     if graph is not None and found.order is None:
         covered = covers(graph, np.array(found.bounds), found.workgroup)
@@ -190,7 +190,7 @@ def of_partition(found: Partition, machine: MachineModel, dim: int, grow: int, g
 
 
 def in_words(line: dict[str, Any]) -> list[str]:
-    """Rows of Markdown: MB of a PE's memory, or milliseconds, of products (arithmetic / transfer / of it hidden)."""
+    """Rows of Markdown: MB of a PE's memory, or milliseconds of products (arithmetic / transfer / hidden transfer)."""
     name = line["graph"], line["scheme"], f"{line['pes']} PEs"
     if "need" in line:
         return [row(*name, *(f"{key} {size / 1e6:.4g}" for key, size in line["need"].items()))]
@@ -216,11 +216,11 @@ def in_words(line: dict[str, Any]) -> list[str]:
 @OUT
 @click.argument("paths", type=click.Path(path_type=Path, exists=True, file_okay=False), nargs=-1, required=True)
 @click.option("--dim", type=click.IntRange(1), default=128, show_default=True, help="columns of a product")
-@click.option("--machine", default="h200", show_default=True, help="that products are predicted for")
-@click.option("--grow", type=click.IntRange(1), default=100, show_default=True, help="of the larger graph")
+@click.option("--machine", default="h200", show_default=True, help="for predictions of products")
+@click.option("--grow", type=click.IntRange(1), default=100, show_default=True, help="factor of the larger graph")
 @click.option("--covers", "graph", type=click.Path(path_type=Path, exists=True), help="graph of the partitions")
 def main(out: Path, paths: tuple[Path, ...], dim: int, machine: str, grow: int, graph: Path | None) -> None:
-    """Say of every path what it asks, and write the records into OUT."""
+    """Print the figures of every path, and write records into OUT."""
     results, priced = Results(out / "scaling.jsonl"), machines.find(machine)
     results.say(f"products: {', '.join(TECHNIQUES)}; ways: all, parts, GB, what takes the most")
     for path in paths:

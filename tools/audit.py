@@ -1,8 +1,8 @@
 """Ask PyPI for known vulnerabilities of every version in constraints.txt: python tools/audit.py FOLDER.
 
-pip-audit is installed into FOLDER, an environment of its own: what audits must not change what is audited. Exit with 0
-where there are no vulnerabilities, with 1 and a line for each where there are some, and with 1 where the audit fails.
-Only where PyPI cannot be reached it says so and exits with 0.
+pip-audit is installed into FOLDER, an environment of its own, so that it does not change the audited one. Exit code 0:
+no vulnerabilities, or PyPI cannot be reached, which is printed. Exit code 1: vulnerabilities, a line each, or the audit
+failed.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 PIP_AUDIT = "pip-audit>=2.9,<3"
-#: What pip and pip-audit print where nothing answers them. They exit with 1 then, as after every other error.
+#: Errors of pip and pip-audit when PyPI does not answer. Their exit code is then 1, as for every other error.
 UNREACHABLE = re.compile(
     r"NewConnectionError|NameResolutionError|ProxyError|ConnectTimeout|ReadTimeout|requests\.exceptions\.ConnectionError"
     r"|Network is unreachable|Could not connect to PyPI"
@@ -24,9 +24,9 @@ def main(folder: Path) -> int:
     """Install pip-audit if need be and run it; returns the exit code."""
     programs = folder / "bin"
     if not (programs / "pip-audit").exists():
-        made = run([sys.executable, "-m", "venv", str(folder)])
-        if made.returncode:
-            return failure(f"{folder} cannot be made", made.stdout + made.stderr)
+        created = run([sys.executable, "-m", "venv", str(folder)])
+        if created.returncode:
+            return failure(f"{folder} cannot be made", created.stdout + created.stderr)
         installed = run([str(programs / "pip"), "install", "--quiet", PIP_AUDIT])
         if installed.returncode:
             return failure("pip-audit cannot be installed", installed.stderr)
@@ -35,12 +35,12 @@ def main(folder: Path) -> int:
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess:
-    """A command's end, with what it printed."""
+    """Run a command to its end, and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def judge(audit: subprocess.CompletedProcess) -> int:
-    """Print what pip-audit said; returns the exit code."""
+    """Print the result of pip-audit; returns the exit code."""
     try:
         return verdict(json.loads(audit.stdout)["dependencies"])
     except (ValueError, KeyError, TypeError):
@@ -48,7 +48,7 @@ def judge(audit: subprocess.CompletedProcess) -> int:
 
 
 def failure(what: str, errors: str) -> int:
-    """Print why there is no audit; returns the exit code: PyPI that does not answer is no fault of ours."""
+    """Print why the audit failed; returns the exit code, 0 if PyPI does not answer."""
     if UNREACHABLE.search(errors):
         print(f"dependency audit skipped: PyPI cannot be reached from here ({what})")
         return 0
@@ -58,20 +58,20 @@ def failure(what: str, errors: str) -> int:
 
 
 def verdict(dependencies: list[dict]) -> int:
-    """Print what was found in pip-audit's list; returns the exit code.
+    """Print the vulnerabilities in pip-audit's list; returns the exit code.
 
-    pip-audit leaves a package out where its data cannot be had, as behind a mirror, and calls that a success.
+    pip-audit skips packages without data, as behind a mirror, and counts that as success.
     """
-    asked = [each for each in dependencies if "skip_reason" not in each]
-    if not asked:
+    audited = [each for each in dependencies if "skip_reason" not in each]
+    if not audited:
         print("dependency audit skipped: its list of advisories cannot be reached from here")
         return 0
-    found = [(each, known) for each in asked for known in each["vulns"]]
-    for each, known in found:
-        fixed = f"; fixed in {', '.join(known['fix_versions'])}" if known["fix_versions"] else "; not fixed yet"
-        print(f"{each['name']} {each['version']}: {known['id']}{fixed}")
+    found = [(package, advisory) for package in audited for advisory in package["vulns"]]
+    for package, advisory in found:
+        fixed = f"; fixed in {', '.join(advisory['fix_versions'])}" if advisory["fix_versions"] else "; not fixed yet"
+        print(f"{package['name']} {package['version']}: {advisory['id']}{fixed}")
     print(
-        f"dependency audit: {len(asked)} of {len(dependencies)} packages asked for, {len(found)} known vulnerabilities"
+        f"dependency audit: {len(audited)} of {len(dependencies)} packages audited, {len(found)} known vulnerabilities"
     )
     return 1 if found else 0
 

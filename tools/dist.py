@@ -13,7 +13,7 @@ PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 def main() -> None:
-    """Exit code 1 where a command fails, which says why."""
+    """Build and try everything; exit code 1 if a command fails."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,13 @@
-"""Fit the cost model's constants to measured products: ``python tools/fit_costs.py``, or with records of yours.
+"""Fit the cost model's constants to measured products: ``python tools/fit_costs.py [MEASURED...]``.
 
 MEASURED is a CSV of graph, technique, pes, dtype, dim, part (whole, transfer, arithmetic) and milliseconds, or records
-of ``mgg aggregate --breakdown``. SPLITS holds a partition record a line, for every graph and number of PEs of MEASURED.
-Printed are the constants of ``mgg/cost/machines.py``, predicted beside measured, the errors of the fit, which are
-in-sample, how much longer than the least auto's picks took, and the same of each graph when the fit has not seen it.
+of ``mgg aggregate --breakdown``. SPLITS holds a partition record per line, for every graph and number of PEs of
+MEASURED. The output: the constants of ``mgg/cost/machines.py``, measured and predicted times, the in-sample errors of
+the fit, how much longer than the fastest technique auto's picks took; then the same for each graph, fitted to the
+others.
 
-An operator that does all of another's work and more takes at least as long for it (``LEAST``). Samples alone do not
-say so: three of the graphs have so few remote arcs that by them an arc of a column-wise product costs nothing.
+An operator that does all of another's work and more must cost at least as much (``LEAST``). The samples do not ensure
+that: three of the graphs have so few remote arcs that an arc of a column-wise product would be fitted to cost nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mgg.cost.product import MachineModel, Rate, SplitCounts, Workload
 from mgg.records import AggregateRecord, Partition, read_lines
 
 HERE = Path(__file__).parent
-#: Of baselines measured apart from products: a device copy; random rows of 64 bytes at 275 GB/s, from 128 on at 328.
+#: Measured separately: a device copy; random rows of 64 bytes at 275 GB/s, and of 128 bytes or more at 328 GB/s.
 HBM, PEER, MESSAGE = 4.226e12, 328e9, 64 / 275e9 - 64 / 328e9
 
 
@@ -56,7 +57,7 @@ RATES = {
     "columns": ("call", "arc", "arc_byte", "row_byte"),
     "blocking": ("arc", "row"),
 }
-#: What is fitted to what, one after the other: (samples, constants).
+#: The steps of the fit in order: (which samples, which constants).
 STEPS: tuple[tuple[Callable[[Sample], bool], tuple[str, ...]], ...] = (
     (lambda s: s.technique == "local", tuple(f"rows.{name}" for name in RATES["rows"])),
     (lambda s: s.part == "transfer", ("nvlink.latency", "nvlink.bandwidth")),
@@ -73,24 +74,24 @@ START: Constants = {
     "call": 2e-5, "arc": 1e-12, "arc_byte": 1e-13, "row": 1e-11, "row_byte": 1e-12, "latency": 1e-5, "bandwidth": PEER,
     "exposed": 0.2, "staged": 0.5,
 }  # fmt: skip
-#: What an operator's coefficients are at least: so many times those of another, which is fitted before it. The pass
-#: over rows and halo waits for chunks besides; neighbor partitions add up by atomics what that pass keeps in registers;
-#: an arc of a column-wise product reads and writes a row of the result where one of a row-wise product reads a row.
+#: Lower bounds of an operator's coefficients: multiples of those of another, which is fitted before it. The pass over
+#: rows and halo also waits for chunks; neighbor partitions sum by atomics what that pass keeps in registers; per arc a
+#: column-wise product reads and writes a row of the result, where a row-wise product reads a row.
 LEAST: dict[str, tuple[str, Constants]] = {
     "pulled": ("rows", {"arc": 1, "arc_byte": 1, "row": 1, "row_byte": 1}),
     "partitions": ("pulled", {"arc": 1, "arc_byte": 1, "row": 1, "row_byte": 1}),
     "columns": ("rows", {"arc": 1, "arc_byte": 2}),
 }
-#: Of the rates: of 1, 1.5, 2, 2.5, 3, 3.5 and 4 the least by whose picks for graphs that the fit has not seen no more
-#: than 5 % was lost (docs/results/costs.md).
+#: The power of the rates: the least of 1, 1.5, 2, 2.5, 3, 3.5 and 4 with which picks for held-out graphs lose at most
+#: 5 % (docs/results/costs.md).
 POWER = 3.0
-#: Powers of e that a constant may be below and above its start: what the samples do not need ends near 0, and is 0
-#: where it is this far below.
+#: Bounds of the logarithm of a constant, below and above that of its start. A constant that the samples do not need
+#: becomes tiny: it is set to 0 if it is NOTHING below its start.
 BELOW, ABOVE, NOTHING = 30, 15, 14
 
 
 def machine(values: Constants, name: str = "h200") -> MachineModel:
-    """The machine with these constants; what is not there yet is as at the start."""
+    """The machine with these constants; those that are missing are as at the start."""
 
     def value(key: str) -> float:
         return values.get(key, START[key.rpartition(".")[2]])
@@ -108,33 +109,32 @@ def machine(values: Constants, name: str = "h200") -> MachineModel:
 
 
 def predicted(sample: Sample, splits: Splits, on: MachineModel) -> float:
-    """Seconds that the model says for what was measured."""
+    """The seconds that the model predicts for a sample."""
     plan = technique(sample.technique)
     cost = plan.cost(Workload(splits[sample.graph, sample.pes], sample.dim, plan.Options(), sample.dtype), on)
     assert cost is not None
     return {"whole": cost.seconds, "transfer": cost.transfer, "arithmetic": cost.arithmetic}[sample.part]
 
 
-def off(
+def log_errors(
     logs: np.ndarray, names: tuple[str, ...], known: Constants, samples: list[Sample], splits: Splits
 ) -> list[float]:
-    """Logarithms of predicted over measured, with the constants ``names`` at these logarithms."""
+    """Logarithms of predicted over measured time, if the constants ``names`` have these logarithms."""
     on = machine(known | dict(zip(names, np.exp(logs).tolist(), strict=True)))
     return [float(np.log(predicted(each, splits, on) / each.seconds)) for each in samples]
 
 
 def fitted(samples: list[Sample], splits: Splits) -> Constants:
-    """Constants that are at least 0 and make the logarithms of predicted over measured small."""
+    """Constants, at least 0, that minimize the logarithms of predicted over measured time, step by step."""
     values: Constants = {}
     for chosen, names in STEPS:
         found = [sample for sample in samples if chosen(sample)]
         if not found:
             continue
-
         start = np.log([START[name.rpartition(".")[2]] for name in names])
         below = np.maximum(start - BELOW, [at_least(name, values) for name in names])
         best = least_squares(
-            off,
+            log_errors,
             np.maximum(start, below + 1e-3),  # within the bounds
             args=(names, values, found, splits),
             bounds=(below, start + ABOVE),
@@ -149,7 +149,7 @@ def fitted(samples: list[Sample], splits: Splits) -> Constants:
 
 
 def at_least(name: str, known: Constants) -> float:
-    """The logarithm of what the constant is at least (``LEAST``); minus infinity where nothing says."""
+    """The logarithm of a constant's lower bound (``LEAST``); minus infinity if it has none."""
     operator, _, term = name.partition(".")
     other, times = LEAST.get(operator, ("", {}))
     value = times.get(term, 0) * known.get(f"{other}.{term}", 0)
@@ -157,7 +157,7 @@ def at_least(name: str, known: Constants) -> float:
 
 
 def read(paths: Iterable[Path]) -> list[Sample]:
-    """The samples of all files, techniques at their defaults alone; of the same thing measured twice the last."""
+    """The samples of all files, only of techniques at their defaults; of repeated measurements the last."""
     samples = {}
     for path in paths:
         for *key, seconds in _lines(path) if path.suffix == ".csv" else _records(path):
@@ -169,12 +169,12 @@ def _lines(path: Path) -> Iterator[tuple[Any, ...]]:
     """The fields of ``Sample`` for every line of a CSV."""
     with path.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            of = line["graph"], line["technique"], int(line["pes"]), line["dtype"], int(line["dim"]), line["part"]
-            yield *of, float(line["milliseconds"]) / 1e3
+            key = line["graph"], line["technique"], int(line["pes"]), line["dtype"], int(line["dim"]), line["part"]
+            yield *key, float(line["milliseconds"]) / 1e3
 
 
 def _records(path: Path) -> Iterator[tuple[Any, ...]]:
-    """The same of records of mgg aggregate."""
+    """The fields of ``Sample`` for every record of mgg aggregate."""
     for record in read_lines(path, AggregateRecord):
         times = {"whole": record.median, "transfer": record.transfer, "arithmetic": record.compute}
         for part, seconds in times.items():
@@ -191,18 +191,18 @@ def comparisons(samples: list[Sample]) -> dict[tuple[int, str, int], dict[str, S
     return dict(sorted(found.items()))
 
 
-def picked(here: dict[str, Sample], splits: Splits, on: MachineModel, without: str = "") -> tuple[str, float] | None:
-    """What ``auto`` would pick of the techniques measured, and its measured time over the least; None: of one alone."""
-    found = {name: each for name, each in here.items() if name != without}
-    if len(found) < 2:
+def picked(samples: dict[str, Sample], splits: Splits, on: MachineModel, without: str = "") -> tuple[str, float] | None:
+    """The technique that ``auto`` would pick, and its measured time over the least; None if only one was measured."""
+    choices = {name: sample for name, sample in samples.items() if name != without}
+    if len(choices) < 2:
         return None
-    split = next(splits[each.graph, each.pes] for each in found.values())
-    pick = Forecast(on, split).order({name: predicted(each, splits, on) for name, each in found.items()})[0]
-    return pick, found[pick].seconds / min(each.seconds for each in found.values())
+    split = next(splits[sample.graph, sample.pes] for sample in choices.values())
+    pick = Forecast(on, split).order({name: predicted(sample, splits, on) for name, sample in choices.items()})[0]
+    return pick, choices[pick].seconds / min(sample.seconds for sample in choices.values())
 
 
-def say(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
-    """Measured and predicted milliseconds of whole fp32 products, what auto would pick, and errors by technique."""
+def report(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
+    """Print measured and predicted milliseconds of whole fp32 products, auto's picks, and errors by technique."""
     whole = pd.DataFrame(
         [
             vars(each)
@@ -215,7 +215,7 @@ def say(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
     key, cases = ["pes", "graph", "dim"], comparisons(samples)
     shown = whole[(whole.dtype == "fp32") & (whole.pes > 1)].pivot(index=key, columns="technique", values="ms")
     for heading, without in (("picked", ""), ("without halo", "halo")):
-        picks = {case: pick for case, here in cases.items() if (pick := picked(here, splits, on, without))}
+        picks = {case: pick for case, found in cases.items() if (pick := picked(found, splits, on, without))}
         shown[heading] = pd.Series(
             {case: f"{name}, {ratio:.2f}" for case, (name, ratio) in picks.items()}, dtype=object
         )
@@ -225,16 +225,18 @@ def say(samples: list[Sample], splits: Splits, on: MachineModel) -> None:
             click.echo(f"{heading}: {mean:.3f} of the least, at most {ratios.max():.2f}, {len(ratios)} comparisons")
     click.echo(f"\nmeasured / predicted, ms\n{shown.fillna('-').to_string()}\n")
     logs = pd.concat([whole, whole.assign(technique="all")]).groupby("technique").log
-    off = lambda how: lambda each: f"{100 * how(np.exp(each.abs()) - 1):.0f} %"  # noqa: E731
+    error = lambda how: lambda each: f"{100 * how(np.exp(each.abs()) - 1):.0f} %"  # noqa: E731
     bias = {"bias": lambda each: f"{np.exp(each.mean()):.2f}"}
-    click.echo(logs.agg(**{"samples": "size", "mean error": off(np.mean), "largest": off(np.max)} | bias).to_string())
+    click.echo(
+        logs.agg(**{"samples": "size", "mean error": error(np.mean), "largest": error(np.max)} | bias).to_string()
+    )
 
 
 @click.command()
 @click.argument("measured", type=click.Path(path_type=Path, exists=True), nargs=-1)
 @click.option(
     "--splits", "folder", type=click.Path(path_type=Path, exists=True), default=HERE / "measured" / "splits.jsonl",
-    help="partitions, a line each",
+    help="partition records, one per line",
 )  # fmt: skip
 def main(measured: tuple[Path, ...], folder: Path) -> None:
     """Fit, and print constants, tables and errors."""
@@ -245,11 +247,11 @@ def main(measured: tuple[Path, ...], folder: Path) -> None:
     for name, value in constants.items():
         click.echo(f"{name:20} {value:.4g}")
     click.echo("\nIn sample: fitted to all graphs\n")
-    say(samples, splits, machine(constants))
+    report(samples, splits, machine(constants))
     for graph in sorted({each.graph for each in samples}):
-        seen = fitted([each for each in samples if each.graph != graph], splits)
+        constants = fitted([each for each in samples if each.graph != graph], splits)
         click.echo(f"\nHeld out: {graph}, fitted to the others\n")
-        say([each for each in samples if each.graph == graph], splits, machine(seen))
+        report([each for each in samples if each.graph == graph], splits, machine(constants))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the tests see: makes one mistake at a time in a copy of the tree, runs tests, prints which of them noticed.
+"""Mutation tests: make one mistake at a time in a copy of the tree, run tests, and print which test noticed it.
 
-tools/mutations.yaml has the mistakes. Of the quick tests (``make test``) those come first that concern the file most,
-then the slow ones. A test that fails without the mistake, too, has not noticed it.
+tools/mutations.yaml has the mistakes. The quick tests (``make test``) run first, those nearest to the file before the
+others; then the slow ones. A test that also fails without the mistake has not noticed it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = (".git", ".venv*", "results", ".snakemake", ".mypy_cache", ".ruff_cache", ".pytest_cache", "dist", "build")
-#: Folders of tests that concern a part of the tree beside the one of the same name, most to the point first.
+#: Part of the tree -> folders of its tests, the nearest first.
 CONCERNED = {
     "mgg/kernel": ("kernel", "aggregate", "model"),
     "kernels/aggregate": ("kernel", "aggregate", "backend"),
@@ -42,14 +42,14 @@ CONCERNED = {
     "mgg/workflow": ("workflow",),
     "workflow/rules": ("workflow",),
 }
-#: In the place of a test's name.
+#: Instead of a test's name.
 HANG, CRASH = "(hangs)", "(crashes)"
 TIERS = {"quick": "not slow or sentinel", "slow": "slow and not sentinel"}
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """``old`` stands once in ``file``; with ``new`` in its place, some test ought to fail."""
+    """``old`` occurs once in ``file``; if ``new`` replaces it, some test should fail."""
 
     file: str
     old: str
@@ -57,27 +57,25 @@ class Mistake:
 
     @property
     def part(self) -> str:
-        """The folder of the tree that it is in."""
+        """The folder of its file."""
         return self.file.rpartition("/")[0]
 
     @property
-    def lacking(self) -> str | None:
-        """Why it cannot be made any more."""
+    def problem(self) -> str | None:
+        """Why it no longer applies; None if it does."""
         path = ROOT / self.file
-        found = path.read_text(encoding="utf-8").count(self.old) if path.exists() else None
-        return (
-            None
-            if found == 1
-            else f"{self.file}: " + ("no such file" if found is None else f"{found} times, not once: {self.old!r}")
-        )
+        if not path.exists():
+            return f"{self.file}: no such file"
+        count = path.read_text(encoding="utf-8").count(self.old)
+        return None if count == 1 else f"{self.file}: {count} times, not once: {self.old!r}"
 
     def tests(self, far: bool) -> list[list[str]]:
-        """Tests that concern it: of the module's name, of its folders, with ``far`` all; each without those before."""
+        """Its tests in steps: of the module, of its folders, with ``far`` all; each step without those before."""
         part = next((part for part in CONCERNED if self.file.startswith(f"{part}/")), "")
         folders = [f"tests/{name}" for name in CONCERNED.get(part, ())]
         words = set(re.findall("[a-z0-9]{3,}", self.file.removeprefix(part).rpartition(".")[0]))
         files = [path for folder in folders for path in sorted((ROOT / folder).rglob("test_*.py"))]
-        # After a module's own tests those that share a word with its path.
+        # The module's own tests, then tests whose name shares a word with its path.
         named = sorted(
             (path for path in files if words & set(path.stem.split("_")[2:])),
             key=lambda path: not path.stem.endswith(f"_{Path(self.file).stem}"),
@@ -92,14 +90,14 @@ class Mistake:
 
 
 class Tree:
-    """A copy of the working tree, where tests import from."""
+    """A copy of the working tree, from which tests import."""
 
     def __init__(self, path: Path, once: bool):
         self.path, self.once = path, once
         shutil.copytree(ROOT, path, ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True)
 
     def fails(self, *tests: str, limit: float) -> str | None:
-        """The first of these tests that fails, or None; what takes longer than ``limit`` seconds hangs."""
+        """The first of these tests that fails, or None; HANG if they take longer than ``limit`` seconds."""
         paths = [str(self.path), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
@@ -112,7 +110,7 @@ class Tree:
             except subprocess.TimeoutExpired:
                 os.killpg(run.pid, signal.SIGKILL)
                 return HANG
-        if run.returncode in (0, 5):  # all passed, or none was asked for
+        if run.returncode in (0, 5):  # all passed, or none was selected
             return None
         if run.returncode < 0:
             return CRASH
@@ -122,7 +120,7 @@ class Tree:
         return found[1]
 
     def notices(self, mistake: Mistake, limit: float, far: bool) -> dict[str, str | None]:
-        """By tier, the test that fails with the mistake and not without; slow ones run where no quick one does."""
+        """By tier, a test that fails with the mistake but not without; slow tests run if no quick one fails."""
         for tier, marks in TIERS.items():
             for tests in mistake.tests(far):
                 if failed := self._failing(mistake, ["-m", marks, *tests], limit):
@@ -146,7 +144,7 @@ class Tree:
             asked = [*asked, f"--deselect={failed}"]
 
     def _forget_compiled(self, changed: Path) -> None:
-        """Numba's caches do not know that a function which they took over from another file has changed."""
+        """Remove Numba's caches of functions that include one of the changed file: Numba does not notice that."""
         texts = {path: path.read_text(encoding="utf-8") for path in (self.path / "mgg").rglob("*.py")}
         stale, rest = {changed}, {path for path, text in texts.items() if "numba" in text} - {changed}
         while found := {
@@ -161,26 +159,26 @@ class Tree:
 
 
 def main() -> int:
-    """0 where every mistake still applies; what the tests see is no matter of exit codes."""
+    """Returns 0 if every mistake still applies, whatever the tests notice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", default=ROOT / "tools/mutations.yaml", type=Path, help="the mistakes")
-    parser.add_argument("--apply", action="store_true", help="only say which mistakes do not apply any more")
-    parser.add_argument("--only", default="", help="mistakes in files whose path contains this")
-    parser.add_argument("--far", action="store_true", help="also run the tests of folders that do not concern a file")
-    parser.add_argument("--once", action="store_true", help="trust that every test passes without the mistake")
+    parser.add_argument("--apply", action="store_true", help="only print mistakes that no longer apply")
+    parser.add_argument("--only", default="", help="only mistakes in files whose path contains this")
+    parser.add_argument("--far", action="store_true", help="also run tests of other folders")
+    parser.add_argument("--once", action="store_true", help="assume that every test passes without the mistake")
     parser.add_argument("--jobs", type=int, default=1, help="mistakes at a time, each in a copy of the tree")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which tests count as hanging")
     parser.add_argument(
-        "--out", type=Path, help="append a JSON line a mistake; those that are there are not tried again"
+        "--out", type=Path, help="append a JSON line per mistake; mistakes in the file are not tried again"
     )
     options = parser.parse_args()
 
     given = yaml.safe_load(options.file.read_text(encoding="utf-8"))
     mistakes = [Mistake(file, *pair) for file, pairs in given.items() if options.only in file for pair in pairs]
-    lacking = [mistake.lacking for mistake in mistakes if mistake.lacking]
-    print("\n".join([*lacking, f"{len(mistakes)} mistakes, {len(lacking)} do not apply any more"]), flush=True)
-    if options.apply or lacking:
-        return 1 if lacking else 0
+    problems = [mistake.problem for mistake in mistakes if mistake.problem]
+    print("\n".join([*problems, f"{len(mistakes)} mistakes, {len(problems)} do not apply any more"]), flush=True)
+    if options.apply or problems:
+        return 1 if problems else 0
 
     known: list[dict] = []
     if options.out and options.out.exists():
@@ -203,13 +201,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         for number in range(options.jobs):
             trees.put(Tree(Path(folder) / str(number) / "tree", options.once))
-        # Mixed, so that those of the first hour tell something of all folders.
+        # Shuffled, so that an interrupted run has results for all folders.
         show(list(pool.map(trial, random.Random(0).sample(mistakes, len(mistakes)))))
     return 0
 
 
 def show(found: list[dict]) -> None:
-    """Markdown: who noticed, by folder; then what quick tests did not see."""
+    """Print Markdown: which tier noticed, by folder; then the mistakes that quick tests did not notice."""
     counts = Counter((entry["file"].rpartition("/")[0], who(entry)) for entry in found)
     print("| folder | mistakes | quick tests | slow tests alone | none |\n| --- | --- | --- | --- | --- |")
     for part in [*sorted({part for part, _ in counts}), ""]:

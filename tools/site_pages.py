@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages that are made from the command line, the schema of the config, the records and the tables."""
+"""A hook of mkdocs that generates parts of pages from the command line, the config's schema, records and tables."""
 
 import json
 import re
@@ -19,7 +19,7 @@ SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """What mkdocs shows in place of a page's text."""
+    """Replace the marks in a page's text by the generated parts."""
     if FIELDS in markdown:
         markdown = markdown.replace(FIELDS, fields(yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))))
     markdown = re.sub(r"<!-- fields of (mgg\.[\w.]+) -->", lambda found: record(locate(found[1])), markdown)
@@ -60,12 +60,11 @@ def record(model: Any) -> str:
 
 
 def columns() -> str:
-    """A section for each table of the report, and first for the columns of all."""
-    told = {
-        name: (f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.", found[: -len(ORIGIN)]) for name, found in TABLES.items()
-    }
-    every = {"every table": ("The last columns of every table.", ORIGIN)}
-    return "\n\n".join(f"### {name}\n\n{about}\n\n{_columns(found)}" for name, (about, found) in (every | told).items())
+    """A section for each table of the report, after one for the columns of every table."""
+    tables = {"every table": ("The last columns of every table.", ORIGIN)}
+    for name, found in TABLES.items():
+        tables[name] = f"{ABOUT[name][:1].upper()}{ABOUT[name][1:]}.", found[: -len(ORIGIN)]
+    return "\n\n".join(f"### {name}\n\n{about}\n\n{_columns(found)}" for name, (about, found) in tables.items())
 
 
 def _columns(found: list[Column]) -> str:

@@ -1,7 +1,7 @@
 """Install MGG into a virtual environment: python tools/venv.py FOLDER [EXTRA ...].
 
-Interrupted at any moment, the next call completes the work: a stamp file is written last and removed first, and an
-environment without one is thrown away.
+If it is interrupted, the next call completes the work: a stamp file is written last and removed first, and an
+environment without it is made anew.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ LEFTOVER_SECONDS = 60
 
 
 def main() -> None:
-    """Bring the environment up to date, unless it is."""
+    """Bring the environment up to date."""
     folder = Path(sys.argv[1]).absolute()
     extras = set(sys.argv[2:])
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -51,7 +51,7 @@ def _install(folder: Path, extras: set[str], *, fresh: bool) -> None:
 
 
 def _wait_for_leftovers(folder: Path) -> None:
-    """Wait for what a killed set-up left running in its unfinished environment: ensurepip starts its own processes."""
+    """Wait for processes of a killed set-up in its unfinished environment: ensurepip starts its own."""
     for _ in range(LEFTOVER_SECONDS * 10):
         if not any(_command(process).startswith(f"{folder}/bin/") for process in Path("/proc").glob("[0-9]*")):
             return
@@ -67,7 +67,7 @@ def _command(process: Path) -> str:
 
 
 def _key(folder: Path) -> str:
-    """What the environment depends on; its scripts hold its path."""
+    """A hash of everything that the environment depends on, including its path, which its scripts contain."""
     parts = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
     return hashlib.sha256(b"\0".join([*parts, sys.version.encode(), str(folder).encode()])).hexdigest()
 
@@ -80,7 +80,7 @@ def _read(stamp: Path) -> dict:
 
 
 def _run(command: list[str], complaint: str) -> None:
-    """Run a command that dies with this process, so that a killed set-up does not write beside the next one."""
+    """Run a command that dies with this process, so that a killed set-up does not write while the next one does."""
     tie = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if subprocess.run([*tie, *command], env=environment, check=False).returncode:

@@ -1,4 +1,4 @@
-"""What ``--backend auto`` stands for, with any GPUs and hosts."""
+"""The backend that ``--backend auto`` picks, by GPUs and hosts."""
 
 import json
 
@@ -10,7 +10,7 @@ from mgg import backend
 from mgg.backend import choice
 from mgg.errors import MachineError
 
-#: Hosts of four ranks, the GPUs that each of them sees, what all of them take.
+#: Hosts of four ranks, the GPUs that each rank sees, the backend that all of them pick.
 HOSTS = [
     ("aaaa", ["0 1 2 3"] * 4, "nvshmem"),
     ("aaaa", ["0", "1", "2", "3"], "nvshmem"),
@@ -20,35 +20,35 @@ HOSTS = [
     ("aaab", ["0 1 2"] * 3 + [""], "mpi"),
     ("aabb", [""] * 4, "mpi"),
 ]
-ASK = f"""
+CHOOSE = f"""
 import json, platform, sys
 from mgg import backend
 from mgg.backend import choice
 from mgg.errors import MachineError
 rank = backend.job_rank()
-def ask(hosts, seen):
+def choose(hosts, seen):
     platform.node, choice.gpus = lambda: hosts[rank], lambda: seen[rank].split()
     return backend.resolve("auto", lambda: 4)
-found = [ask(hosts, seen) for hosts, seen, _ in {HOSTS}]
+found = [choose(hosts, seen) for hosts, seen, _ in {HOSTS}]
 choice.held_gpus = lambda: (4, 4, 1, 1)[rank]
 try:
-    ask("aabb", [""] * 4)
+    choose("aabb", [""] * 4)
 except MachineError as error:
     found.append(str(error).split(",")[0])
 sys.stdout.write(json.dumps(found) + "\\n")
 """
-#: Where Slurm says what GPUs of a host it has given to a job.
-HELD = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS")
+#: Variables by which Slurm tells a job its GPUs of a host.
+GRANTED_GPUS = ("SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS")
 
 
 @pytest.fixture(autouse=True)
-def without_a_launcher(monkeypatch):
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS", *HELD):
+def no_launcher_variables(monkeypatch):
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS", *GRANTED_GPUS):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "mpi", "of_one", "of_two"),
+    ("gpus", "mpi", "for_one_pe", "for_two_pes"),
     [
         ([], True, "mpi", "simulated"),
         ([], False, "simulated", "simulated"),
@@ -56,16 +56,16 @@ def without_a_launcher(monkeypatch):
         (["0", "1"], False, "nvshmem", "simulated"),
     ],
 )
-def test_without_a_launcher(gpus, mpi, of_one, of_two, monkeypatch):
+def test_choice_without_launcher(gpus, mpi, for_one_pe, for_two_pes, monkeypatch):
     monkeypatch.setattr(choice, "gpus", lambda: gpus)
     monkeypatch.setattr(choice, "_has_mpi", lambda: mpi)
-    assert backend.resolve("auto", lambda: 1) == of_one
-    assert backend.resolve("auto", lambda: 2) == of_two
+    assert backend.resolve("auto", lambda: 1) == for_one_pe
+    assert backend.resolve("auto", lambda: 2) == for_two_pes
     assert backend.resolve("mpi", lambda: 2) == "mpi"
 
 
-def test_ranks_without_mpi(monkeypatch):
-    """Starting them says what is missing."""
+def test_ranks_without_mpi4py_still_choose_mpi(monkeypatch):
+    """The start of that backend reports what is missing."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setattr(choice, "_has_mpi", lambda: False)
     assert backend.resolve("auto", lambda: 2) == "mpi"
@@ -74,9 +74,9 @@ def test_ranks_without_mpi(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_every_rank_of_every_host_needs_a_gpu():
-    """None leaves the GPUs of its job idle: those of all hosts count, each host's once."""
-    done = mpiexec(4, ["-c", ASK], under=ready(gpus=False))
+def test_auto_takes_mpi_unless_every_rank_has_a_gpu():
+    """CPU ranks are refused if Slurm granted the job GPUs, counted over all hosts, once per host."""
+    done = mpiexec(4, ["-c", CHOOSE], under=ready(gpus=False))
     assert done.returncode == 0, done.stderr
     refused = "backend auto: Slurm has given this job 5 GPUs"
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[each for *_, each in HOSTS] + [refused]] * 4
@@ -85,7 +85,7 @@ def test_every_rank_of_every_host_needs_a_gpu():
 
 
 @pytest.mark.parametrize(
-    ("variables", "held"),
+    ("variables", "granted"),
     [
         ({"SLURM_GPUS_ON_NODE": "2"}, 2),
         ({"SLURM_STEP_GPUS": "0,3,5"}, 3),
@@ -93,17 +93,17 @@ def test_every_rank_of_every_host_needs_a_gpu():
         ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "7"}, 0),
     ],
 )
-def test_a_pe_does_not_leave_the_gpus_of_its_job_idle(variables, held, monkeypatch):
-    """GPUs that can be seen without being asked for are nobody's request."""
+def test_auto_refuses_cpu_if_slurm_granted_gpus(variables, granted, monkeypatch):
+    """GPUs that the job sees without having requested them do not count."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
     assert backend.resolve("mpi", lambda: 1) == "mpi"
-    if not held:
+    if not granted:
         assert backend.resolve("auto", lambda: 1) == "mpi"
         return
     with pytest.raises(
-        MachineError, match=rf"this job {held} GPUs, .*: CuPy is not installed: pip install 'mgg\[gpu\]'"
+        MachineError, match=rf"this job {granted} GPUs, .*: CuPy is not installed: pip install 'mgg\[gpu\]'"
     ):
         backend.resolve("auto", lambda: 1)
     monkeypatch.setattr(choice, "gpus", lambda: ["0"])

@@ -1,4 +1,4 @@
-"""Networks that are emulated: what is held up for how long, by clocks that the tests set; results stay the same."""
+"""Emulated networks: how long each operation is delayed, on clocks that the tests set; results stay the same."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
 from support.programs.spmm_program import products
-from support.programs.world_program import program as promises
+from support.programs.world_program import program as check_world
 from support.ranks import mpiexec
 from support.ranks.ready import FAKE, ready
 
@@ -19,12 +19,12 @@ from mgg.backend.emulated import EmulatedWorld, HostPort, HostTime, emulating
 from mgg.errors import InputError
 from mgg.network import Network
 
-#: 1,000 bytes a second, half a second on the way.
+#: 1,000 bytes per second, a latency of half a second.
 SLOW = Network(1e3, 0.5)
 
 
-class SetTime(HostTime):
-    """Time that goes on where somebody waits alone."""
+class ManualTime(HostTime):
+    """A clock that advances only while somebody waits."""
 
     def __init__(self):
         self.time = 100.0
@@ -37,7 +37,7 @@ class SetTime(HostTime):
 
 
 @pytest.mark.parametrize(
-    ("text", "bandwidth", "latency", "written"),
+    ("text", "bandwidth", "latency", "printed"),
     [
         ("20GB/s,5us", 20e9, 5e-6, "emulated 20 GB/s, 5 us"),
         (" 1.5 GB/s , 1ms ", 1.5e9, 1e-3, "emulated 1.5 GB/s, 1000 us"),
@@ -45,9 +45,9 @@ class SetTime(HostTime):
         ("1GiB/s,0s", 2**30, 0.0, "emulated 1.07374 GB/s, 0 us"),
     ],
 )
-def test_networks_as_they_are_written(text, bandwidth, latency, written):
+def test_network_is_parsed_and_printed(text, bandwidth, latency, printed):
     found = Network.parse(text)
-    assert (found.bandwidth, found.latency) == (bandwidth, pytest.approx(latency)) and str(found) == written
+    assert (found.bandwidth, found.latency) == (bandwidth, pytest.approx(latency)) and str(found) == printed
 
 
 @pytest.mark.parametrize(
@@ -55,47 +55,47 @@ def test_networks_as_they_are_written(text, bandwidth, latency, written):
     ["", "20GB/s", "20GB,5us", "5us,20GB/s", "0GB/s,5us", "-1GB/s,5us", "20GB/s,5", "20GB/s,2s", "20GB/s,-5us",
      "20GB/s,5us,1", "nanGB/s,5us", "2e9PB/s,5us", "9999PB/s,1us", "x" * 500],
 )  # fmt: skip
-def test_other_text_is_refused_in_one_line(text):
+def test_invalid_network_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match=r"^'[^\n]*write for example 20GB/s,5us$"):
         Network.parse(text)
 
 
-def test_messages_share_a_port():
-    clock = SetTime()
+def test_messages_queue_at_a_shared_port():
+    clock = ManualTime()
     port = HostPort(clock)
     port.take(2.0, 0.5)
     clock.time += 1
-    port.take(1.0, 0.5)  # behind the first one, until 103
+    port.take(1.0, 0.5)  # after the first message, until 103
     assert port.due() == 103.5
     clock.time = 110.0
     port.take(0.25, 0.0)
     port.take(1.0, 0.5, aside=True)
-    port.wait_for_arrivals()  # not for what goes aside
+    port.wait_for_arrivals()  # not for messages on the side stream
     assert clock.time == 110.25
     port.wait_for_arrivals(aside=True)
     assert clock.time == 111.75
 
 
-def slowed(world, members=2):
-    clock = SetTime()
+def emulated_world(world, members=2):
+    clock = ManualTime()
     return EmulatedWorld(world, Emulated(SLOW, members), clock), clock
 
 
 def seconds_of(pes, work, members=2):
-    """What each PE's clock says ``work(world, rows, clock)`` has taken."""
+    """The seconds that ``work(world, rows)`` takes by each PE's clock."""
 
     def program(world):
-        held, clock = slowed(world, members)
-        rows = held.symmetric(1000).view(100, 10)
-        begun = clock.time
-        work(held, rows)
-        return round(clock.time - begun, 9)
+        emulated, clock = emulated_world(world, members)
+        rows = emulated.symmetric(1000).view(100, 10)
+        start = clock.time
+        work(emulated, rows)
+        return round(clock.time - start, 9)
 
     return simulated.run(pes, program)
 
 
-def test_what_is_put_has_arrived_at_a_signal():
-    """Two messages of 400 bytes to other workgroups follow one another; one to a mate takes no time."""
+def test_put_arrives_before_its_signal():
+    """Two messages of 400 bytes to another workgroup are sent in sequence; one within the workgroup takes no time."""
     values = np.ones((10, 10), np.float32)
 
     def work(world, rows):
@@ -112,11 +112,11 @@ def test_what_is_put_has_arrived_at_a_signal():
             world.wait_signal(0)
             assert (rows.local[:10] == 1).all()
 
-    # The second signal leaves when the first has arrived.
+    # The second signal is sent after the first has arrived.
     assert seconds_of(4, work) == [0.4 + 0.4 + 0.5 + 0.5, 0, 0, 0]
 
 
-def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
+def test_get_blocks_except_on_the_side_stream():
     wanted = np.arange(10)
 
     def fetch(world, rows):
@@ -128,7 +128,7 @@ def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
         with world.side_stream() as work:
             fetch(world, rows)
         assert world._clock.time == 100.0
-        world._clock.time += 0.75  # of other work, which hides as much
+        world._clock.time += 0.75  # other work, which hides as much of the transfer
         work.wait()
 
     assert seconds_of(4, fetch) == [2 * (0.4 + 0.5)] * 4
@@ -137,11 +137,11 @@ def test_what_is_fetched_is_waited_for_unless_it_goes_aside():
 
 
 @pytest.mark.parametrize(("pes", "members", "rounds"), [(4, 2, 1), (4, 1, 2), (5, 1, 3), (6, 2, 2)])
-def test_a_barrier_takes_a_latency_a_round(pes, members, rounds):
+def test_barrier_takes_one_latency_per_round(pes, members, rounds):
     assert seconds_of(pes, lambda world, _: world.barrier(), members) == [0.5 * rounds] * pes
 
 
-def test_collectives_hold_up_what_comes_from_other_workgroups():
+def test_collectives_delay_data_from_other_workgroups():
     values = np.ones(25, np.float32)
 
     def shift(world, _):
@@ -152,11 +152,11 @@ def test_collectives_hold_up_what_comes_from_other_workgroups():
 
     def team(world, _):
         before = dict(world.counters.bytes)
-        mine = world.team([pe for pe in range(4) if pe % 2 == world.rank % 2])  # one of each workgroup
-        mine.broadcast(values.copy(), world.rank % 2)
-        mine.shift(values, np.empty_like(values), 1)
-        mine.all_gather(values, np.empty((2, 25), np.float32))
-        mine.reduce_scatter(np.stack([values, values]), np.empty_like(values))
+        pair = world.team([pe for pe in range(4) if pe % 2 == world.rank % 2])  # one of each workgroup
+        pair.broadcast(values.copy(), world.rank % 2)
+        pair.shift(values, np.empty_like(values), 1)
+        pair.all_gather(values, np.empty((2, 25), np.float32))
+        pair.reduce_scatter(np.stack([values, values]), np.empty_like(values))
         found = {name: count - before.get(name, 0) for name, count in world.counters.bytes.items()}
         wanted = {"broadcast": 100 * (world.rank >= 2), "shift": 100, "all_gather": 100, "reduce_scatter": 100}
         assert {name: found[name] for name in found if found[name]} == {k: v for k, v in wanted.items() if v}
@@ -164,28 +164,28 @@ def test_collectives_hold_up_what_comes_from_other_workgroups():
     # PE 0 receives from 3, 2 from 1.
     assert seconds_of(4, shift) == [0.6, 0, 0.6, 0]
     assert seconds_of(4, broadcast) == [0, 0, 0.6, 0.6]
-    assert seconds_of(4, team) == [pytest.approx(each) for each in (1.8, 1.8, 2.4, 2.4)]
-    # Of 3 x 100 bytes that come, 200 are of the other workgroup.
+    assert seconds_of(4, team) == [pytest.approx(seconds) for seconds in (1.8, 1.8, 2.4, 2.4)]
+    # 200 of the 3 x 100 received bytes come from the other workgroup.
     assert seconds_of(4, lambda world, _: world.all_reduce(values)) == [0.7] * 4
     assert seconds_of(4, lambda world, _: (world.gather(1), world.exchange([1] * 4))) == [0] * 4
 
 
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("split", ["rows", "cover"])
-def test_a_product_takes_its_bytes_between_workgroups(tmp_path, split, members):
-    """halo: three barriers (before, until messages are there, after), and a message to each PE that needs rows; one
-    more barrier where a workgroup adds its sums up.
+def test_halo_time_follows_bytes_between_workgroups(tmp_path, split, members):
+    """halo has three barriers (before, until messages have arrived, after), and sends a message to each PE that needs
+    rows. Workgroups that add up partial sums have one more barrier.
     """
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
 
     def program(world):
-        held, clock = slowed(world, members)
+        emulated, clock = emulated_world(world, members)
         options = {"workgroup": members, "split": split}
-        plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 8, options)
+        plan = prepare("halo", emulated, layout.load(folder, world.rank), "forward", 8, options)
         plan.input(8)[:] = 1
-        begun, before = clock.time, world.counters.intergroup_bytes()
+        start, before = clock.time, world.counters.intergroup_bytes()
         plan(8)
-        return clock.time - begun, world.counters.intergroup_bytes() - before
+        return clock.time - start, world.counters.intergroup_bytes() - before
 
     found = simulated.run(4, program)
     assert sum(moved for _, moved in found) > 0
@@ -194,19 +194,19 @@ def test_a_product_takes_its_bytes_between_workgroups(tmp_path, split, members):
         assert seconds == pytest.approx(barriers + (moved / SLOW.bandwidth + SLOW.latency if moved else 0))
 
 
-def test_what_is_forwarded_is_held_up_stage_by_stage(tmp_path):
-    """dgcl: rows that a PE passes on have arrived there first, so that stages take their messages one after another."""
+def test_dgcl_stages_take_their_messages_in_sequence(tmp_path):
+    """A PE forwards rows only after they have arrived, so each stage waits for the messages of the one before."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
 
     def program(world):
-        held, clock = slowed(world, 2)
+        emulated, clock = emulated_world(world, 2)
         options = {"workgroup": 2, "batch": 1}
-        plan = prepare("dgcl", held, layout.load(folder, world.rank), "forward", 8, options)
+        plan = prepare("dgcl", emulated, layout.load(folder, world.rank), "forward", 8, options)
         plan.input(8)[:] = 1
-        begun, before = clock.time, world.counters.intergroup_bytes()
+        start, before = clock.time, world.counters.intergroup_bytes()
         plan(8)
-        sends = sum(each.outbox is not None for each in plan._transfers)
-        return clock.time - begun, world.counters.intergroup_bytes() - before, sends, sum(plan._met)
+        sends = sum(transfer.outbox is not None for transfer in plan._transfers)
+        return clock.time - start, world.counters.intergroup_bytes() - before, sends, sum(plan._met)
 
     found = simulated.run(4, program)
     assert sum(moved for _, moved, _, _ in found) > 0 and found[0][3] > 1
@@ -214,63 +214,62 @@ def test_what_is_forwarded_is_held_up_stage_by_stage(tmp_path):
         assert seconds == pytest.approx((2 + meetings + sends) * SLOW.latency + moved / SLOW.bandwidth)
 
 
-def test_late_rows_cross_beside_an_epoch(tmp_path):
-    """After the first pass products wait at their barriers alone; by the end of long work nothing is on its way."""
+def test_stale_rows_are_transferred_during_the_epoch(tmp_path):
+    """After the first pass products wait only at their barriers; after long other work nothing is in flight."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 2)
 
     def program(world):
-        held, clock = slowed(world, 1)
-        plan = prepare("halo", held, layout.load(folder, world.rank), "forward", 8, {"workgroup": 1, "stale": 1})
+        emulated, clock = emulated_world(world, 1)
+        plan = prepare("halo", emulated, layout.load(folder, world.rank), "forward", 8, {"workgroup": 1, "stale": 1})
         plan.input(8)[:] = 1
         times, before = [], world.counters.intergroup_bytes()
         for work in (0.0, 0.5, 100.0):
             plan.stale.begin(training=True)
-            begun = clock.time
+            start = clock.time
             plan(8)
-            times.append(clock.time - begun)
+            times.append(clock.time - start)
             clock.time += work
-        begun = clock.time
+        start = clock.time
         plan.stale.begin(training=True)
-        times.append(clock.time - begun)
+        times.append(clock.time - start)
         moved = (world.counters.intergroup_bytes() - before) // 3
         plan.close()
         return times, moved / SLOW.bandwidth + SLOW.latency
 
     for (first, second, third, after), message in simulated.run(2, program):
         barrier = SLOW.latency
-        assert message > 2 * barrier  # or nothing would be hidden
+        assert message > 2 * barrier  # otherwise nothing would be hidden
         assert first == pytest.approx(message + 4 * barrier)
         assert second == third == pytest.approx(3 * barrier)
         assert after == pytest.approx(barrier)
 
 
-def test_products_and_bytes_are_those_of_the_same_job_without(tmp_path):
+def test_emulation_changes_no_product_and_no_byte_count(tmp_path):
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     labels = ["broadcast", "broadcast:grid", "broadcast:2", "broadcast_pipelined", "cola:2", "cola:fetched", "direct"]
     labels += ["features", "halo:1", "halo:2", "halo:2-bf16", "halo:2-cover", "mgg", "mgg_uvm", "ring", "zero_copy"]
 
-    def program(world, held=False):
+    def program(world):
         moved = {}
-        here = slowed(world)[0] if held else world
-        return products(here, folder, [3, 16], only=labels, moved=moved), moved
+        return products(world, folder, [3, 16], only=labels, moved=moved), moved
 
-    plain, emulated = simulated.run(4, program), simulated.run(4, lambda world: program(world, held=True))
-    for (mine, moved), (found, counted) in zip(plain, emulated, strict=True):
-        assert moved == counted and mine.keys() == found.keys() and len(found) == 4 * len(labels)
-        assert all(np.allclose(mine[key], found[key], rtol=1e-6, atol=1e-6) for key in mine)
-
-
-def test_the_world_keeps_its_promises():
-    assert simulated.run(3, lambda world: promises(slowed(world)[0])) == ["ok"] * 3
+    plain, emulated = simulated.run(4, program), simulated.run(4, lambda world: program(emulated_world(world)[0]))
+    for (expected, moved), (found, counted) in zip(plain, emulated, strict=True):
+        assert moved == counted and expected.keys() == found.keys() and len(found) == 4 * len(labels)
+        assert all(np.allclose(expected[key], found[key], rtol=1e-6, atol=1e-6) for key in expected)
 
 
-def test_workgroups_are_the_hosts():
+def test_world_methods_do_as_documented():
+    assert simulated.run(3, lambda world: check_world(emulated_world(world)[0])) == ["ok"] * 3
+
+
+def test_workgroups_stand_for_hosts():
     network = Network(1e15, 0.0)
 
     def program(world):
-        held = emulating(world, network, 2)
-        array = held.symmetric(8)
-        return sorted(array.peers), joined_here(held)[0], emulating(world, None, 1) is world
+        emulated = emulating(world, network, 2)
+        array = emulated.symmetric(8)
+        return sorted(array.peers), joined_here(emulated)[0], emulating(world, None, 1) is world
 
     assert simulated.run(4, program) == [([0, 1], 2, True)] * 2 + [([2, 3], 2, True)] * 2
     for members in (4, 8):
@@ -281,7 +280,7 @@ def test_workgroups_are_the_hosts():
         simulated.run(1, lambda world: emulating(world, network, 1))
 
 
-ON_GPUS = """
+GPU_PROGRAM = """
 import sys
 from pathlib import Path
 import numpy as np
@@ -292,16 +291,16 @@ from mgg.network import Network
 from support.programs.spmm_program import products
 
 def program(world):
-    held = emulating(world, Network(1e9, 1e-6), 2)
+    emulated = emulating(world, Network(1e9, 1e-6), 2)
     labels = ["halo:2", "halo:2-cover", "cola:2", "ring", "features"]
     found, moved = [], []
-    for here in (world, held):
+    for each in (world, emulated):
         moved.append({})
-        found.append(products(here, Path(sys.argv[-1]), [3, 12], only=labels, moved=moved[-1]))
+        found.append(products(each, Path(sys.argv[-1]), [3, 12], only=labels, moved=moved[-1]))
     assert found[0].keys() == found[1].keys() and len(found[1]) == 20 and moved[0] == moved[1]
     assert all(np.allclose(found[0][key], found[1][key], rtol=1e-6, atol=1e-6) for key in found[0])
     try:
-        products(held, Path(sys.argv[-1]), [3], only=["mgg"])
+        products(emulated, Path(sys.argv[-1]), [3], only=["mgg"])
     except InputError as error:
         print("refused", "on another host" in str(error), flush=True)
 
@@ -311,17 +310,17 @@ nvshmem.run(lambda: 4, program)
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_gpus(tmp_path):
-    """They address their workgroup alone, and their streams wait by the kernels of port.cu."""
+def test_emulated_network_on_fake_gpus(tmp_path):
+    """GPUs address only their workgroup, and their streams wait by the kernels of port.cu."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
-    done = mpiexec(4, [FAKE, "-c", ON_GPUS, str(folder)], under=ready())
+    done = mpiexec(4, [FAKE, "-c", GPU_PROGRAM, str(folder)], under=ready())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("refused True") == 4, done.stdout
 
 
-def test_the_host_waits_in_short_naps():
-    """Whoever waits is not taken for one that stands still, and comes back in time."""
+def test_host_time_waits_until_the_given_time():
+    """It sleeps in short naps, so that the watchdog does not take the wait for a stall."""
     clock = HostTime()
-    until = clock.now() + 0.01
-    clock.wait_until(until)
-    assert clock.now() >= until
+    end = clock.now() + 0.01
+    clock.wait_until(end)
+    assert clock.now() >= end

@@ -1,4 +1,4 @@
-"""A rank whose launcher is gone ends, also within MPI's start, and not with a script around it."""
+"""A rank ends when its launcher has ended, also during MPI_Init, but not when a script around it has."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.ranks import _command, changed_environment
+from support.ranks import changed_environment, mpi_command
 
-#: Rank 0 waits in MPI's start for rank 1, which never comes, and says so once it is watched.
-WAITS_FOR_EVER = """
+#: Rank 0 waits in MPI_Init for rank 1, which never gets there, and writes a file once the watchdog has begun.
+WAITS_IN_MPI_INIT = """
 import os, signal, sys
 here = sys.argv[1] + os.environ["PMI_RANK"]
 open(here + ".pid", "w").write(str(os.getpid()))
-os.dup2(os.open(here + ".told", os.O_WRONLY | os.O_CREAT), 2)
+os.dup2(os.open(here + ".err", os.O_WRONLY | os.O_CREAT), 2)
 if os.environ["PMI_RANK"] == "1":
     signal.pause()
 from mgg.backend.watchdog import Deadman
@@ -30,49 +30,49 @@ from mgg.backend import mpi_start
 """
 
 
-def wait_for(done, seconds: float = 120) -> None:
-    last = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < last
+def wait_for(condition, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def read(file: Path) -> int:
+def read_number(file: Path) -> int:
     return int(file.read_text()) if file.exists() and file.read_text() else 0
 
 
 @pytest.mark.mpi
-def test_a_rank_that_waits_for_mpi_ends_with_its_launcher(tmp_path: Path):
+def test_rank_in_mpi_init_ends_with_its_launcher(tmp_path: Path):
     script = ["sh", "-c", f'"$@"; echo $? > {tmp_path}/$PMI_RANK.code', "sh"]
     job = subprocess.Popen(
-        _command(2, ["-c", WAITS_FOR_EVER, f"{tmp_path}/"], script), env=changed_environment({}),
+        mpi_command(2, ["-c", WAITS_IN_MPI_INIT, f"{tmp_path}/"], script), env=changed_environment({}),
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     ranks: list[int] = []
     segment = Path()
     try:
-        wait_for(lambda: read(tmp_path / "0.watched") and read(tmp_path / "1.pid"))
-        ranks = [read(tmp_path / f"{rank}.pid") for rank in (0, 1)]
+        wait_for(lambda: read_number(tmp_path / "0.watched") and read_number(tmp_path / "1.pid"))
+        ranks = [read_number(tmp_path / f"{rank}.pid") for rank in (0, 1)]
         maps = Path(f"/proc/{ranks[0]}/maps")
         wait_for(lambda: "/dev/shm/mpich_shm_" in maps.read_text())
         segment = Path(re.search(r"/dev/shm/mpich_shm_\S+", maps.read_text())[0])
-        proxy = read(tmp_path / "0.watched")
+        proxy = read_number(tmp_path / "0.watched")
         assert Path(f"/proc/{proxy}/comm").read_text() == "hydra_pmi_proxy\n"
         os.kill(proxy, signal.SIGKILL)
         wait_for(lambda: (tmp_path / "0.code").exists() and (tmp_path / "0.code").read_text())
         assert (tmp_path / "0.code").read_text() == "6\n"
-        assert "what has started this rank (mpiexec, its proxy or srun) has ended" in (tmp_path / "0.told").read_text()
+        assert "what has started this rank (mpiexec, its proxy or srun) has ended" in (tmp_path / "0.err").read_text()
     finally:
         for pid in [*ranks, job.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         job.wait()
         if segment != Path():
-            segment.unlink(missing_ok=True)  # which MPICH leaves where it is killed
+            segment.unlink(missing_ok=True)  # MPICH leaves it behind when it is killed
 
 
-def test_a_process_that_ends_takes_this_one_along():
-    """Reaped or not, and also while nothing is counted."""
+def test_deadman_ends_with_the_watched_process():
+    """Whether the watched process is reaped or not, and also while no wait is timed."""
     program = (
         "import subprocess, sys, time; from mgg.backend.watchdog import Deadman\n"
         "other = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"

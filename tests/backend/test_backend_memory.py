@@ -1,4 +1,4 @@
-"""The peak of a GPU's memory, as records have it: symmetric arrays, what pools keep, and the pools of CUDA graphs."""
+"""The peak of GPU memory in records: symmetric arrays, CuPy's pools, and the pools of CUDA graphs."""
 
 import pytest
 from support.ranks import mpiexec
@@ -25,32 +25,32 @@ cupy.get_default_memory_pool = Pool
 
 def program(world):
     world.measure_memory()
-    least, told = world.peak_memory(), []
+    base, peaks = world.peak_memory(), []
     first = world.symmetric(1000 * (1 + world.size))
     world.free(first)
-    told.append(world.peak_memory() - least)
+    peaks.append(world.peak_memory() - base)
     pooled[0] = 50_000
     world.give_back()
     pooled[0] = 7
-    told.append(world.peak_memory() - least)
+    peaks.append(world.peak_memory() - base)
     world.measure_memory()
     pooled[0] = 64
-    told.append(world.peak_memory() - least)
+    peaks.append(world.peak_memory() - base)
     work = world.repeated(lambda given: (given * 2.0 + 1.0, None), 100_000)
     for _ in range(3):
         work.submit(np.zeros(100_000))
         work.result()
     work.release()
-    told.append(world.peak_memory() - least > 800_000)
+    peaks.append(world.peak_memory() - base > 800_000)
     pooled[0] = 10**9 * (1 + world.rank)
-    print(told, job_fields(world)["gpu_memory"] - least, flush=True)
+    print(peaks, job_fields(world)["gpu_memory"] - base, flush=True)
 
 nvshmem.run(lambda: 2, program)
 """
 
 
-def test_the_most_that_was_held_at_a_time():
-    """Each number is what has gone again by the time it is asked for; records have that of the PE with the most."""
+def test_peak_gpu_memory_counts_heaps_pools_and_graphs():
+    """Memory is already freed when each peak is read. Records have the peak of the PE with the highest."""
     done = mpiexec(2, [FAKE, "-c", PROGRAM], under=ready())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[12000, 50000, 64, True] 2000000000\n") == 2, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The backend of GPUs on a host without any: stand-ins for CuPy and nvshmem4py, real ranks, real programs."""
+"""The nvshmem backend without GPUs: stand-ins for CuPy and nvshmem4py on real MPI ranks."""
 
 import importlib.util
 import json
@@ -10,24 +10,23 @@ from textwrap import indent
 import numpy as np
 import pytest
 from support.graphs import awkward_graphs, make_layout
+from support.programs import world_program
 from support.programs.spmm_program import products
 from support.ranks import mpiexec
-from support.ranks.ready import FAKE, ready
+from support.ranks.ready import FAKE, FAKE_GPU, ready
 
 from mgg.backend import simulated
-
-SUPPORT = Path(__file__).parents[1] / "support"
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 
 def on_gpus(ranks: int, arguments: list[str], forks: bool = True, **environment: str):
-    """Run ``python arguments`` with the stand-ins."""
+    """Run ``python arguments`` on ranks that import the stand-ins."""
     return mpiexec(ranks, [FAKE, *arguments], under=ready() if forks else (), **environment)
 
 
-def ends(code: str, ranks: int, pes: int | None = None, before: str = "", **options: str | bool):
-    """Run ``code``, a program of ``world``, on ranks that print the error which it ends with."""
+def run_code(code: str, ranks: int, pes: int | None = None, before: str = "", **options: str | bool):
+    """Run ``code``, a program that uses ``world``; each rank prints the MggError that it raises."""
     return on_gpus(
         ranks,
         ["-c", f"""
@@ -58,9 +57,9 @@ SHARED = {"MGG_SHARED_GPUS": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33"}
 
 
 @pytest.mark.parametrize(("pes", "shared"), [(1, {}), (3, {}), (4, SHARED | {"FAKE_GPUS": "2"})])
-def test_the_world_keeps_its_promises(pes, shared):
-    """As many promises as with a GPU each, NCCL's among them, where PEs share GPUs."""
-    done = on_gpus(pes, [str(SUPPORT / "programs" / "world_program.py"), "nvshmem"], **shared)
+def test_world_methods_do_as_documented(pes, shared):
+    """PEs that share GPUs get the same results as PEs with a GPU each, including NCCL's."""
+    done = on_gpus(pes, [world_program.__file__, "nvshmem"], **shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
     assert done.stderr.count("PEs share GPUs (MGG_SHARED_GPUS)") == bool(shared)
@@ -80,27 +79,27 @@ def program(world):
         return summed(copies)
 
     nvshmem.in_rank_order = late
-    given = [np.full(5, world.rank + 10.0 ** turn) for turn in range(4)]
-    given += [np.full((3, 1), world.rank, np.float32), np.array([world.rank], np.int64)]
-    sums = [world.all_reduce(world.upload(array)) for array in given]
-    found = [world.download(array) for array in sums]
-    right = [array.dtype == mine.dtype and array.shape == mine.shape for array, mine in zip(found, given)]
-    print(all(right), [float(array.max()) for array in found], [float(array.min()) for array in found], flush=True)
+    arrays = [np.full(5, world.rank + 10.0 ** turn) for turn in range(4)]
+    arrays += [np.full((3, 1), world.rank, np.float32), np.array([world.rank], np.int64)]
+    uploaded = [world.all_reduce(world.upload(array)) for array in arrays]
+    sums = [world.download(array) for array in uploaded]
+    same = [total.dtype == array.dtype and total.shape == array.shape for total, array in zip(sums, arrays)]
+    print(all(same), [float(total.max()) for total in sums], [float(total.min()) for total in sums], flush=True)
 
 nvshmem.run(lambda: 3, program)
 """
 
 
 @pytest.mark.sentinel
-def test_sums_that_follow_each_other_meet_in_turns():
-    """Rank 1 reads late, when the others have given their part of the next sum."""
+def test_consecutive_all_reduces_do_not_mix():
+    """Rank 1 reads late, after the others have written their part of the next sum."""
     done = on_gpus(3, ["-c", SUMS])
     assert done.returncode == 0, done.stderr
     sums = [6.0, 33.0, 303.0, 3003.0, 3.0, 3.0]
     assert done.stdout.count(f"True {sums} {sums}\n") == 3, done.stdout
 
 
-RECORDED = """
+GRAPH_SUMS = """
 import time
 import numpy as np
 from mgg.backend import nvshmem
@@ -135,9 +134,9 @@ nvshmem.run(lambda: 3, program)
 """
 
 
-def test_sums_of_launched_graphs_meet_in_turns():
-    """Rank 1 reads late, when the others have begun the next launch; where one has no graph, none has."""
-    done = on_gpus(3, ["-c", RECORDED])
+def test_all_reduces_in_cuda_graphs_do_not_mix():
+    """Rank 1 reads late, after the others have begun the next launch. If one rank has no graph, none has."""
+    done = on_gpus(3, ["-c", GRAPH_SUMS])
     assert done.returncode == 0, done.stderr
     assert (done.stdout.count("True True"), done.stdout.count("False True")) == (9, 3), done.stdout
 
@@ -152,8 +151,8 @@ def test_sums_of_launched_graphs_meet_in_turns():
         (SHARED | {"FAKE_GPUS": "1"}, "('nvshmem', 1)"),
     ],
 )
-def test_auto_takes_the_gpus(environment, found):
-    """Each GPU is noted once."""
+def test_auto_picks_nvshmem_if_every_rank_has_a_gpu(environment, found):
+    """A GPU that several ranks see is recorded once."""
     code = (
         "from mgg.backend import job_machine, launch\n"
         "print(launch('auto', lambda: 2, lambda world: (world.name, len(job_machine(world).gpus)))[0], flush=True)"
@@ -182,9 +181,16 @@ nvshmem.run(job_size, program)
 
 
 def check_products(out: Path, pes: int, cases: list, **environment: str):
-    """Compare products and bytes with the simulated backend's; a case is layout, widths, options, techniques."""
-    given = json.dumps([(str(folder), *rest) for folder, *rest in cases])
-    done = on_gpus(pes, ["-c", PRODUCTS, str(out), given], **environment)
+    """Compare products and bytes with the simulated backend's.
+
+    Args:
+        out: the folder for what the ranks write.
+        pes: number of PEs.
+        cases: tuples of layout, widths, options by technique (or None), techniques (None: all).
+        environment: variables of the stand-ins.
+    """
+    arguments = json.dumps([(str(folder), *rest) for folder, *rest in cases])
+    done = on_gpus(pes, ["-c", PRODUCTS, str(out), arguments], **environment)
     assert done.returncode == 0, done.stderr
     for number, (folder, dims, options, only) in enumerate(cases):
         moved = [{} for _ in range(pes)]
@@ -194,8 +200,10 @@ def check_products(out: Path, pes: int, cases: list, **environment: str):
         )
         for pe in range(pes):
             found = dict(np.load(out / f"{number}-{pe}.npz"))
-            assert found.keys() == {key for key in expected[pe] if pes == 1 or "mgg_uvm" not in key}  # of one process
-            for key, array in found.items():  # between hosts and of these the kernel itself runs, in float32
+            # Unified memory belongs to one process.
+            assert found.keys() == {key for key in expected[pe] if pes == 1 or "mgg_uvm" not in key}
+            for key, array in found.items():
+                # Between hosts, and for these techniques, the kernels themselves run, with float32 sums.
                 rounds = bool(environment) or key.startswith(("gnnadvisor ", "seastar "))
                 bound = 2e-6 * np.abs(expected[pe][key]).max(initial=0) * rounds
                 assert np.abs(array - expected[pe][key]).max(initial=0) <= bound, key
@@ -203,8 +211,8 @@ def check_products(out: Path, pes: int, cases: list, **environment: str):
 
 
 @pytest.mark.parametrize("pes", [1, 3])
-def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
-    """Of every technique."""
+def test_products_and_bytes_equal_simulated_backend(tmp_path, pes):
+    """All techniques."""
     cases = [
         (make_layout(tmp_path / name, awkward_graphs()[name], pes), dims, None, None)
         for name, dims in (
@@ -214,17 +222,17 @@ def test_products_and_bytes_are_those_of_the_simulated_backend(tmp_path, pes):
     check_products(tmp_path, pes, cases)
 
 
-def test_replicas_and_bytes_are_those_of_the_simulated_backend(tmp_path):
-    """Four PEs, two teams of two each way: the technique that takes all of NCCL's collectives; sums that cross, too."""
+def test_replicated_products_and_bytes_equal_simulated_backend(tmp_path):
+    """Four PEs in two by two teams: ``broadcast:2`` calls all of NCCL's collectives; ``halo:cover`` sends sums."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], 4)
     only = ["broadcast:2", "ring", "broadcast_pipelined", "halo:cover"]
     check_products(tmp_path, 4, [(folder, [3, 41], None, only)])
 
 
-def test_between_hosts_products_and_bytes_are_those_of_the_simulated_backend(tmp_path):
-    """Two hosts of two PEs; addresses of the other host's memory are not to be had.
+def test_products_and_bytes_between_hosts_equal_simulated_backend(tmp_path):
+    """Two hosts of two PEs, which cannot address each other's memory.
 
-    Rows are aligned to as many bytes as there are kinds of loads, in fp32 and in bf16.
+    The widths align rows to each size of load, in fp32 and in bf16.
     """
     folder, cases = make_layout(tmp_path, awkward_graphs()["weighted"], 4), []
     for members in (1, 2):
@@ -255,8 +263,8 @@ nvshmem.run(job_size, program)
 
 
 @pytest.mark.parametrize(("pes", "halo"), [(2, "put"), (3, "put_nbi")])
-def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes, halo):
-    """``cola`` sends a message a phase, ``halo`` one to each other workgroup."""
+def test_put_nbi_is_used_only_for_several_messages_at_once(tmp_path, pes, halo):
+    """``cola`` sends one message per phase, ``halo`` one to each other workgroup."""
     folder = make_layout(tmp_path, awkward_graphs()["weighted"], pes)
     done = on_gpus(pes, ["-c", PUTS, str(folder)])
     assert done.returncode == 0, done.stderr
@@ -266,28 +274,28 @@ def test_only_messages_that_go_together_are_put_beside_the_stream(tmp_path, pes,
 BETWEEN_HOSTS = """
 from support.programs import world_program as w
 w._sends(world, (world.rank + 1) % 4, (world.rank - 1) % 4)
-for promise in (w._shift, w._team, w._exchange, w._reduce):
-    promise(world)
+for check in (w._shift, w._team, w._exchange, w._reduce):
+    check(world)
 print(f'kept {list(world.addressable)}', flush=True)
 world.symmetric(8)
 """
 
 
-def test_the_world_keeps_its_promises_between_hosts():
-    """All but those of arrays that everybody addresses, which are refused."""
-    done = ends(BETWEEN_HOSTS, 4, FAKE_PES_A_HOST="2")
+def test_world_methods_between_hosts_do_as_documented():
+    """All but symmetric arrays that every PE addresses, which are refused."""
+    done = run_code(BETWEEN_HOSTS, 4, FAKE_PES_A_HOST="2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("kept [0, 1]") == done.stdout.count("kept [2, 3]") == 2, done.stdout
-    said = "True the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's"
-    assert done.stdout.count(said) == 4, done.stdout
+    message = "True the GPU of PE 0 cannot address that of PE 2: P2P is off, or it is another host's"
+    assert done.stdout.count(message) == 4, done.stdout
 
 
 ONE_GPU = {"FAKE_GPUS": "1", "MGG_SHARED_GPUS": "1"}
 FIXED = {"NVSHMEM_DISABLE_CUDA_VMM": "1"}
 LARGE, SIGNALS = "world.symmetric(1_000_000)", "world.signal(1 - world.rank); world.wait_signal(1 - world.rank)"
 MPS = "start nvidia-cuda-mps-control -d, and set CUDA_MPS_ACTIVE_THREAD_PERCENTAGE to 50"
-#: By name: ranks, code, environment, what of an error of every rank is said.
-LINES = {
+#: Name -> ranks, code, environment, part of the error that every rank raises.
+ERRORS = {
     "no GPU": (2, LARGE, {"FAKE_GPUS": "0"}, "no GPU to use (cudaErrorNoDevice"),
     "no driver": (2, LARGE, {"FAKE_DRIVER": "0"}, "no GPU here: no NVIDIA driver"),
     "driver": (2, LARGE, {"FAKE_DRIVER": "12040"}, "the NVIDIA driver supports CUDA 12.4 and CuPy needs 13.0"),
@@ -307,31 +315,34 @@ LINES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_what_is_missing_is_one_line_on_every_pe(case):
-    ranks, code, environment, said = LINES[case]
-    done = ends(code, ranks, **environment)
+@pytest.mark.parametrize("case", ERRORS)
+def test_missing_resource_is_one_line_on_every_pe(case):
+    ranks, code, environment, message = ERRORS[case]
+    done = run_code(code, ranks, **environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Error True ") == ranks and done.stdout.count(said) == ranks, done.stdout
+    assert done.stdout.count("Error True ") == ranks and done.stdout.count(message) == ranks, done.stdout
 
 
 @pytest.mark.parametrize("fixed", [{}, FIXED])
-def test_a_heap_as_large_as_advised_is_large_enough_and_more_than_the_arrays_take(fixed):
-    """Where it is smaller on one PE, nobody is in NVSHMEM's call by then, which waits for all."""
+def test_advised_heap_size_is_enough(fixed):
+    """The heap that the error advises holds the arrays; a smaller one is refused on every PE.
+
+    If it is too small on one PE alone, no PE enters NVSHMEM's collective call, which would wait for all.
+    """
     variable = "NVSHMEM_SYMMETRIC_SIZE" if fixed else "NVSHMEM_MAX_MEMORY_PER_GPU"
     before = "" if fixed else f"if MPI.COMM_WORLD.rank == 1:\n    os.environ['{variable}'] = '3M'"
-    said = ends(LARGE, 2, before=before, **fixed, **({"FAKE_HEAP": "3000000"} if fixed else {})).stdout
+    output = run_code(LARGE, 2, before=before, **fixed, **({"FAKE_HEAP": "3000000"} if fixed else {})).stdout
     line = (
         f"PE {0 if fixed else 1}: the symmetric heap is too small for 4000000 bytes beside the 16 in use:"
         f" set {variable} to 20971520 or more, 16 MiB of it for NVSHMEM itself (now {'the default' if fixed else '3M'})"
     )
-    assert said.count(f"MachineError True {line}") == 2, said
+    assert output.count(f"MachineError True {line}") == 2, output
     large = {"FAKE_HEAP": "20971520"} if fixed else {variable: "20971520"}
-    assert ends(LARGE, 2, **fixed, **large).stdout == ""
+    assert run_code(LARGE, 2, **fixed, **large).stdout == ""
 
 
-#: By name: ranks, code, environment, what is said, and by how many ranks.
-SAID = {
+#: Name -> ranks, code, environment, part of the output, and how many ranks print it.
+OUTPUTS = {
     "timeline": (
         1,
         "t = world.timeline(); t.enter('aggregate'); t.enter('communication'); t.leave(); t.leave()\n"
@@ -374,7 +385,7 @@ SAID = {
         1, "world.broadcast(full(), 0); world.shift(full(), full(), 1); print('done', flush=True)", {"FAKE_NCCL": "0"},
         "done", 1,
     ),
-    # The other thread drops marks meanwhile.
+    # The other thread drops marks while this one reads them.
     "marks": (
         1, """
 import collections, types
@@ -393,38 +404,38 @@ watch._marks = collections.deque()
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SAID)
-def test_what_is_said(case):
-    ranks, code, environment, said, by = SAID[case]
-    done = ends(code, ranks, **({"FAKE_PATIENCE": "0.3"} | environment))
-    assert done.stdout.count(said) == by, done.stdout + done.stderr
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_message_of_each_case_is_printed(case):
+    ranks, code, environment, message, times = OUTPUTS[case]
+    done = run_code(code, ranks, **({"FAKE_PATIENCE": "0.3"} | environment))
+    assert done.stdout.count(message) == times, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         ("world.broadcast(full(), 2)", "PE 1 did not reach the broadcast of PE 2 within 0.5 s"),
         ("world.shift(full(), full(), 1)", "PE 1 did not reach a shift within 0.5 s"),
         ("pair.broadcast(full(), 0)", "PE 0: waited 0.5 s for the broadcast of PE 0 in the team of PEs 0, 1"),
     ],
 )
-def test_a_pe_that_stays_away_from_nccl_is_named(call, said):
+def test_pe_absent_from_nccl_call_is_named(call, message):
     code = (
         "pair = world.team([2] if world.rank == 2 else [0, 1]); world.broadcast(full(), 0)\n"
         f"time.sleep(1.5 * (world.rank == 1)); {call}; world.download(full())"
     )
-    done = ends(code, 3, FAKE_PATIENCE="0.3")
-    assert f"PeError False {said};" in done.stdout, done.stdout + done.stderr
+    done = run_code(code, 3, FAKE_PATIENCE="0.3")
+    assert f"PeError False {message};" in done.stdout, done.stdout + done.stderr
 
 
-def test_ranks_that_differ_are_told():
-    """In their number from the PEs, or in whether GPUs may be shared."""
-    assert ends("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
-    some = ends("pass", 2, before="os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']", FAKE_GPUS="1").stdout
-    assert some.count("2 PEs and 1 GPUs: a PE needs a GPU of its own") == 2
+def test_ranks_with_different_settings_are_refused():
+    """Another number of ranks than PEs, or MGG_SHARED_GPUS on some ranks alone."""
+    assert run_code("pass", 2, pes=3).stdout.count("InputError True this layout is for 3 PEs but the job has 2") == 2
+    output = run_code("pass", 2, before="os.environ['MGG_SHARED_GPUS'] = os.environ['PMI_RANK']", FAKE_GPUS="1").stdout
+    assert output.count("2 PEs and 1 GPUs: a PE needs a GPU of its own") == 2
 
 
-STOPS = """
+STOPPED_IN_CALL = """
 import nvshmem.core
 nvshmem_ = nvshmem
 from mgg.backend import nvshmem
@@ -432,11 +443,11 @@ nvshmem._LEAST, stream_watch.LAST_WORD = 0.5, 1.0
 if MPI.COMM_WORLD.rank == 1:
     nvshmem_.core.CALL = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
 """
-BLOCKS = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sleep(60); world.broadcast(full(), 0)"
+BLOCKED = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sleep(60); world.broadcast(full(), 0)"
 
 
 @pytest.mark.parametrize(
-    ("code", "call", "said"),
+    ("code", "call", "message"),
     [
         ("world.free(world.symmetric(8))", "init", "NVSHMEM to start\n"),
         (
@@ -448,19 +459,19 @@ BLOCKS = "from cupy.cuda import nccl; nccl.NcclCommunicator = lambda *_: time.sl
             "the others to free symmetric memory: a native call does not return\n",
         ),
         ("world.free(world.symmetric(8))", "finalize", "NVSHMEM to end: a native call does not return\n"),
-        # The host waits where it cannot look at the clock, as in a call of CUDA that blocks.
+        # The host is in a call that blocks, as of CUDA, and cannot check the time.
         ("world.rank or world.wait_signal(1); world.stream.synchronize(); time.sleep(60)", "", "a signal from PE 1"),
-        (BLOCKS, "", "NCCL to start on PEs 0, 1"),
+        (BLOCKED, "", "NCCL to start on PEs 0, 1"),
     ],
 )  # fmt: skip
-def test_a_pe_that_is_stopped_or_blocked_in_a_call_does_not_keep_the_others(code, call, said):
-    before = "stream_watch._GRACE = 0.1" + (STOPS.replace("CALL", call) if call else "")
-    done = ends(code, 2, before=before, forks=not call, FAKE_PATIENCE="0.3")
+def test_stopped_or_blocked_pe_does_not_hang_the_job(code, call, message):
+    before = "stream_watch._GRACE = 0.1" + (STOPPED_IN_CALL.replace("CALL", call) if call else "")
+    done = run_code(code, 2, before=before, forks=not call, FAKE_PATIENCE="0.3")
     assert done.returncode == 6, done.stderr
-    assert f"mgg: PE 0: waited 0.5 s for {said}" in done.stderr, done.stderr
+    assert f"mgg: PE 0: waited 0.5 s for {message}" in done.stderr, done.stderr
 
 
-AWAY = """
+ABSENT_FROM_PRODUCT = """
 import sys, time
 from mgg import layout
 from mgg.aggregate import prepare
@@ -487,16 +498,16 @@ except MggError as error:
 
 
 @pytest.mark.parametrize(("technique", "members"), [("halo", 1), ("cola", 2)])
-def test_a_pe_that_stays_away_from_a_product_between_hosts_is_named(tmp_path, technique, members):
+def test_pe_absent_from_product_between_hosts_is_named(tmp_path, technique, members):
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 4)
-    arguments = ["-c", AWAY, str(folder), technique, str(members)]
+    arguments = ["-c", ABSENT_FROM_PRODUCT, str(folder), technique, str(members)]
     done = on_gpus(4, arguments, FAKE_PES_A_HOST="2", FAKE_PATIENCE="1")
     assert done.returncode == 6, done.stderr
     assert re.search(r"PE 3 did not reach|PE \d: waited 1.5 s for a signal from PE 3", done.stdout + done.stderr)
 
 
-def aggregated(folder, technique, *program, **environment):
-    """What two ranks of ``mgg aggregate`` end with, and what they say."""
+def run_aggregate(folder, technique, *program, **environment):
+    """Exit code and output of ``mgg aggregate`` on two ranks; ``program`` comes before ``-m``."""
     out = folder.parent / "records.jsonl"
     arguments = ["aggregate", str(folder), "--technique", technique, "--dim", "4", "--backend", "nvshmem"]
     arguments = [*program, "-m", "mgg.cli", *arguments, "--out", str(out)]
@@ -507,15 +518,15 @@ def aggregated(folder, technique, *program, **environment):
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
 @pytest.mark.parametrize("technique", ["mgg", "mgg_uvm"])
-def test_without_cupy_a_job_says_so_once(tmp_path, technique):
+def test_missing_cupy_is_reported_once(tmp_path, technique):
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
-    said = "mgg: CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi\n"
-    assert aggregated(folder, technique) == (3, said)
+    message = "mgg: CuPy is not installed: pip install 'mgg[gpu]', or take --backend mpi\n"
+    assert run_aggregate(folder, technique) == (3, message)
 
 
-def other_nvshmem(home):
-    """One of another version than the stand-in of nvshmem4py."""
-    shutil.copytree(SUPPORT / "fake_gpu" / "nvshmem" / "include", home / "include")
+def write_newer_nvshmem(home):
+    """Headers of NVSHMEM in a later version than the stand-in for nvshmem4py."""
+    shutil.copytree(FAKE_GPU / "nvshmem" / "include", home / "include")
     header = home / "include" / "non_abi" / "nvshmem_version.h"
     header.write_text(
         header.read_text().replace("MINOR_VERSION 4", "MINOR_VERSION 5").replace("PATCH_VERSION 5", "PATCH_VERSION 19")
@@ -523,7 +534,7 @@ def other_nvshmem(home):
 
 
 @pytest.mark.parametrize(
-    ("technique", "environment", "said"),
+    ("technique", "environment", "message"),
     [
         ("halo", {"FAKE_NVCC": "0"}, "nvcc is missing: pip install"),
         (
@@ -539,18 +550,18 @@ def other_nvshmem(home):
         ),
     ],
 )
-def test_what_compiling_lacks_is_said_once(tmp_path, technique, environment, said):
-    """Before anything is allocated or uploaded; each PE would come to its first kernel alone."""
+def test_missing_compiler_or_library_is_reported_once(tmp_path, technique, environment, message):
+    """Before anything is allocated: otherwise each PE would fail at its first kernel by itself."""
     folder = make_layout(tmp_path, awkward_graphs()["directed"], 2)
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "nvshmem.h").touch()
-    other_nvshmem(tmp_path / "other")
+    write_newer_nvshmem(tmp_path / "other")
     environment = {name: value.format(home=tmp_path) for name, value in environment.items()}
-    code, output = aggregated(folder, technique, FAKE, **environment)
-    assert code == 3 and output.startswith(f"mgg: {said.format(home=tmp_path)}") and output.count("\n") == 1, output
+    code, output = run_aggregate(folder, technique, FAKE, **environment)
+    assert code == 3 and output.startswith(f"mgg: {message.format(home=tmp_path)}") and output.count("\n") == 1, output
 
 
-def test_what_one_rank_alone_lacks_names_it():
+def test_rank_without_cupy_is_named_on_every_pe():
     code = (
         "from mpi4py import MPI\nimport mgg.backend as b\nfrom mgg.errors import MachineError\n"
         "b.not_installed = lambda module: 'no CuPy' if MPI.COMM_WORLD.rank == 1 else None\n"

@@ -1,3 +1,5 @@
+"""``mgg doctor``: GPUs, links, NVSHMEM, NCCL and the kernel cache of this host."""
+
 import ctypes
 import json
 import sys
@@ -19,12 +21,12 @@ MATRIX = (
 )
 
 
-def test_links_are_read_from_the_matrix_of_nvidia_smi():
+def test_links_are_parsed_from_nvidia_smi_matrix():
     assert probe.parse_links(MATRIX) == {0: ", links X NV18", 1: ", links NV18 X"}
     assert probe.parse_links("GPU0\t X \t0-15\t0\n") == {} == probe.parse_links("")
 
 
-def test_the_report_says_what_gpus_need():
+def test_report_lists_gpu_requirements():
     report = probe.report()
     assert {"backend nvshmem", "NCCL", "GPUs", "nvcc", "kernel cache"} <= report.keys()
     assert "missing" in report["NCCL"] or report["NCCL"].startswith("works: NCCL 2.")
@@ -32,7 +34,7 @@ def test_the_report_says_what_gpus_need():
 
 
 @pytest.mark.parametrize(
-    ("init", "count", "said"),
+    ("init", "count", "line"),
     [
         (0, 2, f"none to use: the driver has 2, and CuPy is missing ({HALTED}); pip install 'mgg[gpu]'"),
         (0, 0, "none to use"),
@@ -40,8 +42,8 @@ def test_the_report_says_what_gpus_need():
         (None, 2, "none to use"),
     ],
 )
-def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, said):
-    """By the driver, where there is one."""
+def test_gpus_are_counted_without_cupy(monkeypatch, init, count, line):
+    """The driver counts them, if there is one."""
 
     def device_count(pointer):
         pointer._obj.value = count
@@ -55,13 +57,13 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
     monkeypatch.setattr(ctypes, "CDLL", library)
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "mgg.backend.gpu", raising=False)
-    assert probe._gpus() == {"GPUs": said}
+    assert probe._gpus() == {"GPUs": line}
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "lines"),
     [
         (
             {"FAKE_GPUS": "2"},
@@ -84,16 +86,16 @@ def test_gpus_that_cupy_is_missing_for_are_counted(monkeypatch, init, count, sai
         ({"FAKE_GPUS": "0"}, {"backend nvshmem": "missing: no GPU to use (cudaErrorNoDevice", "GPUs": "none to use"}),
     ],
 )
-def test_doctor_lists_gpus_and_what_they_can(environment, said):
+def test_doctor_lists_gpus_and_peer_access(environment, lines):
     done = mpiexec(1, [FAKE, "-m", "mgg.cli", "doctor", "--json"], under=ready(), **environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert {name: report[name][: len(start)] for name, start in said.items()} == said
+    assert {name: report[name][: len(start)] for name, start in lines.items()} == lines
     gpus = int(environment.get("FAKE_GPUS", "4"))
     assert [name for name in report if name.startswith("GPU ")] == [f"GPU {number}" for number in range(gpus)]
 
 
-def test_the_kernel_cache_and_its_cubins_are_named(tmp_path, monkeypatch):
+def test_report_names_kernel_cache_and_counts_cubins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert probe.report()["kernel cache"] == f"{tmp_path}/mgg/kernels, 0 cubins"
     (tmp_path / "mgg" / "kernels").mkdir(parents=True)
@@ -107,20 +109,20 @@ VERSIONS = "".join(
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "line"),
     [
         (None, "unusable: {header}: cannot be read: No such file or directory; set NVSHMEM_HOME"),
         ("", "unusable: {header}: says no version of NVSHMEM"),
         (VERSIONS, "{home}, 3.4.5"),
     ],
 )
-def test_what_kernels_with_nvshmem_need_is_named(tmp_path, monkeypatch, version, said):
+def test_report_names_nvshmem_for_kernels(tmp_path, monkeypatch, version, line):
     monkeypatch.setenv("NVSHMEM_HOME", str(tmp_path))
     header = tmp_path / "include" / "non_abi" / "nvshmem_version.h"
     header.parent.mkdir(parents=True)
     (tmp_path / "include" / "nvshmem.h").touch()
     if version is not None:
         header.write_text(version)
-    assert probe._kernels()["NVSHMEM for kernels"].startswith(said.format(header=header, home=tmp_path))
+    assert probe._kernels()["NVSHMEM for kernels"].startswith(line.format(header=header, home=tmp_path))
     monkeypatch.setattr(probe.kernels, "nvshmem_folder", lambda: None)
     assert "NVSHMEM_HOME" in probe._kernels()["NVSHMEM for kernels"]

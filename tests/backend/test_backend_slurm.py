@@ -1,4 +1,4 @@
-"""What `mgg doctor --slurm` reads out of Slurm's answers; tests/system/slurm asks a real one."""
+"""How `mgg doctor --slurm` reads Slurm's answers; tests/system/slurm runs it on a real cluster."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from mgg.cli.group import cli
 from mgg.errors import InputError, MachineError
 
 
-def test_partitions_by_state_and_kind_of_node():
+def test_partitions_are_parsed_by_state_and_node_type():
     text = "cpu|2|64|257000|(null)|1-00:00:00|idle\ngpu*|3|128|2000000+|gpu:h200:8|infinite|mixed\n"
     found = slurm.parse_partitions(text + "gpu*|1|128|1000000|gpu:a100:4|infinite|down*\n")
     assert found["cpu"].described() == "nodes: 2 idle; each 64 cores, 251 GiB, no GPUs; jobs of at most 1-00:00:00"
@@ -26,8 +26,8 @@ LIMITS = {
 }  # fmt: skip
 
 
-def test_time_limits_of_partitions(monkeypatch):
-    """That of the default one has no name, too."""
+def test_time_limits_are_parsed(monkeypatch):
+    """The default partition's limit is also listed under the empty name."""
     lines = [f"{name}|2|64|1|(null)|{limit}|idle" for name, (limit, _) in LIMITS.items()]
     monkeypatch.setattr(slurm, "_ask", lambda *command: "\n".join(lines))
     expected = {name.rstrip("*"): minutes for name, (_, minutes) in LIMITS.items() if minutes}
@@ -42,11 +42,11 @@ def test_time_limits_of_partitions(monkeypatch):
         "MPI plugin types are: none pmix pmi2, pmix\n",
     ],
 )
-def test_flavours_worth_trying(text: str):
+def test_pmi_flavours_are_parsed(text: str):
     assert slurm.parse_flavours(text) == ["pmix", "pmi2"]
 
 
-def said(**values: object) -> str:
+def message(**values: object) -> str:
     return json.dumps(values) + "\n"
 
 
@@ -55,10 +55,10 @@ def trial(script: str, nodes: int = 2, gpus: bool = False) -> slurm.Trial:
 
 
 def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
-    """What two ranks on ``nodes`` say."""
-    seen = [{"gpus": each} for each in gpus] or [{}, {}]
-    before = "".join(said(node=node, seen=True, **more) for node, more in zip(nodes, seen, strict=True))
-    return before + "".join(said(rank=rank, size=size, sum=total) for rank in (0, 1))
+    """The output of two ranks on ``nodes``."""
+    visible = [{"gpus": each} for each in gpus] or [{}, {}]
+    before = "".join(message(node=node, seen=True, **more) for node, more in zip(nodes, visible, strict=True))
+    return before + "".join(message(rank=rank, size=size, sum=total) for rank in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def ranks(*nodes: str, size: int = 2, total: int = 3, gpus: tuple = ()) -> str:
          "fail: srun: no PMI"),
     ],
 )  # fmt: skip
-def test_what_a_trial_of_two_ranks_comes_to(output: str, script: str, nodes: int, works: bool, phrase: str):
+def test_verdict_on_two_ranks(output: str, script: str, nodes: int, works: bool, phrase: str):
     found = trial(script.replace("{}", output), nodes, gpus="gpus" in output)
     assert found.works == works and phrase in found.said
     assert not works or found.nodes == ({"a": True, "b": True} if nodes == 2 else {"a": True})
@@ -90,8 +90,8 @@ def test_what_a_trial_of_two_ranks_comes_to(output: str, script: str, nodes: int
         (["9|tmp:1", "1|tmp:1,gpu:1"], (1, 1)),
     ],
 )
-def test_two_ranks_ask_for_a_gpu_each_where_there_are(kinds: list[str], spread: tuple[int, int]):
-    """On two nodes that have some, if there are two."""
+def test_trial_asks_for_two_nodes_and_gpus_if_there_are_any(kinds: list[str], spread: tuple[int, int]):
+    """On two nodes that have GPUs, if there are two."""
     lines = [f"gpu|{nodes}|8|1024|{gres}|1:00:00|idle" for nodes, gres in (kind.split("|") for kind in kinds)]
     assert slurm.parse_partitions("\n".join(lines))["gpu"].spread() == spread
 
@@ -99,34 +99,38 @@ def test_two_ranks_ask_for_a_gpu_each_where_there_are(kinds: list[str], spread: 
 REFUSAL = "sbatch: error: QOSMinGRES\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
 
 
-def test_a_refused_trial_is_one_fact_of_many(tmp_path, monkeypatch):
-    """The partitions are shown, and the error says that the cluster is not ready."""
-    programs = {
-        "sinfo": "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'",
-        "srun": "echo pmi2",
-        "sbatch": f"printf '%s\\n' \"$*\" > {tmp_path}/asked; echo '{REFUSAL}' >&2; exit 1",
-        "squeue": "exit 1",
-    }
-    for name, script in programs.items():
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """``program(name, script)``: write a shell script that comes first on $PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def write(name: str, script: str) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return write
+
+
+def test_refused_trial_still_shows_partitions(tmp_path, program):
+    """The partitions are listed, and the error says that the cluster cannot run the workflow yet."""
+    program("sinfo", "[ \"$1\" = --version ] && echo slurm 23 || echo 'gpu*|2|8|1024|gpu:8|1:00:00|idle'")
+    program("srun", "echo pmi2")
+    program("sbatch", f"printf '%s\\n' \"$*\" > {tmp_path}/arguments; echo '{REFUSAL}' >&2; exit 1")
+    program("squeue", "exit 1")
     run = CliRunner().invoke(cli, ["doctor", "--slurm", "--json", "--qos", "short", "--account", "me"])
     assert isinstance(run.exception, MachineError) and "cannot run the workflow yet" in str(run.exception)
     facts = json.loads(run.stdout)
     assert "gpu:8" in facts["partition gpu"] and facts["mpi in the profile"] == "nothing that was tried works"
     lack = facts["two ranks by any launcher, partition gpu"]
     assert " ".join(REFUSAL.split()) in lack and "name the --account or --qos that your site wants" in lack
-    given = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
-    assert given in lack and given in (tmp_path / "asked").read_text()
+    options = "--partition=gpu --account=me --qos=short --gpus-per-node=1 --nodes=2 --ntasks=2"
+    assert options in lack and options in (tmp_path / "arguments").read_text()
 
 
-def test_a_busy_controller_has_refused_nothing(tmp_path, monkeypatch):
-    said = "sbatch: error: Batch job submission failed: Unexpected message received"
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {said}"
+def test_busy_controller_is_no_refusal(program):
+    error = "sbatch: error: Batch job submission failed: Unexpected message received"
+    program("sbatch", f"echo '{error}' >&2; exit 1")
+    assert slurm._run_job([], ["true"])[0] == f"sbatch gets no answer, try again later: {error}"
 
 
 @pytest.mark.parametrize(
@@ -138,31 +142,29 @@ def test_a_busy_controller_has_refused_nothing(tmp_path, monkeypatch):
         ("[ -e again ] && echo 'RUNNING|a|None' || { touch again; echo 'Socket timed out' >&2; exit 1; }", None),
     ],
 )
-def test_a_slow_slurm_is_no_end_of_the_trial(tmp_path, monkeypatch, answers: str, found: list[str] | None):
+def test_state_is_asked_again_if_squeue_times_out(tmp_path, program, monkeypatch, answers, found):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{answers}\n")
-    (tmp_path / "squeue").chmod(0o755)
+    program("squeue", answers)
     assert slurm._state_of("7") == (["RUNNING", "a", "None"] if "again" in answers else found)
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
+    program("squeue", "echo 'Socket timed out' >&2; exit 1")
     with pytest.raises(MachineError, match="squeue: Socket timed out"):
         slurm._state_of("7")
 
 
-def test_hosts_tell_nodes_apart_where_slurms_name_went_along():
-    text = said(node="a", host="a", seen=True) + said(node="a", host="b", seen=False)
+def test_nodes_are_told_apart_by_host_name():
+    text = message(node="a", host="a", seen=True) + message(node="a", host="b", seen=False)
     assert slurm.parse_ranks(text)[0] == {"a": True, "b": False}
 
 
-def test_what_a_jobs_command_finds_of_slurm(monkeypatch):
+def test_job_environment_drops_launcher_options(monkeypatch):
     for name in ("SLURM_NTASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_NODELIST", "SRUN_DEBUG", "SBATCH_X", "OTHER"):
         monkeypatch.setenv(name, "1")
     assert {"SLURM_JOB_ID", "SLURM_NODELIST", "OTHER"} <= set(slurm_job.environment())
     assert not {"SLURM_NTASKS_PER_NODE", "SRUN_DEBUG", "SBATCH_X"} & set(slurm_job.environment())
 
 
-def test_a_launcher_that_does_not_end_or_start():
+def test_launcher_that_hangs_or_is_missing():
     assert slurm._judge("srun", 1, False, **slurm_job.attempt(["sleep", "9"], 0.1)).said == "does not end within 0 s"
     assert (
         slurm._judge("srun", 1, False, **slurm_job.attempt(["/no/srun"], 9)).said
@@ -170,19 +172,19 @@ def test_a_launcher_that_does_not_end_or_start():
     )
 
 
-def test_a_folder_that_one_node_does_not_see_is_named():
-    nodes, _ = slurm.parse_ranks(said(node="b", seen=False) + said(node="a", seen=True))
+def test_node_without_the_shared_folder_is_named():
+    nodes, _ = slurm.parse_ranks(message(node="b", seen=False) + message(node="a", seen=True))
     assert slurm._visibility(nodes) == "the same on a; not on b: run from a folder that all nodes share"
 
 
-def test_a_machine_without_slurm(monkeypatch, tmp_path):
+def test_machine_without_slurm_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="no Slurm here: sinfo is not on PATH"):
         slurm.report(tmp_path)
     assert isinstance(CliRunner().invoke(cli, ["doctor", "--partition", "gpu"]).exception, InputError)
 
 
-def test_partitions_that_cannot_be_chosen():
+def test_unknown_or_missing_partition_is_refused():
     partitions = slurm.parse_partitions("gpu|1|8|1024|(null)|1:00:00|idle\n")
     assert slurm._choose(partitions, "gpu") == "gpu"
     with pytest.raises(InputError, match="--partition cpu: the cluster has gpu"):
@@ -191,15 +193,18 @@ def test_partitions_that_cannot_be_chosen():
         slurm._choose(partitions, None)
 
 
-def test_what_ranks_say_is_told_apart_on_one_line():
+def test_messages_of_two_ranks_on_one_line_are_parsed():
     text = (
-        said(node="a", seen=True).strip() + said(node="b", seen=True).strip() + "\n{ not ours }\n" + said(size=2, sum=1)
+        message(node="a", seen=True).strip()
+        + message(node="b", seen=True).strip()
+        + "\n{ not ours }\n"
+        + message(size=2, sum=1)
     )
     assert slurm.parse_ranks(text) == ({"a": True, "b": True}, [(2, 1)])
 
 
-def test_a_job_that_cannot_be_cancelled_hides_nothing(monkeypatch, caplog):
-    """Slurm is slow: what the job came to is told all the same, and that it may be there."""
+def test_failed_scancel_still_reports_the_outcome(monkeypatch, caplog):
+    """If Slurm is slow, the outcome of the job is reported, and that the job may still exist."""
 
     def run(command, **options):
         raise subprocess.TimeoutExpired(command, options["timeout"])
@@ -211,8 +216,8 @@ def test_a_job_that_cannot_be_cancelled_hides_nothing(monkeypatch, caplog):
     assert "job 17 may be there still" in caplog.text
 
 
-def test_a_line_of_a_rank_is_written_at_once(monkeypatch):
-    """So that the other rank's cannot come between it and its end."""
+def test_message_of_a_rank_is_one_write(monkeypatch):
+    """Otherwise the other rank's output could come between the line and its end."""
     written = []
     monkeypatch.setattr("sys.stdout", SimpleNamespace(write=written.append, flush=lambda: None))
     two_ranks._say({"rank": 1})

@@ -1,4 +1,4 @@
-"""``--threads``: the bits of one thread, records that tell, and one line where cores are lacking."""
+"""``--threads``: the results of one thread, the number in records, and an error of one line if cores lack."""
 
 import os
 from types import SimpleNamespace
@@ -13,8 +13,8 @@ from mgg.records import AggregateRecord, read_lines, read_run
 
 
 @pytest.fixture
-def bound():
-    """Checks threads of PEs, each of which is on a host and bound to some of its cores."""
+def check_threads():
+    """``check(threads, (host, cores), ...)``: the check for PEs that Slurm bound to these cores of their hosts."""
 
     def check(threads, *members):
         world = SimpleNamespace(gather=lambda _: [(host, frozenset(mask), "Slurm") for host, mask in members])
@@ -32,8 +32,8 @@ def bound():
         (2, [("a", {0, 1}), ("a", {2, 3})]),
     ],
 )
-def test_as_many_threads_as_cores_are_accepted(bound, threads, members):
-    bound(threads, *members)
+def test_threads_up_to_the_cores_are_accepted(check_threads, threads, members):
+    check_threads(threads, *members)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_as_many_threads_as_cores_are_accepted(bound, threads, members):
         ),
     ],
 )
-def test_too_few_cores_are_one_line(bound, threads, members, line):
+def test_too_few_cores_are_refused_in_one_line(check_threads, threads, members, line):
     with pytest.raises(InputError) as refused:
-        bound(threads, *members)
+        check_threads(threads, *members)
     assert str(refused.value).startswith(line)
     assert refused.value.everywhere
 
@@ -72,38 +72,39 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_trainings_and_products_of_two_threads(model, folder, tmp_path, ends):
+def test_two_threads_give_the_losses_of_one(model, folder, tmp_path, ends):
     train = ["train", folder, "--model", model, "--epochs", 3, "--technique", "local", "--backend", "simulated"]
     for threads in (1, 2):
         assert ends(*train, "--threads", threads, "--out", tmp_path / f"run-{threads}") == 0
     (one, losses), (two, same) = (read_run(tmp_path / f"run-{threads}")[:2] for threads in (1, 2))
     assert (one.machine.threads, two.machine.threads) == (1, 2)
-    assert [each.loss for each in losses] == [each.loss for each in same]
-    timed = ["aggregate", folder, "--technique", "local", "--dim", 16, "--backend", "simulated", "--launches", 1]
-    assert ends(*timed, "--threads", 2, "--out", tmp_path / "timed.jsonl") == 0
-    assert [each.machine.threads for each in read_lines(tmp_path / "timed.jsonl", AggregateRecord)] == [2]
+    assert [epoch.loss for epoch in losses] == [epoch.loss for epoch in same]
+    aggregate = ["aggregate", folder, "--technique", "local", "--dim", 16, "--backend", "simulated", "--launches", 1]
+    assert ends(*aggregate, "--threads", 2, "--out", tmp_path / "timed.jsonl") == 0
+    assert [record.machine.threads for record in read_lines(tmp_path / "timed.jsonl", AggregateRecord)] == [2]
 
 
-@pytest.mark.parametrize("command", ["aggregate", "train"])
-def test_more_threads_than_cores_end_a_command(folder, tmp_path, ends, capsys, monkeypatch, command):
+COMMANDS = [["aggregate", "--technique", "local", "--dim", 4], ["train", "--model", "gcn"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["aggregate", "train"])
+def test_command_refuses_more_threads_than_cores(folder, tmp_path, ends, capsys, monkeypatch, command):
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0})
-    words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
-    code = ends(command, folder, *words, "--threads", 2, "--backend", "simulated", "--out", tmp_path / "out")
+    code = ends(*command, folder, "--threads", 2, "--backend", "simulated", "--out", tmp_path / "out")
     assert code == InputError.exit_code
     assert "--threads 2: the PE on " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_side_of_a_library_takes_no_threads(folder, tmp_path, ends, capsys):
+def test_threads_with_side_pyg_are_refused(folder, tmp_path, ends, capsys):
     pytest.importorskip("torch_geometric")
     code = ends("train", folder, "--model", "gcn", "--side", "pyg", "--threads", 2, "--out", tmp_path / "out")
     assert code == InputError.exit_code
     assert "--threads 2: side pyg has one thread per PE: leave it out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["aggregate", "train"])
-def test_gpus_take_no_threads(folder, tmp_path, ends, capsys, command):
-    words = {"aggregate": ["--technique", "local", "--dim", 4], "train": ["--model", "gcn"]}[command]
-    code = ends(command, folder, *words, "--threads", 2, "--backend", "nvshmem", "--out", tmp_path / "out")
+@pytest.mark.parametrize("command", COMMANDS, ids=["aggregate", "train"])
+def test_threads_on_gpus_are_refused(folder, tmp_path, ends, capsys, command):
+    code = ends(*command, folder, "--threads", 2, "--backend", "nvshmem", "--out", tmp_path / "out")
     assert code == InputError.exit_code
     assert "--threads 2: PEs with GPUs compute products there" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""PEs that are threads work one at a time where compute-sanitizer watches them."""
+"""PEs as threads work one at a time, as compute-sanitizer needs them to."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ print(len(most), max(most), max(idle))
 """
 
 
-def test_pes_take_turns():
+def test_one_pe_works_at_a_time():
     command, environment = [sys.executable, "-c", PROGRAM], changed_environment({})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "27 1 0\n", done.stderr

@@ -1,4 +1,4 @@
-"""The same program on both backends: what World promises."""
+"""One program on the simulated and the mpi backend checks every method of World."""
 
 import _thread
 import re
@@ -6,24 +6,21 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from textwrap import indent
 
 import numpy as np
 import pytest
-from support.programs.world_program import program
+from support.programs import world_program
 from support.ranks import mpiexec
 from support.ranks.ready import ready
 
 from mgg.backend import simulated, together
 from mgg.errors import InputError, PeError
 
-SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
-
 
 @pytest.mark.parametrize("pes", [1, 5])
-def test_simulated(pes):
-    assert simulated.run(pes, program) == ["ok"] * pes
+def test_world_methods_on_simulated_backend(pes):
+    assert simulated.run(pes, world_program.program) == ["ok"] * pes
 
 
 @pytest.mark.slow
@@ -31,14 +28,14 @@ def test_simulated(pes):
 @pytest.mark.parametrize(
     ("pes", "shared"), [(1, "1"), *(pytest.param(4, each, marks=pytest.mark.sentinel) for each in "10")]
 )
-def test_mpi(pes, shared):
-    """With shared memory and with one-sided operations."""
-    done = mpiexec(pes, [str(SCRIPT)], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
+def test_world_methods_on_mpi_backend(pes, shared):
+    """With shared memory, and with one-sided operations of MPI."""
+    done = mpiexec(pes, [world_program.__file__], under=ready(gpus=False), MGG_MPI_SHARED_MEMORY=shared)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == pes
 
 
-def test_all_reduce_is_the_same_bits_on_every_pe_and_run():
+def test_all_reduce_has_the_same_bits_on_every_pe_and_run():
     rng = np.random.default_rng(0)
     values = rng.standard_normal((5, 1000)).astype(np.float32)
     runs = [simulated.run(5, lambda world: world.all_reduce(values[world.rank])) for _ in range(3)]
@@ -48,8 +45,8 @@ def test_all_reduce_is_the_same_bits_on_every_pe_and_run():
 
 
 @pytest.fixture
-def never(monkeypatch):
-    """What a PE that stays away waits for."""
+def end_of_test(monkeypatch):
+    """An event that an absent PE waits for."""
     monkeypatch.setattr(simulated, "_GRACE", 0.1)
     event = threading.Event()
     yield event
@@ -65,7 +62,7 @@ def never(monkeypatch):
     ],
     ids=["barrier", "signal", "team"],
 )
-def test_a_failing_pe_ends_those_that_wait(waits):
+def test_failing_pe_ends_waiting_pes(waits):
     def fails(world):
         team = world.team([0, 1] if world.rank < 2 else [2])
         if world.rank == 2:
@@ -80,32 +77,32 @@ def test_a_failing_pe_ends_those_that_wait(waits):
 
 
 @pytest.mark.parametrize(
-    ("waits", "said"),
+    ("waits", "message"),
     [
         (lambda world: world.barrier(), r"^PE 1 did not reach a barrier within 0\.2 s"),
         (lambda world: world.wait_signal(1), r"^PE [02]: no signal from PE 1 within 0\.2 s"),
     ],
 )
-def test_a_pe_that_stays_away_is_named_and_does_not_hang_the_others(waits, said, never):
+def test_absent_pe_is_named_and_does_not_hang_the_others(waits, message, end_of_test):
     started = time.monotonic()
-    with pytest.raises(PeError, match=said):
-        simulated.run(3, lambda world: never.wait() if world.rank == 1 else waits(world), timeout=0.2)
+    with pytest.raises(PeError, match=message):
+        simulated.run(3, lambda world: end_of_test.wait() if world.rank == 1 else waits(world), timeout=0.2)
     assert time.monotonic() - started < 10
 
 
-def test_a_pe_that_stays_away_from_its_team_is_named(never):
+def test_pe_absent_from_its_team_is_named(end_of_test):
     def stalls(world):
         team = world.team([world.rank, 3 - world.rank][:: 1 if world.rank < 2 else -1])
         if world.rank:
-            never.wait()  # the other pair, too, which would wait for all in the end
+            end_of_test.wait()  # the other pair, too: otherwise it would wait for all PEs at the end
         team.broadcast(np.zeros(2, np.float32), team.pes[0])
 
     with pytest.raises(PeError, match=r"^PE 3 did not reach a barrier within 0\.2 s"):
         simulated.run(4, stalls, timeout=0.2)
 
 
-def test_an_interrupted_caller_leaves_no_pe_behind():
-    """Who catches it goes on, in a notebook, say."""
+def test_interrupt_leaves_no_thread_of_a_pe():
+    """A caller that catches it, such as a notebook, goes on without threads left behind."""
     threads = []
 
     def program(world):
@@ -126,7 +123,7 @@ def test_an_interrupted_caller_leaves_no_pe_behind():
 
 
 @pytest.mark.parametrize("teams", [[[0], [0, 1], [2]], [[0, 1], [1, 0], [2]], [[1], [1], [2]]])
-def test_teams_that_do_not_agree_are_refused_everywhere(teams):
+def test_inconsistent_teams_are_refused_on_every_pe(teams):
     def act(world):
         with pytest.raises(ValueError, match=r"PE [01] gave the team"):
             world.team(teams[world.rank])
@@ -154,8 +151,8 @@ def on_ranks(ranks: int, code: str, forks: bool = True, **environment: str):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_start_of_mpi_is_bounded():
-    """A rank that never comes leaves the others in MPI_Init, a native call."""
+def test_mpi_init_has_a_time_limit():
+    """If a rank never gets there, the others stay in MPI_Init, a native call."""
     code = (
         "import time\nfrom mgg.backend import api, job_rank, launch\napi.DEFAULT_TIMEOUT = 1.0\n"
         "if job_rank() == 1:\n    time.sleep(100)\n"
@@ -166,7 +163,7 @@ def test_the_start_of_mpi_is_bounded():
     assert done.returncode == 6 and not done.stdout
 
 
-#: What PE 0 waits for, and what it says that PE 1 keeps it from.
+#: The call in which PE 0 waits for PE 1 -> the error.
 WAITS = {
     "world.wait_signal(1)": "waited 0.2 s for a signal from PE 1",
     "world.shift(values, values.copy(), 1)": "waited 0.2 s for a shift from PE 1",
@@ -179,7 +176,7 @@ WAITS = {
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_mpi_waits_are_bounded():
+def test_mpi_waits_have_a_time_limit():
     code = f"""
 import time
 import numpy as np
@@ -203,14 +200,14 @@ MPI.COMM_WORLD.Abort(6)
     assert done.returncode == 6, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(WAITS), done.stdout + done.stderr
-    for line, (wait, said) in zip(lines, WAITS.items(), strict=True):
-        assert line.startswith(f"{wait} ") and said in line
+    for line, (wait, message) in zip(lines, WAITS.items(), strict=True):
+        assert line.startswith(f"{wait} ") and message in line
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize(("shared", "late"), [(True, "PE 2"), (False, "a PE of another host")])
-def test_mpi_names_the_pe_that_stays_away(shared, late):
+@pytest.mark.parametrize(("shared", "absent"), [(True, "PE 2"), (False, "a PE of another host")])
+def test_mpi_backend_names_the_absent_pe(shared, absent):
     code = (
         "from mpi4py import MPI\nfrom mgg.backend.mpi import MpiWorld\nfrom mgg.errors import PeError\n"
         "import sys, time\n"
@@ -221,11 +218,11 @@ def test_mpi_names_the_pe_that_stays_away(shared, late):
         "except PeError as error:\n    print(f'{error};', end='', flush=True)\n    time.sleep(5)\n"
     )
     done = on_ranks(3, code)
-    assert done.stdout.count(f"{late} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
+    assert done.stdout.count(f"{absent} did not reach a barrier within 0.5 s;") == 2, done.stdout + done.stderr
 
 
-def ends(ranks: int, code: str, before: str = "", backend: str = "mpi", pes: int | None = None, **environment: str):
-    """Run ``code``, a program of ``world``, on ranks that print the error which it ends with."""
+def run_code(ranks: int, code: str, before: str = "", backend: str = "mpi", pes: int | None = None, **environment: str):
+    """Run ``code``, a program that uses ``world``; each rank prints the MggError that it raises."""
     program = f"""
 import sys
 import numpy as np
@@ -245,8 +242,8 @@ except MggError as error:
     return on_ranks(ranks, program, **environment)
 
 
-#: By name: ranks, code, what ``ends`` takes, what all of them say.
-LINES = {
+#: Name -> ranks, code, options of ``run_code``, part of the error that every rank raises.
+ERRORS = {
     "of one PE": (
         3, "def fail():\n    if world.rank == 2: raise InputError('only there')\ntogether(world, fail)", {},
         "True 2 only there;",
@@ -266,59 +263,59 @@ LINES = {
 
 @pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("case", LINES)
-def test_an_error_of_every_pe_is_one_line_on_each(case):
-    ranks, code, options, said = LINES[case]
-    done = ends(ranks, code, **options)
+@pytest.mark.parametrize("case", ERRORS)
+def test_common_error_is_one_line_on_every_pe(case):
+    ranks, code, options, message = ERRORS[case]
+    done = run_code(ranks, code, **options)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(said) == ranks, done.stdout
+    assert done.stdout.count(message) == ranks, done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_an_error_of_every_pe_is_all_that_is_said():
-    """UCX would warn of windows that are left."""
+def test_common_error_is_the_only_output():
+    """UCX would warn of windows that are not freed."""
     code = (
         "array = world.symmetric(64)\n"
         "world.get_rows(array, 1 - world.rank, np.arange(2), np.empty((2, 8), 'f'))\n"
         "raise InputError('odd').on_every_pe()"
     )
-    done = ends(2, code, MGG_MPI_SHARED_MEMORY="0")
+    done = run_code(2, code, MGG_MPI_SHARED_MEMORY="0")
     assert (done.returncode, done.stdout.count("True 2 odd;"), done.stderr) == (0, 2, "")
 
 
-#: One rank may map two windows of 400 MB, its own and another's, and the other one may not.
+#: Rank 0 can map two windows of 400 MB, its own and rank 1's; the limit of rank 1 is too low for that.
 LIMITED = """
 import mmap, resource
 if world.rank == 1:
-    held = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
-    resource.setrlimit(resource.RLIMIT_AS, (held + 500_000_000,) * 2)
+    mapped = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 500_000_000,) * 2)
 world.symmetric(100_000_000)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_window_that_cannot_be_mapped_is_said_on_every_pe():
-    done = ends(2, LIMITED)
+def test_unmappable_window_is_reported_on_every_pe():
+    done = run_code(2, LIMITED)
     assert done.returncode == 0, done.stderr
-    said = (
+    message = (
         "True 3 not enough memory: PE 1: 400000000 bytes for each of the 2 ranks of its host cannot be mapped: raise"
         " the limit (ulimit -v, or the job's), use more PEs or fewer columns;"
     )
-    assert done.stdout.count(said) == 2, done.stdout
+    assert done.stdout.count(message) == 2, done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_window_that_mpi_refuses_ends_the_job():
-    """What MPI needs beyond the window is not known before."""
-    done = ends(2, LIMITED, before="mpi.mappable = lambda size: True")
+def test_window_refused_by_mpi_ends_the_job():
+    """How much MPI needs beyond the window is not known in advance."""
+    done = run_code(2, LIMITED, before="mpi.mappable = lambda size: True")
     assert done.returncode == 3, done.stderr
     assert "False 3 not enough memory: 400000000 bytes for each of the 2 ranks of its host cannot be" in done.stdout
     assert "fewer columns (MPI: " in done.stdout
 
 
-def test_importing_the_backends_starts_no_mpi():
+def test_import_of_backends_does_not_start_mpi():
     code = "import sys, mgg.backend, mgg.backend.simulated; sys.exit('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from support.records import altered, file_of
-from support.site import made_page
+from support.site import rendered_page
 
 from mgg.backend.machine.facts import these_versions, this_machine
 from mgg.cost.links import Links
@@ -50,7 +50,7 @@ AGGREGATE = {
     ],
 )
 def test_format_page_has_every_field(section, models):
-    text = made_page("docs/reference/format.md")
+    text = rendered_page("docs/reference/format.md")
     tables = re.search(rf"^### {section}\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     stated = re.findall(r"^\| (`.*?`) \|", tables, re.MULTILINE)
     fields = [name for cell in stated for name in re.findall(r"`(\w+)`", cell)]

@@ -1,4 +1,4 @@
-"""Links of GPUs are measured, and technique auto picks on them: kept, marked, and the same on every PE."""
+"""Links of GPUs are measured and cached; technique ``auto`` picks by them, the same on every PE."""
 
 import json
 
@@ -20,12 +20,12 @@ def mgg(pes, *arguments, **environment):
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
+def test_measured_links_are_plausible_and_cached(tmp_path, pes):
     found = json.loads(mgg(pes, "links", "--json", XDG_CACHE_HOME=str(tmp_path)))
     links = found["links"]["links"]
     assert found["gpu"] and len(list((tmp_path / "mgg" / "links").iterdir())) == 1
     assert found["links"]["rows"] == ("nvlink" if pes > 1 else "cache")
-    # Not a timing: what no GPU falls short of or reaches tells a clock or a unit that is wrong.
+    # Bounds that every GPU keeps: only a wrong clock or unit breaks them.
     assert 1e11 < links["hbm"]["bandwidth"] < 1e14
     assert 1e9 < links[found["links"]["rows"]]["bandwidth"] < 1e14
     for name in ("broadcast", "shift"):
@@ -36,7 +36,7 @@ def test_links_of_gpus_are_those_of_gpus(tmp_path, pes):
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_auto_is_measured_beside_the_others(tmp_path, pes):
+def test_auto_picks_among_measured_techniques(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(50_000, 2_000_000), pes, scheme="edge_balanced")
     out = tmp_path / "records.jsonl"
     mgg(
@@ -45,18 +45,18 @@ def test_auto_is_measured_beside_the_others(tmp_path, pes):
     )  # fmt: skip
     records = read_lines(out, AggregateRecord)
     for dim in (16, 64, 128):
-        here = [record for record in records if record.dim == dim]
-        assert len({record.technique for record in here}) == len(here) >= 6
-        assert all(record.predicted > 0 and record.error <= record.tolerance for record in here)
-        (pick,) = [record for record in here if record.chosen]
+        of_dim = [record for record in records if record.dim == dim]
+        assert len({record.technique for record in of_dim}) == len(of_dim) >= 6
+        assert all(record.predicted > 0 and record.error <= record.tolerance for record in of_dim)
+        (pick,) = [record for record in of_dim if record.chosen]
         if pes == 1:
-            assert pick.technique == "local"  # whose work all others do, too
+            assert pick.technique == "local"  # all others do its work and more
         else:
-            assert pick.predicted <= EQUAL * min(record.predicted for record in here)
+            assert pick.predicted <= EQUAL * min(record.predicted for record in of_dim)
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_auto_takes_bf16_and_the_transposed_product(tmp_path, pes):
+def test_auto_takes_bf16_and_transposed_products(tmp_path, pes):
     folder = make_layout(tmp_path, random_csr(5_000, 100_000), pes)
     out = tmp_path / "records.jsonl"
     mgg(

@@ -1,4 +1,4 @@
-"""Page faults as CUPTI counts them, and occupancy as Nsight Compute does, where a machine has these."""
+"""Page faults counted by CUPTI, and occupancy measured by Nsight Compute, if the machine has these tools."""
 
 import ctypes
 import importlib.util
@@ -19,7 +19,7 @@ SIZE = 64 * 2**20
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupti") is None, reason="needs cupti-python: extra counters")
-def test_pages_that_the_host_wrote_are_counted_once():
+def test_page_faults_are_counted_once():
     import cupy
 
     from mgg.backend.machine import page_faults
@@ -45,11 +45,11 @@ def test_pages_that_the_host_wrote_are_counted_once():
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("ncu", *ncu._USUAL))), reason="needs ncu of Nsight Compute")
-def test_a_profile_has_shares_below_their_limits(tmp_path):
+def test_profiled_occupancy_is_below_its_limit(tmp_path):
     folder = make_layout(tmp_path, random_csr(20_000, 2_000_000), 1)
     out = tmp_path / "records.jsonl"
-    words = ["aggregate", str(folder), "--technique", "mgg,mgg_uvm", "--dim", "16", "--profile", "--out", str(out)]
-    succeeded(1, ["-m", "mgg.cli", *words])
+    arguments = ["aggregate", str(folder), "--technique", "mgg,mgg_uvm", "--dim", "16", "--profile", "--out", str(out)]
+    succeeded(1, ["-m", "mgg.cli", *arguments])
     records = read_lines(out, AggregateRecord)
     assert len(records) == 2
     for record in records:

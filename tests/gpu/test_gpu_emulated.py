@@ -1,4 +1,4 @@
-"""Emulated networks on GPUs: right products, no faster than the network; late and sampled rows as on CPU ranks."""
+"""Emulated networks on GPUs: right products, no faster than the network; stale and sampled rows as on CPU ranks."""
 
 import json
 
@@ -11,7 +11,7 @@ from support.ranks import succeeded
 
 pytestmark = pytest.mark.gpu(2)
 
-HELD = """
+PRODUCTS = """
 import sys
 from mgg import layout
 from mgg.aggregate import oracle, prepare
@@ -23,26 +23,27 @@ NETWORK = Network(1e7, 1e-3)
 
 def program(world):
     part = layout.load(sys.argv[-1], world.rank)
-    held = emulating(world, NETWORK, 1)
+    emulated = emulating(world, NETWORK, 1)
     wrong, fast = 0.0, False
     for technique in ("halo", "cola", "ring", "broadcast", "features"):
-        plan = prepare(technique, held, part, "forward", 64, {"workgroup": 1} if technique in ("halo", "cola") else {})
+        options = {"workgroup": 1} if technique in ("halo", "cola") else {}
+        plan = prepare(technique, emulated, part, "forward", 64, options)
         plan.write(64, world.upload(oracle.embeddings(part.node_ids, 64)))
         clock, before = world.clock(), world.counters.embeddings()
         for _ in range(3):
             clock.start()
-            found = plan(64)
-            taken, moved = clock.stop(), world.counters.embeddings() - before
+            product = plan(64)
+            seconds, moved = clock.stop(), world.counters.embeddings() - before
             before += moved
-            wrong = max(wrong, oracle.reference(part, "forward", 64).error(world.download(found)))
-            fast |= taken < moved / NETWORK.bandwidth + NETWORK.latency
+            wrong = max(wrong, oracle.reference(part, "forward", 64).error(world.download(product)))
+            fast |= seconds < moved / NETWORK.bandwidth + NETWORK.latency
         plan.close()
     return max(world.gather(wrong)) <= oracle.TOLERANCE["fp32"], any(world.gather(fast))
 
 print("right, too fast:", launch("nvshmem", job_size, program)[0])
 """
 
-LATE = """
+TRAINING = """
 import json
 import sys
 from mgg import layout
@@ -58,21 +59,23 @@ print("losses:", *(epoch.loss for epoch in launch("nvshmem", job_size, program)[
 
 def test_products_are_right_and_no_faster_than_the_network(tmp_path):
     folder = make_layout(tmp_path, random_csr(400, 6000), 2)
-    done = succeeded(2, ["-c", HELD, str(folder)])
+    done = succeeded(2, ["-c", PRODUCTS, str(folder)])
     assert done.stdout.count("right, too fast: (True, False)") == 2, done.stdout
 
 
-@pytest.mark.parametrize("chosen", [{"workgroup": 1, "stale": 1}, {"boundary": 0.4}, {"workgroup": 1, "boundary": 0.4}])
-def test_losses_of_late_and_sampled_rows_are_those_of_cpu_ranks(tmp_path, chosen):
+@pytest.mark.parametrize(
+    "halo_options", [{"workgroup": 1, "stale": 1}, {"boundary": 0.4}, {"workgroup": 1, "boundary": 0.4}]
+)
+def test_losses_with_stale_and_sampled_rows_equal_cpu(tmp_path, halo_options):
     csr, data = directed()
     folder = make_layout(tmp_path, csr, 2, **data)
     options = {
-        "model": "gcn", "technique": "halo", "epochs": 8, "seed": 2, "options": chosen,
+        "model": "gcn", "technique": "halo", "epochs": 8, "seed": 2, "options": halo_options,
         "settings": {"hidden": 8, "learning_rate": 0.05},
     }  # fmt: skip
     expected = [epoch.loss for epoch in run("simulated", folder, 2, **options)[0].epochs]
-    done = succeeded(2, ["-c", LATE, str(folder), json.dumps(options)])
+    done = succeeded(2, ["-c", TRAINING, str(folder), json.dumps(options)])
     for line in done.stdout.splitlines():
         if line.startswith("losses:"):
-            np.testing.assert_allclose([float(each) for each in line.split()[1:]], expected, rtol=1e-4)
+            np.testing.assert_allclose([float(loss) for loss in line.split()[1:]], expected, rtol=1e-4)
     assert done.stdout.count("losses:") == 2

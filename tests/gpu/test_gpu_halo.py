@@ -1,4 +1,4 @@
-"""Technique halo gives the same bits every time, whichever PE is late and whatever has arrived when."""
+"""Technique halo gives the same bits on every run, whichever PE is late and in whatever order rows arrive."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from mgg.graph.csr import from_arcs
 
 pytestmark = pytest.mark.gpu(PES)
 
-CODE = """
+REPEATED_PRODUCTS = """
 import sys
 import numpy as np
 from mgg import layout
@@ -39,8 +39,8 @@ found, wrong = launch("nvshmem", job_size, program)[0]
 print("runs that differ:", found, "within the tolerance:", wrong <= 1)
 """
 
-#: Products after so many others that the numbers of launches, or the counters of what has arrived, wrap around.
-LATE = """
+#: Products after so many others that the launch numbers, or the counters of arrived rows, wrap around.
+WRAPPED_NUMBERS = """
 import gc
 import sys
 import cupy as cp
@@ -61,17 +61,17 @@ def program(world):
     part = layout.load(sys.argv[1], world.rank)
     plan = prepare("halo", world, part, "forward", 16, {"workgroup": world.size})
     [kernel] = [each for each in gc.get_objects() if isinstance(each, HaloKernel)]
-    told, warps = kernel._peers.flags[world.rank], kernel.warps
+    flags, warps = kernel._peers.flags[world.rank], kernel.warps
     different, one = 0, world.gather(warps)[0]  # PEs with larger halos may have more
     for past in (2**31 // one - 1, 2**31 - 2, 2**32 // one - 1, 2**32 - 2):
         kernel._numbers[:] = past
         kernel._pulled[:-1] = wrapped(past * warps)
         kernel._pulled[-1] = wrapped(past * kernel.blocks)
-        int32(told, 2 * world.size)[:] = wrapped(past)
+        int32(flags, 2 * world.size)[:] = wrapped(past)
         cp.cuda.get_current_stream().synchronize()
         world.barrier()
         for turn in range(4):
-            # Other rows each time: what is left of the product before must not be taken for this one's.
+            # Other rows each time, so that leftovers of the previous product would show.
             rows = oracle.embeddings(part.node_ids, 16) * np.float32(turn + 1)
             plan.write(16, world.upload(rows))
             expected = oracle.reference(part, "forward", 16)
@@ -83,10 +83,10 @@ print("products that are wrong:", launch("nvshmem", job_size, program)[0])
 """
 
 
-def test_launches_are_told_apart_when_their_numbers_wrap_around(tmp_path):
+def test_launch_numbers_may_wrap_around(tmp_path):
     nodes, rng = 4_000, np.random.default_rng(3)
     graph = from_arcs(rng.integers(0, nodes, 80_000), rng.integers(0, nodes, 80_000), n=nodes)
-    done = succeeded(PES, ["-c", LATE, str(make_layout(tmp_path, graph, PES))])
+    done = succeeded(PES, ["-c", WRAPPED_NUMBERS, str(make_layout(tmp_path, graph, PES))])
     assert "products that are wrong: 0" in done.stdout
 
 
@@ -94,17 +94,14 @@ def test_launches_are_told_apart_when_their_numbers_wrap_around(tmp_path):
 @pytest.mark.parametrize("members", sorted({1, 2, PES}))
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_twenty_runs_give_the_same_bits(tmp_path, dtype, members, sums):
-    """In one workgroup, and in several, where rows are put between them; sums beside the pull or, late ones, after."""
+    """In one workgroup, and in several with puts between them; sums run beside the pull, or after it."""
     if PES % members:
         pytest.skip(f"{PES} PEs make no workgroups of {members}")
     # Two rows of 20,000 arcs, so that rows are cut.
     nodes, rng = 20_000, np.random.default_rng(3)
     hubs, everyone = np.repeat([5, nodes - 1], nodes), np.tile(np.arange(nodes), 2)
-    rows, columns = (
-        np.append(hubs, rng.integers(0, nodes, 200_000)),
-        np.append(everyone, rng.integers(0, nodes, 200_000)),
-    )
+    rows, columns = (np.append(each, rng.integers(0, nodes, 200_000)) for each in (hubs, everyone))
     weights = rng.standard_normal(len(rows)).astype(np.float32)
     folder = make_layout(tmp_path, from_arcs(rows, columns, n=nodes, weights=weights), PES)
-    done = succeeded(PES, ["-c", CODE, str(folder), "20", dtype, str(members), sums])
+    done = succeeded(PES, ["-c", REPEATED_PRODUCTS, str(folder), "20", dtype, str(members), sums])
     assert "runs that differ: 0 within the tolerance: True" in done.stdout

@@ -1,4 +1,4 @@
-"""aggregate on GPUs: products and gradients of CUDA tensors, ranks of NVSHMEM."""
+"""``interop.aggregate`` on GPUs: products and gradients of CUDA tensors, on NVSHMEM ranks."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ NAMES = ("directed", "weighted", "empty rows", "row of 10,000 arcs", "more PEs t
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_product_and_gradients(pes, tmp_path):
+def test_products_and_gradients_of_cuda_tensors(pes, tmp_path):
     graphs = {name: awkward_graphs()[name] for name in NAMES}
     folders = [make_layout(tmp_path / name, csr, pes) for name, csr in graphs.items()]
     done = on_ranks("nvshmem", pes, tmp_path, folders)

@@ -1,4 +1,4 @@
-"""The kernels of one GPU against float64 products."""
+"""Kernels on one GPU against float64 products."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def operators():
 
 
 def hub_csr(arcs: int = 150_000) -> Csr:
-    """Two rows of many arcs between short and empty ones."""
+    """Two long rows between short and empty ones."""
     rng = np.random.default_rng(5)
     lengths = np.array([0, 1, arcs, 0, 31, 32, 33, 511, 512, 513, 1025, arcs // 3, 2, 0])
     indptr = np.concatenate([[0], np.cumsum(lengths)])
@@ -52,7 +52,7 @@ def optional(array):
 
 
 def padded(array: np.ndarray) -> "cp.ndarray":
-    """The same matrix as a slice of one with rows of a multiple of four floats; what lies beside it must not count."""
+    """The same matrix with rows padded by NaN to a multiple of four floats; no kernel may use the padding."""
     rows, dim = array.shape
     wide = cp.full((rows, -(-dim // 4) * 4 + 4), cp.nan, cp.float32)
     wide[:, :dim] = cp.asarray(array)
@@ -61,7 +61,7 @@ def padded(array: np.ndarray) -> "cp.ndarray":
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_spmm_rows(operators, name, dim):
+def test_spmm_rows_matches_float64(operators, name, dim):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     indptr, indices = cp.asarray(csr.indptr), cp.asarray(csr.indices)
@@ -79,7 +79,7 @@ def test_spmm_rows(operators, name, dim):
         operators.spmm_rows(indptr, indices.astype(cp.int64), optional(weights), wide, beside, False)
         assert relative_error(beside.get(), a, b) <= TOLERANCE
         assert bool(cp.isnan(beside.base[:, dim:] if beside.base is not None else cp.nan).all())
-        # Rows of B are read 16 bytes at once, whatever those of C are; the sums are the same.
+        # Rows of B are read in loads of 16 bytes, however C is aligned; the sums are the same.
         operators.spmm_rows(indptr, indices, optional(weights), wide, again, False)
         assert cp.array_equal(again.view(cp.int32), cp.ascontiguousarray(beside).view(cp.int32))
         operators.spmm_rows(indptr, indices, optional(weights), wide, again, True)
@@ -88,7 +88,7 @@ def test_spmm_rows(operators, name, dim):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("tile", [1, 4, 8, 32])
-def test_tiles_of_columns(dim, tile):
+def test_tiled_spmm_rows_matches_float64(dim, tile):
     from mgg.kernel.cuda import CudaOperators
     from mgg.kernel.cuda.schedule import RowTuning
 
@@ -110,7 +110,7 @@ def test_tiles_of_columns(dim, tile):
 @pytest.mark.parametrize("empty", [True, False])
 @pytest.mark.parametrize("groups", [4, 32])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkeypatch):
+def test_narrow_row_schedule_equals_the_host(name, groups, empty, monkeypatch):
     monkeypatch.setattr(narrow_row_schedule, "SLAB", 500)
     indptr = GRAPHS[name].indptr
     found, expected = (
@@ -124,7 +124,7 @@ def test_the_order_of_short_rows_is_that_of_the_host(name, groups, empty, monkey
 @pytest.mark.parametrize("dim", (1, 3, 16, 41, 100, 602))
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("ps", [1, 16, None])
-def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
+def test_spmm_partitions_and_columns_match_float64(operators, name, dim, ps):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     pieces = neighbor_partitions(csr.indptr, ps)
@@ -135,7 +135,7 @@ def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
     )
     for rows, out in ((cp.asarray(b), acc), (padded(b), plain)):
         operators.spmm_partitions(*given, rows, out)
-    # One atomic sum an arc rounds more often than a tree does.
+    # One atomic sum per arc rounds more often than a tree does.
     longest = int(np.diff(csr.indptr).max(initial=1))
     loose = TOLERANCE * max(1.0, longest / 1000)
     assert max(relative_error(each.get(), matrix(csr), b) for each in (acc, plain)) <= loose
@@ -157,10 +157,10 @@ def test_partition_wise_and_column_wise_products(operators, name, dim, ps):
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16])
-def test_gather_rows(operators, dim, dtype, ids):
+def test_gather_rows_copies_rows_alone(operators, dim, dtype, ids):
     source = embeddings(5_000, dim) if dtype == np.float32 else to_bf16(embeddings(5_000, dim))
     rows = np.random.default_rng(0).integers(0, 5_000, 7_001).astype(ids)
-    # More columns than are copied: what is beside them stays.
+    # More columns than are copied: the others stay as they are.
     out = cp.full((len(rows), dim + 3), 7, dtype)
     operators.gather_rows(cp.asarray(source), cp.asarray(rows), out[:, :dim])
     assert np.array_equal(out[:, :dim].get(), source[rows]) and (out[:, dim:] == 7).all()
@@ -171,12 +171,12 @@ def test_gather_rows(operators, dim, dtype, ids):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("ids", [np.int32, np.int64, np.uint16])
-def test_add_rows(operators, dim, ids):
+def test_add_rows_equals_the_host(operators, dim, ids):
     source, before = embeddings(4_001, dim), embeddings(5_000, dim + 3)
     rows = np.random.default_rng(0).permutation(5_000)[:4_001].astype(ids)
     expected = before.copy()
     expected[rows, :dim] += source
-    for first in (0, 3):  # rows that begin anywhere
+    for first in (0, 3):  # aligned and unaligned rows
         out = cp.asarray(np.roll(before, first, 1))
         operators.add_rows(cp.asarray(source), cp.asarray(rows), out[:, first : first + dim])
         assert np.array_equal(np.roll(out.get(), -first, 1), expected)
@@ -202,7 +202,7 @@ def test_packed_rows_have_the_bits_of_the_host(operators, dim, bits, dtype):
 
 @pytest.mark.parametrize("dim", (1, 3, 8, 16, 41, 64, 100, 128, 602))
 @pytest.mark.parametrize("name", GRAPHS)
-def test_spmm_rows_of_bf16(operators, name, dim):
+def test_spmm_rows_of_bf16_matches_float64(operators, name, dim):
     csr = GRAPHS[name]
     b = embeddings(csr.columns, dim)
     bits, out = cp.empty(b.shape, cp.uint16), cp.full((csr.rows, dim), cp.nan, cp.float32)
@@ -219,8 +219,8 @@ def test_spmm_rows_of_bf16(operators, name, dim):
 
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("first", [0, 1])
-def test_write(operators, dim, first):
-    """From and to rows that begin anywhere; what pads them stays."""
+def test_write_copies_rows_and_keeps_the_padding(operators, dim, first):
+    """From and to rows of any alignment; their padding stays as it is."""
     flat = embeddings(1, 999 * dim + first).reshape(-1)
     values, whole = cp.asarray(flat)[first:].reshape(999, dim), cp.full((999, dim + 5), 7, cp.float32)
     for out in (whole[:, first : first + dim], cp.empty((999, dim), cp.float32)):
@@ -233,11 +233,11 @@ def on_device(pieces: NeighborPartitions) -> NeighborPartitions:
     return NeighborPartitions(cp.asarray(pieces.rows), cp.asarray(pieces.starts), cp.asarray(pieces.stops))
 
 
-def split(csr: Csr, mine: int) -> tuple[Csr, Csr]:
-    """The arcs with columns below ``mine`` and the others, whose columns then count from there."""
+def split(csr: Csr, first: int) -> tuple[Csr, Csr]:
+    """The arcs with columns below ``first``, and the others, with columns that count from ``first``."""
     rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
     parts = []
-    for keep, base, width in ((csr.indices < mine, 0, mine), (csr.indices >= mine, mine, csr.columns - mine)):
+    for keep, base, width in ((csr.indices < first, 0, first), (csr.indices >= first, first, csr.columns - first)):
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[keep], minlength=csr.rows))])
         weights = None if csr.weights is None else csr.weights[keep]
         parts.append(Csr(indptr, csr.indices[keep] - csr.indices.dtype.type(base), weights, width))
@@ -256,14 +256,14 @@ def split(csr: Csr, mine: int) -> tuple[Csr, Csr]:
     ],
     ids=["default", "synchronous", "separate", "whole rows"],
 )
-def test_mgg(operators, name, dim, options):
-    """One PE of three: its copy has the first rows, peers 1 and 2 the others (all in this GPU's memory)."""
+def test_mgg_kernel_matches_float64(operators, name, dim, options):
+    """PE 0 of three has the first rows, peers 1 and 2 have the others, all in this GPU's memory."""
     csr = GRAPHS[name]
     mine = max(1, csr.columns // 3)
     local, remote = split(csr, mine)
     b = embeddings(csr.columns, dim)
     halves = [np.arange(0, remote.columns // 2), np.arange(remote.columns // 2, remote.columns)]
-    placed = padded if dim in (41, 602) else cp.asarray  # as plans have them, and not
+    placed = padded if dim in (41, 602) else cp.asarray  # padded, as plans pad them, and not
     copies = [placed(b[:mine]), *(placed(b[mine:][half]) for half in halves)]
     # CuPy gives no memory to an empty array; no arc asks for its rows.
     peers = cp.asarray(np.array([copy.data.ptr for copy in copies], np.uint64))
@@ -289,8 +289,8 @@ COLUMNS = GRAPHS | {
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize(("holders", "ids"), [(1, np.int64), (5, np.int32)])
-def test_cola(operators, name, dim, holders, ids):
-    """The rows are dealt out over several matrices, all in this GPU's memory; some columns are empty, some are hubs."""
+def test_cola_kernel_matches_float64(operators, name, dim, holders, ids):
+    """The rows are in several matrices in this GPU's memory; some columns are empty, some are hubs."""
     csr = COLUMNS[name]
     b, nodes = embeddings(csr.columns, dim), np.arange(csr.columns)
     copies = [cp.asarray(np.ascontiguousarray(b[holder::holders])) for holder in range(holders)]
@@ -307,12 +307,12 @@ def test_cola(operators, name, dim, holders, ids):
         kernel(copies[0], acc)
         assert relative_error(acc.get(), matrix(bare), b) <= loose
         once = acc.copy()
-        kernel(copies[0], acc)  # the launches are ready now; they add to what is there
+        kernel(copies[0], acc)  # the schedule is cached now, and the kernel adds to ``acc``
         assert relative_error((acc - once).get(), matrix(bare), b) <= 4 * loose
 
 
-def test_cola_of_padded_rows(operators):
-    """Loads of 16 bytes read what lies beside a row, and no sum shows it."""
+def test_cola_kernel_ignores_padding(operators):
+    """Loads of 16 bytes read the padding of a row, and no sum includes it."""
     csr = GRAPHS["large"]
     columns = transposed(csr).csr
     for dim in (3, 41, 130):
@@ -330,7 +330,7 @@ def test_cola_of_padded_rows(operators):
         assert relative_error(plain.get(), matrix(csr), b) <= TOLERANCE
 
 
-def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
+def test_block_beyond_shared_memory_is_refused(monkeypatch):
     from mgg.kernel.cuda import CudaOperators
 
     operators = CudaOperators()
@@ -347,7 +347,7 @@ def test_a_block_that_takes_too_much_shared_memory_is_refused(monkeypatch):
     assert bool((out == 1).all())
 
 
-def test_the_tuning_follows_columns_and_mean_row():
+def test_row_tuning_follows_columns_and_mean_row_length():
     from mgg.kernel.cuda import CudaOperators
     from mgg.kernel.cuda.schedule import RowTuning, row_tuning
 
@@ -361,7 +361,7 @@ def test_the_tuning_follows_columns_and_mean_row():
     assert CudaOperators(RowTuning(tile=4)).schedule(slice_, 128)[0] == RowTuning(tile=4)
 
 
-def test_arguments_are_checked(operators):
+def test_arrays_of_wrong_type_or_order_are_refused(operators):
     wide = cp.zeros((4, 8), cp.float32)
     ids = cp.zeros(1, cp.int32)
     with pytest.raises(ValueError, match="row-major float32"):

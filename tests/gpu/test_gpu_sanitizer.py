@@ -1,4 +1,4 @@
-"""compute-sanitizer finds nothing wrong with any kernel: no access outside of memory, no race in shared memory."""
+"""compute-sanitizer finds no error in any kernel: no access out of bounds, no race in shared memory."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ from support.ranks import mpiexec
 from mgg.graph.csr import from_arcs
 
 PROGRAM = str(Path(__file__).parents[1] / "support" / "programs" / "sanitized_program.py")
-PLACES = [os.environ.get("PATH", ""), f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin", "/usr/local/cuda/bin"]
-SANITIZER = shutil.which("compute-sanitizer", path=os.pathsep.join(PLACES))
-FOUND = 9
+PATHS = [os.environ.get("PATH", ""), f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin", "/usr/local/cuda/bin"]
+SANITIZER = shutil.which("compute-sanitizer", path=os.pathsep.join(PATHS))
+ERROR_CODE = 9
 TOOLS = ["memcheck", "racecheck"]
 
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(SANITIZER is None, reason="compute-sanitizer, a part of the CUDA toolkit, is not on PATH"),
 ]
 
-#: An access behind the array, and a race between the threads of a block.
+#: An access past the end of the array, and a race between the threads of a block.
 PLANTED = """
 import cupy as cp
 code = '''extern "C" __global__ void planted(float *p, int n) {
@@ -39,46 +39,46 @@ cp.cuda.Device().synchronize()
 """
 
 
-def watcher(tool: str, *options: str) -> list[str]:
-    """The command that watches the program behind it, and exits with FOUND where there is an error."""
-    general = ["--error-exitcode", str(FOUND), "--launch-timeout", "120", "--target-processes", "application-only"]
-    # Calls that fail are CuPy's to report; what the tool is here for is kernels.
+def checker(tool: str, *options: str) -> list[str]:
+    """The command that runs the program after it, and exits with ERROR_CODE if it finds an error."""
+    general = ["--error-exitcode", str(ERROR_CODE), "--launch-timeout", "120", "--target-processes", "application-only"]
+    # CuPy reports failing API calls; the tool is here for kernels.
     api = ["--report-api-errors", "no"] if tool == "memcheck" else []
     return [str(SANITIZER), "--tool", tool, *general, *api, *options]
 
 
 def layouts(folder: Path, pes: int = 2) -> list[str]:
-    """Layouts of small graphs: weights, empty rows, no arcs, rows long enough to be cut, many arcs a row."""
+    """Layouts of small graphs: weights, empty rows, no arcs, rows long enough to be cut, many arcs per row."""
     hub, all_nodes, none = np.full(3_000, 7), np.arange(3_000), np.array([], np.int64)
     graphs = [
         random_csr(200, 1_500, weighted=True),
         from_arcs(np.array([7, 7, 90]), np.array([90, 3, 90]), n=100),
         from_arcs(none, none, n=9),
         from_arcs(np.concatenate((hub, all_nodes)), np.concatenate((all_nodes, hub)), n=3_000),
-        random_csr(100, 3_000),  # arcs enough for rows to be copied to where 16 bytes can be loaded at once
+        random_csr(100, 3_000),  # enough arcs for rows to be copied to aligned memory
     ]
     return [str(make_layout(folder / str(number), csr, pes)) for number, csr in enumerate(graphs)]
 
 
 def assert_clean(done: subprocess.CompletedProcess, times: int = 1) -> None:
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-6_000:]
-    assert done.stdout.count("ok\n") == times, said[-6_000:]
-    clean = [line for line in said.splitlines() if "SUMMARY: 0 errors" in line or "SUMMARY: 0 hazards" in line]
-    assert len(clean) == times, said[-6_000:]
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-6_000:]
+    assert done.stdout.count("ok\n") == times, output[-6_000:]
+    clean = [line for line in output.splitlines() if "SUMMARY: 0 errors" in line or "SUMMARY: 0 hazards" in line]
+    assert len(clean) == times, output[-6_000:]
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_kernels_are_clean(tmp_path, tool):
-    done = mpiexec(1, [PROGRAM, "threads", *layouts(tmp_path)], under=watcher(tool), timeout=540)  # racecheck: minutes
+    done = mpiexec(1, [PROGRAM, "threads", *layouts(tmp_path)], under=checker(tool), timeout=540)  # racecheck: minutes
     assert_clean(done)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("pes", [1, 2])
 def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool, pes):
-    """Ours alone are watched: NVSHMEM's own wait for other PEs, and are not ours to judge."""
-    under = watcher(tool, "--kernel-name", "kernel_substring=mgg_")
+    """Only MGG's kernels are watched; those of NVSHMEM itself are left out."""
+    under = checker(tool, "--kernel-name", "kernel_substring=mgg_")
     done = mpiexec(pes, [PROGRAM, "nvshmem", *layouts(tmp_path, pes)], under=under, timeout=540)  # racecheck: minutes
     assert_clean(done, times=pes)
 
@@ -86,17 +86,17 @@ def test_kernels_that_call_nvshmem_are_clean(tmp_path, tool, pes):
 @pytest.mark.gpu(2)
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("technique", ["halo", "cola", "mgg"])
-def test_kernels_that_read_the_memory_of_a_peer_are_clean(tmp_path, technique, tool):
-    """Ours alone here, too; two graphs are enough: weights, and rows that are cut."""
-    # Of halo what pulls and what sums.
-    under = watcher(tool, "--kernel-name", f"kernel_substring={technique}")
+def test_kernels_that_read_peer_memory_are_clean(tmp_path, technique, tool):
+    """Only MGG's kernels, on two graphs: one with weights, one with rows that are cut."""
+    # The substring matches both kernels of halo, which pull and which sum.
+    under = checker(tool, "--kernel-name", f"kernel_substring={technique}")
     done = mpiexec(2, [PROGRAM, f"nvshmem:{technique}", *layouts(tmp_path)[::3]], under=under, timeout=540)
     assert_clean(done, times=2)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_planted_fault_is_found(tool):
+def test_sanitizer_finds_a_planted_fault(tool):
     done = subprocess.run(
-        [*watcher(tool), sys.executable, "-c", PLANTED], capture_output=True, text=True, timeout=120, check=False
+        [*checker(tool), sys.executable, "-c", PLANTED], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == FOUND, done.stdout + done.stderr
+    assert done.returncode == ERROR_CODE, done.stdout + done.stderr

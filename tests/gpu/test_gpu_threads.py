@@ -1,60 +1,59 @@
 """PEs as threads of one process on GPUs: several PEs on one GPU, unified memory, and the prediction of memory."""
 
 import json
-from pathlib import Path
 
 import pytest
 from support.devices.gpus import taken
 from support.graphs import awkward_graphs, make_layout, random_csr
 from support.graphs.checked_products import check, check_same_bits
+from support.programs import spmm_program
 from support.ranks import succeeded
 
 from mgg.aggregate import all_techniques
 from mgg.records import AggregateRecord, read_lines
 
-PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "spmm_program.py"
 GRAPHS = awkward_graphs()
 
 pytestmark = pytest.mark.gpu
 
 
-def on_one_gpu(heaps: int, code: str) -> str:
-    """What threads on GPU 0 print that run ``code``, a program of ``world``; errors with their type."""
+def on_one_gpu(threads: int, code: str) -> str:
+    """The output of PEs as threads on GPU 0 that run ``code``, a program that uses ``world``."""
     program = (
         "import cupy\nimport numpy as np\nfrom mgg.backend import threads\nfrom mgg.errors import MggError\n"
         f"def program(world):\n    {code}\n"
-        f"try:\n    print(threads.run({heaps}, program, [0], timeout=60))\n"
+        f"try:\n    print(threads.run({threads}, program, [0], timeout=60))\n"
         "except MggError as error:\n    print(f'{type(error).__name__} {error};', flush=True)\n"
     )
     done = succeeded(1, ["-c", program])
-    return done.stdout.splitlines()[0]  # Open MPI ends what it passes on with an escape sequence
+    return done.stdout.splitlines()[0]  # Open MPI adds an escape sequence to the end
 
 
-@pytest.mark.parametrize("heaps", [1, 3])
-def test_the_world_keeps_its_promises(heaps):
-    code = "from support.programs.world_program import program as all_of_it; return all_of_it(world)"
-    assert on_one_gpu(heaps, code) == str(["ok"] * heaps)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_world_methods_do_as_documented(threads):
+    code = "from support.programs import world_program; return world_program.program(world)"
+    assert on_one_gpu(threads, code) == str(["ok"] * threads)
 
 
-@pytest.mark.parametrize("heaps", [1, 2, 4])
-def test_products_and_bytes_of_heaps_on_one_gpu(tmp_path, heaps):
-    folders = [make_layout(tmp_path / str(number), csr, heaps) for number, csr in enumerate(GRAPHS.values())]
-    arguments = [str(PROGRAM), f"threads:{heaps}", str(tmp_path), *map(str, folders)]
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_products_and_bytes_of_threads_on_one_gpu(tmp_path, threads):
+    folders = [make_layout(tmp_path / str(number), csr, threads) for number, csr in enumerate(GRAPHS.values())]
+    arguments = [spmm_program.__file__, f"threads:{threads}", str(tmp_path), *map(str, folders)]
     succeeded(1, arguments, CUDA_VISIBLE_DEVICES="0")
-    wanted = {name for name, plan in all_techniques().items() if heaps == 1 or not plan.single_pe}
+    wanted = {name for name, plan in all_techniques().items() if threads == 1 or not plan.single_pe}
     for number, (csr, folder) in enumerate(zip(GRAPHS.values(), folders, strict=True)):
-        check(tmp_path, number, csr, folder, heaps, wanted)
+        check(tmp_path, number, csr, folder, threads, wanted)
 
 
 def test_deterministic_techniques_give_the_same_bits(tmp_path):
     folder = make_layout(tmp_path, random_csr(500, 10_000, weighted=True), 4)
-    succeeded(1, [str(PROGRAM), "threads:4", str(tmp_path), str(folder), str(folder)])
+    succeeded(1, [spmm_program.__file__, "threads:4", str(tmp_path), str(folder), str(folder)])
     check_same_bits(tmp_path, 4)
 
 
 @pytest.mark.parametrize("technique", [name for name, plan in all_techniques().items() if not plan.single_pe])
-def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique):
-    """Two PEs on one GPU; what the first run loads and keeps (kernels, contexts) does not count."""
+def test_predicted_memory_is_within_a_fifth_of_actual(tmp_path, technique):
+    """Two PEs on one GPU; memory that the first run keeps (kernels, contexts) does not count."""
     folder = make_layout(tmp_path, random_csr(400_000, 8_000_000, weighted=True), 2)
     code = f"""from mgg import layout
     from mgg.aggregate import parse_options, prepare, technique
@@ -84,8 +83,8 @@ def test_predicted_memory_is_within_a_fifth_of_what_is_taken(tmp_path, technique
 
 
 def test_unified_memory_beyond_the_gpu_is_refused():
-    said = on_one_gpu(2, "world.managed(2**37)")
-    assert said.startswith("MachineError PE 0: 1099511627776 bytes of unified memory are needed, ")
+    output = on_one_gpu(2, "world.managed(2**37)")
+    assert output.startswith("MachineError PE 0: 1099511627776 bytes of unified memory are needed, ")
 
 
 @pytest.mark.gpu(2)

@@ -1,4 +1,4 @@
-"""``snakemake --profile profiles/local`` on a host with GPUs: a real graph, from retrieve to report."""
+"""``snakemake --profile profiles/local`` on a host with GPUs: a real graph through all stages."""
 
 import os
 
@@ -14,5 +14,5 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("pes", [1, 2])
-def test_the_workflow_takes_the_gpus(tmp_path, pes):
+def test_workflow_uses_the_gpus(tmp_path, pes):
     assert_takes_gpus(Folder(tmp_path), "cora", pes, taken(pes))

@@ -1,16 +1,13 @@
-"""What World promises, on GPUs."""
-
-from pathlib import Path
+"""Every method of World, on GPUs."""
 
 import pytest
+from support.programs import world_program
 from support.ranks import succeeded
-
-SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "world_program.py"
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("pes", [1, 2, 4])
-def test_the_world_keeps_its_promises(pes):
-    done = succeeded(pes, [str(SCRIPT), "nvshmem"])
+def test_world_methods_do_as_documented(pes):
+    done = succeeded(pes, [world_program.__file__, "nvshmem"])
     assert done.stdout.count("ok") == pes

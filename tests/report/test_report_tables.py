@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.site import made_page
+from support.site import rendered_page
 from synthetic_records import GRAPHS, MACHINE, ORIGIN, OTHER, aggregate, split, sweep, train
 
 from mgg.records import AggregateRecord, Origin
@@ -266,5 +266,5 @@ def test_every_column_is_described():
     meanings = {column.name: column.meaning for column in TABLES["aggregate"]}
     assert meanings["high_s"] == AggregateRecord.model_fields["high"].description
     assert meanings["options"].startswith("JSON: ") and "None" not in meanings["error"]
-    lines = [line for line in made_page("docs/reference/tables.md").splitlines() if line.startswith("| `")]
+    lines = [line for line in rendered_page("docs/reference/tables.md").splitlines() if line.startswith("| `")]
     assert len(lines) == len(columns.ORIGIN) + sum(len(each) - len(columns.ORIGIN) for each in TABLES.values())

@@ -1,4 +1,4 @@
-"""Scripts of benchmarks/ and tools/ as modules."""
+"""Import scripts of benchmarks/ and tools/."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ FOLDER, TOOLS = ROOT / "benchmarks", ROOT / "tools"
 
 
 def script(name: str, folder: Path = FOLDER) -> ModuleType:
-    """Import a script, which finds the others beside it."""
+    """Import a script, which can import the others in its folder."""
     sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Processor seconds of every test, so that the marker ``slow`` stays true. No test fails on its time."""
+"""Processor seconds of every test, to check the marker ``slow``. No test fails because of its time."""
 
 import json
 import resource
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-#: What a quick test may take, of the processors.
+#: Processor seconds that a quick test may take.
 QUICK_S = 1.0
-#: By test: processor seconds, seconds by the clock.
+#: Test -> processor seconds, seconds of wall time.
 _took: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 _slow: set[str] = set()
 _counted = [0.0]
 
 
 def _processor_seconds() -> float:
-    """User and system time of this process and of the children it waited for."""
+    """User and system time of this process and of its ended children."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def pytest_addoption(parser: pytest.Parser):
-    parser.addoption("--took", metavar="FILE", help="list what the marker slow is wrong about; write all times to FILE")
+    parser.addoption("--took", metavar="FILE", help="list tests that need the marker slow; write all times to FILE")
 
 
 def pytest_runtest_logstart():
@@ -38,20 +38,20 @@ def pytest_runtest_makereport():
 
 def pytest_runtest_logreport(report: pytest.TestReport):
     took = _took[report.nodeid]
-    took[0] += getattr(report, "processor_s", 0)  # a worker that crashed tells nothing
+    took[0] += getattr(report, "processor_s", 0)  # missing if a worker crashed
     took[1] += report.duration
     if "slow" in report.keywords:
         _slow.add(report.nodeid)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config):
-    """Which tests to mark. What a fixture of several tests takes counts for the first of them."""
+    """List the tests to mark. A shared fixture counts for the first test that uses it."""
     if not (file := config.getoption("--took")):
         return
     Path(file).write_text(json.dumps({test: [round(s, 3) for s in took] for test, took in _took.items()}, indent=0))
-    long = sorted((took, test) for test, took in _took.items() if took[0] > QUICK_S and test not in _slow)[::-1]
-    terminalreporter.section(f"{len(long)} tests not marked slow took over {QUICK_S:g} s of a processor")
-    for (processor, clock), test in long:
+    too_long = sorted((took, test) for test, took in _took.items() if took[0] > QUICK_S and test not in _slow)[::-1]
+    terminalreporter.section(f"{len(too_long)} tests not marked slow took over {QUICK_S:g} s of a processor")
+    for (processor, clock), test in too_long:
         terminalreporter.write_line(f"{processor:6.1f} s, {clock:6.1f} s by the clock: {test}")
     quick = sum(_took[test][1] < QUICK_S / 4 for test in _slow)
     terminalreporter.write_line(f"Of {len(_slow)} marked slow, {quick} took under {QUICK_S / 4:g} s by the clock.")

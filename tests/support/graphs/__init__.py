@@ -1,4 +1,4 @@
-"""Small graphs that are hard to get right, and layouts of them."""
+"""Small graphs with edge cases, and their layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgg.layout import Product
 
 
 def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, symmetrize: bool = False) -> Csr:
-    """A directed graph with skewed columns."""
+    """A directed graph with a skewed distribution of columns."""
     rng = np.random.default_rng(seed)
     columns = (nodes * rng.random(arcs) ** 2).astype(np.int64)
     weights = rng.standard_normal(arcs).astype(np.float32) if weighted else None
@@ -25,7 +25,7 @@ def random_csr(nodes: int, arcs: int, *, seed: int = 0, weighted: bool = False, 
 
 
 def typed_csr(nodes: int, arcs: int, types: int, seed: int = 0) -> Csr:
-    """A directed graph with arcs of several types, some between the same two nodes; every type occurs."""
+    """A directed graph with typed arcs, some of them parallel; every type occurs."""
     rng = np.random.default_rng(seed)
     columns = (nodes * rng.random(arcs) ** 2).astype(np.int64)
     kinds = np.concatenate([np.arange(types), rng.integers(0, types, arcs - types)])
@@ -36,7 +36,7 @@ def typed_csr(nodes: int, arcs: int, types: int, seed: int = 0) -> Csr:
 
 
 def awkward_graphs() -> dict[str, Csr]:
-    """Name -> graph; every case that a technique must survive."""
+    """Name -> graph: the edge cases of techniques."""
     rng = np.random.default_rng(1)
     hub = np.zeros(10_000, np.int64)
     blocks = np.repeat(np.arange(4), 300) * 100
@@ -76,42 +76,41 @@ def products(csr: Csr, bounds: np.ndarray) -> list[Product]:
 
 
 def _cut(csr: Csr, lo: int, hi: int) -> tuple[Csr, Csr, np.ndarray]:
-    """Local and remote arcs of rows lo..hi-1, and the columns that the latter have, each once."""
+    """Local and remote arcs of rows lo..hi-1, and the distinct columns of the remote ones."""
     arcs = slice(csr.indptr[lo], csr.indptr[hi])
     columns, rows = csr.indices[arcs], np.repeat(np.arange(hi - lo), np.diff(csr.indptr[lo : hi + 1]))
-    near = (columns >= lo) & (columns < hi)
-    halo, places = np.unique(columns[~near], return_inverse=True)
+    local = (columns >= lo) & (columns < hi)
+    halo, positions = np.unique(columns[~local], return_inverse=True)
     parts = []
-    for chosen, values, width in ((near, columns[near] - lo, hi - lo), (~near, places, len(halo))):
+    for chosen, values, width in ((local, columns[local] - lo, hi - lo), (~local, positions, len(halo))):
         indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[chosen], minlength=hi - lo)))).astype(np.int64)
         weights, types = (None if each is None else each[arcs][chosen] for each in (csr.weights, csr.types))
         parts.append(Csr(indptr, values.astype(csr.indices.dtype), weights, width, types))
     return parts[0], parts[1], halo
 
 
-#: Files of layouts that were made here, by what they were made of: the latest, of so many bytes at most.
-_made: dict[bytes, dict[Path, bytes]] = {}
-KEPT_BYTES = 128 << 20
+#: A cache of layouts made by this process: a hash of the arguments -> path -> content. The oldest go first.
+_cache: dict[bytes, dict[Path, bytes]] = {}
+CACHE_BYTES = 128 << 20
 
 
 def make_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
     """Write the graph, its partition and its layout under ``folder``; returns the layout's folder.
 
-    What has been made of the same before in this process is written once more. Tests of how these folders are made take
-    ``build_layout``.
+    A layout of the same arguments comes from a cache. Tests of these stages call ``build_layout`` instead.
     """
     if (folder / "graph").exists():
         return build_layout(folder, csr, pes, scheme=scheme, **node_data)
     key = hashlib.sha256(pickle.dumps((csr, pes, scheme, node_data))).digest()
-    if key not in _made:
+    if key not in _cache:
         build_layout(folder, csr, pes, scheme=scheme, **node_data)
-        kept = [path for name in _folders(pes) for path in (folder / name).rglob("*") if path.is_file()]
-        if sum(path.stat().st_size for path in kept) <= KEPT_BYTES // 8:
-            _made[key] = {path.relative_to(folder): path.read_bytes() for path in kept}
-        while sum(len(content) for files in _made.values() for content in files.values()) > KEPT_BYTES:
-            _made.pop(next(iter(_made)))
+        paths = [path for name in _folders(pes) for path in (folder / name).rglob("*") if path.is_file()]
+        if sum(path.stat().st_size for path in paths) <= CACHE_BYTES // 8:
+            _cache[key] = {path.relative_to(folder): path.read_bytes() for path in paths}
+        while sum(len(content) for files in _cache.values() for content in files.values()) > CACHE_BYTES:
+            _cache.pop(next(iter(_cache)))
     else:
-        for path, content in _made[key].items():
+        for path, content in _cache[key].items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
     return folder / f"layout-{pes}"
@@ -122,13 +121,13 @@ def _folders(pes: int) -> tuple[str, ...]:
 
 
 def build_layout(folder: Path, csr: Csr, pes: int, *, scheme: str = "equal_nodes", **node_data: np.ndarray) -> Path:
-    """As ``make_layout``, by the stages themselves every time; a graph that is there is taken."""
-    graph, part, made = (folder / name for name in _folders(pes))
+    """As ``make_layout``, but never from the cache; an existing graph is used."""
+    graph, part, out = (folder / name for name in _folders(pes))
     if not graph.exists():
         write_graph(graph, csr, name="test", source={}, **node_data)
     partition.build(graph, part, pes=pes, scheme=scheme, workgroup=8, dim=16)
-    layout.build(graph, part, made)
-    return made
+    layout.build(graph, part, out)
+    return out
 
 
 def matrix(csr: Csr) -> sparse.csr_matrix:
@@ -139,7 +138,7 @@ def matrix(csr: Csr) -> sparse.csr_matrix:
 def expected_product(a: sparse.csr_matrix, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A B and |A| |B| in float64."""
     b = b.astype(np.float64)
-    # abs(a) would sum repeated arcs first, and in place: ``a`` shares its arrays with the Csr that it was made from.
+    # abs(a) would sum repeated arcs first, and in place, in arrays that ``a`` shares with its Csr.
     magnitude = sparse.csr_matrix((np.abs(a.data), a.indices, a.indptr), a.shape)
     return a @ b, magnitude @ np.abs(b)
 
@@ -153,12 +152,12 @@ def scaled_error(product: np.ndarray, expected: np.ndarray, scale: np.ndarray) -
 
 
 def relative_error(product: np.ndarray, a: sparse.csr_matrix, b: np.ndarray) -> float:
-    """The error of C = A B, as a share of |A| |B|."""
+    """The largest error of C = A B relative to |A| |B|."""
     return scaled_error(product, *expected_product(a, b))
 
 
 def planted():
-    """The adjacency and the node data of a small planted graph."""
+    """The adjacency and the node data of a small ``planted`` graph."""
     data = generators()["planted"].make(0.15, 1, True)
     return data.csr, {"features": data.features, "labels": data.labels, "splits": data.splits}
 

@@ -1,4 +1,4 @@
-"""A graph for vertex programs with everything that is awkward in small, and arrays for their inputs."""
+"""A small graph for vertex programs with all edge cases, and arrays for their inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of products that a program of PEs made."""
+"""Check the products and bytes that ``spmm_program.py`` wrote."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mgg.kernel.bf16 import from_bf16, to_bf16
 from support.graphs import expected_product, matrix, scaled_error
 from support.programs.spmm_program import DIMS, inputs, products, variant
 
-#: Which do not move D times the bytes of one column: PEs have other shares of the columns, or arcs move as well.
+#: Variants that do not move D times the bytes of one column: columns are divided among PEs, or arcs move as well.
 BY_WIDTH = ("features", "broadcast:grid")
 
 
 def worst(csr: Csr, parts: list[dict[str, np.ndarray]], dtype: str = "fp32") -> tuple[float, str, str, str]:
-    """Largest error over the techniques and variants of a type of embeddings, directions and widths.
+    """The largest error of all techniques and variants of a dtype, with technique, direction and width.
 
-    Embeddings in bf16 are compared with the product of what rounding makes of them.
+    Products of bf16 are compared with float64 products of the rounded embeddings.
 
     Args:
         csr: the graph.
-        parts: each PE's rows.
+        parts: each PE's rows, by ``"technique direction dim"``.
         dtype: fp32 or bf16.
     """
     errors = []
@@ -59,7 +59,7 @@ def check(out: Path, number: int, csr: Csr, folder: Path, pes: int, labels: set[
     assert {key.split(" ")[0] for key in parts[0]} == labels
     assert worst(csr, parts) <= (1e-6,), number
     if any(variant(label).dtype == "bf16" for label in labels):
-        assert worst(csr, parts, "bf16") <= (1e-5,), number  # in fp32, and not in a tree
+        assert worst(csr, parts, "bf16") <= (1e-5,), number  # float32 sums in sequence
     found = [json.loads((out / f"{number}-{pe}.json").read_text()) for pe in range(pes)]
     assert not wrong_bytes(simulated_bytes(folder, pes, labels), found), number
 
@@ -70,16 +70,18 @@ def arrays(out: Path, number: int, pes: int) -> list[dict[str, np.ndarray]]:
 
 
 def check_same_bits(out: Path, pes: int) -> None:
-    """Of two layouts of one graph, which come first: techniques that promise it give the same bits."""
-    steady = [name for name, plan in all_techniques().items() if plan.deterministic]
+    """Check that deterministic techniques give the same bits on the first two layouts, which are of one graph."""
+    deterministic = [name for name, plan in all_techniques().items() if plan.deterministic]
     for first, second in zip(arrays(out, 0, pes), arrays(out, 1, pes), strict=True):
-        keys = [key for key in first if key.split(" ")[0] in steady]
+        keys = [key for key in first if key.split(" ")[0] in deterministic]
         assert keys and all(np.array_equal(first[key], second[key]) for key in keys)
 
 
 def simulated_bytes(folder: Path, pes: int, labels: Iterable[str] | None = None) -> list[dict[str, int]]:
-    """Bytes that each PE of the simulated backend moves in a product of one column, by ``"technique direction"``; those
-    of ``BY_WIDTH`` in products of each width, by ``"technique direction dim"``.
+    """Bytes that each PE of the simulated backend moves.
+
+    Keys are ``"technique direction"``, for products of one column; those of ``BY_WIDTH`` are
+    ``"technique direction dim"``, for products of each width.
 
     Args:
         folder: the layout.
@@ -106,14 +108,14 @@ def simulated_bytes(folder: Path, pes: int, labels: Iterable[str] | None = None)
 
 
 def _moves_as(label: str) -> str:
-    """Every variant of ``mgg`` moves one row a remote arc, as ``mgg`` does; CPU ranks take long over tiny blocks."""
+    """Every variant of ``mgg`` moves one row per remote arc, as ``mgg`` does, and is slow on CPUs with tiny blocks."""
     return "mgg" if label.startswith("mgg:") else label
 
 
 def wrong_bytes(expected: list[dict[str, int]], found: list[dict[str, int]]) -> list[str]:
-    """Keys ``"technique direction dim"`` of products that moved other bytes than ``expected``, or than ``dim`` times
-    those of one column there. What the blocks of merged requests are depends on the backend
-    (``test_aggregate_merged.py``): they are to move less.
+    """Keys ``"technique direction dim"`` of products that did not move the bytes that ``simulated_bytes`` gives.
+
+    The blocks of merged requests depend on the backend (``test_aggregate_merged.py``): they must not move more.
     """
     return [
         key

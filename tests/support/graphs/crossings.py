@@ -1,4 +1,4 @@
-"""What has to cross between PEs in workgroups, from the arcs of a graph alone."""
+"""The rows that must cross between PEs in workgroups, derived from the arcs of a graph."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mgg.graph.csr import Csr
 def crossings(csr: Csr, pes: int, members: int, direction: str, *, fused: bool = True) -> tuple[int, int]:
     """Rows that cross between and within workgroups, for equal ranges of nodes.
 
-    Between: once for each workgroup that needs a row of another one. Within: rows that a PE needs of owners with
-    another local rank, in whichever workgroup, as a mate holds them. Not ``fused``: once for each PE that needs a row,
-    from its owner.
+    Between workgroups, a row counts once for each other workgroup that needs it. Within, a row counts for each PE that
+    needs it if its owner, in any workgroup, has another local rank: the PE of its own workgroup with that rank holds
+    it. Not ``fused``: once for each PE that needs a row, from its owner.
     """
     rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
     columns = csr.indices.astype(np.int64)

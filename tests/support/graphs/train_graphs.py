@@ -1,4 +1,4 @@
-"""Small graphs with features, labels and splits, laid out for any number of PEs."""
+"""Small graphs with features, labels and splits, and their layouts for any number of PEs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.graphs import make_layout, planted, random_csr, typed_csr
 
 
 def directed() -> tuple[Csr, dict[str, np.ndarray]]:
-    """Directed and weighted, sparse features; class 3 has nodes in no split, some nodes have no label."""
+    """Directed, weighted, with sparse features; class 3 occurs outside all splits only, some nodes have no label."""
     rng = np.random.default_rng(2)
     nodes, arcs = 240, 1500
     weights = rng.uniform(0.2, 2, arcs).astype(np.float32)
@@ -25,7 +25,7 @@ def directed() -> tuple[Csr, dict[str, np.ndarray]]:
 
 
 def three_nodes() -> tuple[Csr, dict[str, np.ndarray]]:
-    """Fewer nodes than some jobs have PEs, and one of each split."""
+    """Fewer nodes than some jobs have PEs; one node per split."""
     data = {
         "features": np.eye(3, 2, dtype=np.float32),
         "labels": np.array([1, 1, 1], np.int32),
@@ -35,7 +35,7 @@ def three_nodes() -> tuple[Csr, dict[str, np.ndarray]]:
 
 
 def typed() -> tuple[Csr, dict[str, np.ndarray]]:
-    """Directed arcs of seven types, features."""
+    """Directed, with arcs of seven types, and features."""
     csr, data = directed()
     return typed_csr(csr.rows, 1200, 7), data
 
@@ -48,7 +48,7 @@ def featureless() -> tuple[Csr, dict[str, np.ndarray]]:
 
 
 def tasks() -> tuple[Csr, dict[str, np.ndarray]]:
-    """Nodes with six yes-or-no labels that follow from features and neighbors; some are unknown, one is always no."""
+    """Six binary labels per node, which follow from features and neighbors; some are unknown, the last is always 0."""
     csr, data = planted()
     rng = np.random.default_rng(7)
     data["features"] = rng.normal(size=(csr.rows, 12)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What tests of all models have to know of each."""
+"""Properties of each model that tests of all models need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgg.errors import InputError
 from mgg.model import MODELS, Chain, build, settings_of
 from mgg.model.program import programs_of
 
-#: By model: settings that tests give it, for one whose published ones make tests slow.
+#: Model -> settings for tests, if its published ones make tests slow.
 SMALLER: dict[str, dict[str, Any]] = {
     "compgcn": {"layers": 2, "inverses": False},
     "gatv2": {"heads": 2},
@@ -29,7 +29,7 @@ def small(model: str, hidden: int) -> dict[str, Any]:
 
 
 def featureless(model: str) -> bool:
-    """Whether it takes graphs without features: those have arcs of types here."""
+    """Whether the model takes graphs without features; in tests these have typed arcs."""
     return getattr(MODELS.find(model), "FEATURELESS", False)
 
 
@@ -38,7 +38,7 @@ def _built(model: str, relations: int) -> Chain:
 
 
 def needs_types(model: str) -> bool:
-    """Whether it takes graphs alone whose arcs have types."""
+    """Whether the model takes only graphs with typed arcs."""
     try:
         _built(model, 0)
     except InputError:
@@ -47,11 +47,11 @@ def needs_types(model: str) -> bool:
 
 
 def programmed(model: str) -> bool:
-    """Whether it is made of vertex programs, whose loops are compiled first."""
+    """Whether the model consists of vertex programs, whose loops are compiled first."""
     return bool(programs_of(_built(model, 2)))
 
 
 def cases(models: Iterable[Any]) -> list[Any]:
-    """Models, or tuples of a model and more, as parameters of a test; those of vertex programs are slow."""
+    """Parameters of a test: models, or tuples that begin with a model; vertex programs are marked slow."""
     rows = [each if isinstance(each, tuple) else (each,) for each in models]
     return [pytest.param(*row, marks=[pytest.mark.slow] if programmed(row[0]) else []) for row in rows]

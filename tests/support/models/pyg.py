@@ -1,7 +1,7 @@
 """PyTorch Geometric as the oracle of models: the same weights, the same graph, everything compared in float32.
 
-Importing this module, before they are, skips a test module where PyTorch or PyTorch Geometric is missing; in continuous
-integration, which installs them, that is an error instead. So tests take ``torch`` from here.
+Importing this module first skips a test module if PyTorch or PyTorch Geometric is missing; with ``CI`` set that is an
+error. So tests import ``torch`` from here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if not os.environ.get("CI"):
 import torch
 from torch.nn.functional import cross_entropy
 
-from mgg import interop  # noqa: F401 - programs take it from here, too
+from mgg import interop  # noqa: F401 - programs import it from here, too
 from mgg.backend import simulated
 from mgg.graph.build import build
 from mgg.graph.csr import Csr, from_arcs, row_ids
@@ -36,16 +36,16 @@ from mgg.model.initialization import initial_weights
 from support.graphs import make_layout, random_csr, typed_csr
 from support.programs.model_program import on_ranks, training_pass, whole
 
-#: Of each array's largest entry.
+#: Relative to each array's largest entry.
 TOLERANCE = 1e-5
 FEATURES, CLASSES = 12, 4
-#: Of the weights. At some, the gradient by GIN's epsilon, one long sum, is nearly 0 and keeps few digits of float32.
+#: Of the weights. With some seeds the gradient by GIN's epsilon, one long sum, is nearly 0 and has few exact digits.
 SEED = 5
 
 
 @dataclass(frozen=True)
 class Transposed:
-    """A weight that PyTorch has the other way round, as that of its Linear."""
+    """A weight that PyTorch stores transposed, such as that of its Linear."""
 
     tensor: torch.Tensor
 
@@ -56,7 +56,7 @@ class Reference:
 
     Attributes:
         forward: logits [nodes, classes] of ``(x, arcs)``, in training; x is None where the graph has no features.
-        weights: our names -> its parameters, of our shapes but for entries of 1.
+        weights: our names -> its parameters, of our shapes except for axes of length 1.
         state: our names of running statistics -> its buffers.
     """
 
@@ -83,7 +83,7 @@ class Arcs:
 
     @classmethod
     def of(cls, csr: Csr) -> Arcs:
-        """Those of ``csr``."""
+        """The arcs of ``csr``."""
         ends = torch.tensor(np.stack([csr.indices, row_ids(csr)]).astype(np.int64))
         weights = None if csr.weights is None else torch.tensor(csr.weights)
         types = None if csr.types is None else torch.tensor(csr.types.astype(np.int64))
@@ -107,7 +107,7 @@ def _positive() -> Csr:
 
 
 def _hub() -> Csr:
-    """Most arcs lead to one node, so that some of 4 PEs have no row; more of them make GIN ill-conditioned."""
+    """Most arcs lead to one node, so that some of 4 PEs have no row; with more arcs GIN is ill-conditioned."""
     return from_arcs(np.array([0] * 8 + [5, 9]), np.array([*range(1, 9), 7, 14]), n=40)
 
 
@@ -116,24 +116,24 @@ def _typed(types: int = 5) -> Csr:
 
 
 def _loops() -> Csr:
-    """Every third node joins itself; some of the random arcs do, too."""
-    csr, every = random_csr(60, 200, seed=8), np.arange(0, 60, 3)
-    return from_arcs(np.concatenate([row_ids(csr), every]), np.concatenate([csr.indices, every]), n=60)
+    """Every third node has a self-loop, and so have some of the random arcs' nodes."""
+    csr, nodes = random_csr(60, 200, seed=8), np.arange(0, 60, 3)
+    return from_arcs(np.concatenate([row_ids(csr), nodes]), np.concatenate([csr.indices, nodes]), n=60)
 
 
-#: No self-loops: layers differ in what they do with them. The graphs of random arcs have nodes without any.
+#: Without self-loops, which layers treat differently. The random graphs have nodes without arcs.
 GRAPHS: dict[str, Callable[[], Csr]] = {
     "directed": lambda: _without_loops(random_csr(200, 500, seed=5)),
     "weighted": _positive,
     "hub": _hub,
 }
-#: Those on which layers and programs are called.
+#: Graphs for tests of layers and programs.
 CALLED = GRAPHS | {"self": lambda: random_csr(60, 300, seed=9), "typed": lambda: typed_csr(60, 300, 5, seed=6)}
-#: Self-loops that are kept.
+#: With self-loops.
 LOOPS = {"loops": _loops}
-#: Arcs of several types, some of them loops or between the same two nodes.
+#: Typed arcs, some of them self-loops or parallel.
 TYPED = {"typed": _typed, "typed, no features": _typed}
-#: As many types as their inverses have.
+#: An even number of types: the second half are inverses of the first.
 PAIRED = {"paired": lambda: _typed(6), "paired, no features": lambda: _typed(6)}
 
 
@@ -143,7 +143,7 @@ def _node_data(nodes: int) -> dict[str, np.ndarray]:
     splits[:3] = 1, 2, 3
     labels = rng.integers(0, CLASSES, nodes)
     labels[:3] = CLASSES - 1
-    splits[~np.isin(labels, labels[splits == 1])] = 0  # no class is scored that is not trained
+    splits[~np.isin(labels, labels[splits == 1])] = 0  # every scored class occurs in training
     return {
         "features": rng.standard_normal((nodes, FEATURES)).astype(np.float32),
         "labels": labels.astype(np.int32),
@@ -175,7 +175,7 @@ def layouts_below(new_folder: Callable[[str], Path]) -> Callable[[str, int], Pat
 
 
 def weights_of(model: str, settings: dict[str, Any], facts: Manifest) -> dict[str, np.ndarray]:
-    """float32 weights away from the special values, such as zeros, that some of them begin with."""
+    """float32 weights: initial ones plus noise, since some are zeros or other special values."""
     sizes = facts.features, facts.classes, facts.nodes, facts.relations
     parameters = build_model(model, settings_of(model, settings), *sizes).parameters
     rng = np.random.default_rng(SEED)
@@ -186,7 +186,7 @@ def weights_of(model: str, settings: dict[str, Any], facts: Manifest) -> dict[st
 def expected_pass(
     make: Callable[[Manifest], Reference], graph: Graph, weights: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What ``training_pass`` has to find, by PyTorch Geometric in float32."""
+    """The expected result of ``training_pass``, by PyTorch Geometric in float32."""
     nodes, reference = graph.manifest.nodes, make(graph.manifest)
     assert set(reference.weights) == set(weights)
     parameters = {n: (p.tensor if isinstance(p, Transposed) else p) for n, p in reference.weights.items()}
@@ -228,11 +228,11 @@ def check(model: str, settings: dict[str, Any], make: Callable[[Manifest], Refer
 
 
 def check_on_ranks(cases: list[tuple[str, dict[str, Any], Any, Path]], ranks: int, out: Path) -> None:
-    """The same for several (model, settings, make, folder), on MPI ranks, which write into the folder ``out``."""
+    """``check`` for several (model, settings, make, folder) on MPI ranks, which write into the folder ``out``."""
     graphs = [Graph.open(folder.parent / "graph") for *_, folder in cases]
     weights = [weights_of(*case[:2], graph.manifest) for case, graph in zip(cases, graphs, strict=True)]
-    given = [(str(folder), model, settings) for model, settings, _, folder in cases]
-    found = on_ranks(ranks, out, given, weights)
+    passes = [(str(folder), model, settings) for model, settings, _, folder in cases]
+    found = on_ranks(ranks, out, passes, weights)
     for (_, _, make, _), graph, values, parts in zip(cases, graphs, weights, found, strict=True):
         _compare(whole(parts), expected_pass(make, graph, values))
 
@@ -241,6 +241,6 @@ def _compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> N
     assert set(found) == set(expected)
     for name, array in expected.items():
         assert found[name].shape == array.shape, name
-        assert array.any(), f"{name}: nothing but zeros, which tells nothing"
+        assert array.any(), f"{name}: all zeros, so that the comparison shows nothing"
         error = np.abs(found[name] - array).max() / np.abs(array).max()
         assert error <= TOLERANCE, f"{name}: {error:.2g}"

@@ -1,4 +1,4 @@
-"""The models of PyTorch Geometric's layers, or where it has none arc by arc in PyTorch; with settings of ours."""
+"""Reference models of PyTorch Geometric's layers, or in PyTorch arc by arc if it has none; with our settings."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def of_linear(name, linear):
 
 
 def of_norm(name, norm):
-    """Weights and running statistics."""
+    """Our names of a normalization's weights, and of its running statistics."""
     running = isinstance(norm, BatchNorm1d)
     state = {f"{name}.running_mean": norm.running_mean, f"{name}.running_variance": norm.running_var} if running else {}
     return {f"{name}.scale": norm.weight, f"{name}.shift": norm.bias}, state
@@ -51,7 +51,7 @@ def gcn(facts):
 
 
 def gcn_of_all_loops(facts):
-    """GCN with I on top of the loops that the graph has, as published; GCNConv leaves a loop that it is given alone."""
+    """GCN with I added to the graph's self-loops, as published; GCNConv adds none to a node that has one."""
     reference = gcn(facts)
 
     def forward(x, arcs):
@@ -126,7 +126,7 @@ def pna(facts):
     norms, parts, state = [BatchNorm1d(columns) for _ in layers], [], {}
     names = of_linear("embedding", embedding) | of_linear("classifier", classifier)
     for k, (layer, norm) in enumerate(zip(layers, norms, strict=True)):
-        # Ours has the matrix before the aggregation in two parts, and none behind that after it: one does for both.
+        # Our model has two matrices before the aggregation, and one after it where PNAConv has two.
         target, source = parameter(columns, columns), parameter(columns, columns)
         before, after = layer.pre_nns[0][0], layer.post_nns[0][0]
         del before.weight
@@ -149,7 +149,7 @@ def pna(facts):
 
 
 def rgcn(facts, bases=0):
-    """The node itself is one more type of arcs, for RGCNConv too."""
+    """Self-loops are one more type of arcs, for RGCNConv too."""
     options = {"num_relations": facts.relations + 1, "num_bases": bases or None, "root_weight": False, "bias": False}
     layers = RGCNConv(facts.features or facts.nodes, 16, **options), RGCNConv(16, facts.classes, **options)
     names = {}
@@ -199,7 +199,7 @@ def transformer(facts, gated=True):
         parts = {"query": layer.lin_query, "key": layer.lin_key, "value": layer.lin_value, "self": layer.lin_skip}
         for name, linear in parts.items():
             names[f"layer{k}.W_{name}"] = Transposed(linear.weight)
-            names |= {} if name == "key" else {f"layer{k}.b_{name}": linear.bias}  # that of keys changes nothing
+            names |= {} if name == "key" else {f"layer{k}.b_{name}": linear.bias}  # a bias of keys has no effect
         names |= {f"layer{k}.w_gate": layer.lin_beta.weight} if gated else {}
 
     def forward(x, arcs):
@@ -210,7 +210,7 @@ def transformer(facts, gated=True):
 
 
 def rgat(facts, kind="across", bases=0):
-    """Type by type, with q and k of its own for each."""
+    """RGAT in PyTorch, with a query and a key per type."""
     inputs, names = facts.features or 15, {}
     sizes = (inputs, 3, 5), (15, 2, facts.classes)
     if not facts.features:

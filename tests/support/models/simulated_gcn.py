@@ -1,4 +1,4 @@
-"""A GCN of two layers trained in NumPy, float64, whose sums over arcs are the caller's own; and graphs for it."""
+"""A two-layer GCN trained in NumPy, in float64, with aggregation by the caller; and graphs for it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ GRAPHS = {"directed": directed, "few nodes": few_nodes}
 
 
 def losses_of(name: str, product: Callable[[int, int, bool, np.ndarray], np.ndarray]) -> list[float]:
-    """Losses by Adam; ``product(epoch, place, back, rows)`` is A ``rows``, or ``back`` the transpose's, without loops,
-    at one of four places of an epoch."""
+    """Losses of training by Adam.
+
+    ``product(epoch, place, back, rows)`` is A ``rows``, by the transpose if ``back``, without self-loops; ``place``
+    numbers the four products of an epoch.
+    """
     csr, data = GRAPHS[name]()
     scale = 1 / np.sqrt(csr.to_scipy(np.float64).sum(axis=1).A1 + 1)[:, None]
     x, train = data["features"].astype(np.float64), np.flatnonzero(data["splits"] == 1)

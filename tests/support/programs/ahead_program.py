@@ -1,7 +1,7 @@
-"""``mgg aggregate`` on the stand-ins, where every kernel that is asked for must be in the cache by then.
+"""``mgg`` on the stand-ins, which prints for each kernel that it requests whether it was compiled ahead.
 
-``python fake_gpu/run.py ahead_program.py ARGUMENTS``: those of ``mgg``. Kernels come from the code that launches them
-on GPUs; they are launched in name alone, so products are not to be checked. An ``nvcc`` of the environment compiles.
+``python fake_gpu/run.py ahead_program.py ARGUMENTS``: ARGUMENTS of ``mgg``. The code for GPUs requests the kernels, but
+nothing runs, so products must not be checked. The ``nvcc`` of the environment compiles.
 """
 
 import sys
@@ -21,8 +21,8 @@ from mgg.kernel.cuda import schedule as cuda_schedule
 from mgg.kernel.cuda.schedule import DeviceSchedules
 
 
-class Asked:
-    """A kernel."""
+class NoKernel:
+    """A kernel whose launch does nothing."""
 
     max_threads_per_block, kernel = 256, SimpleNamespace(ptr=0)
 
@@ -30,8 +30,8 @@ class Asked:
         pass
 
 
-class Asking(CudaOperators):
-    """What is asked for, and whether it is there."""
+class LoggingOperators(CudaOperators):
+    """Prints each kernel that is requested, and whether the cache has it."""
 
     def __init__(self):
         self.arch, self.dependents, self.processors = "sm_90", False, 4
@@ -40,22 +40,22 @@ class Asking(CudaOperators):
         self.urgent = cp.cuda.Stream()
 
     def kernel(self, build, name):
-        there = kernels.cubin_path(build, self.arch).exists()
-        print(f"asked {there} {build.source} {name}", file=sys.stderr, flush=True)
-        return Asked()
+        cached = kernels.cubin_path(build, self.arch).exists()
+        print(f"asked {cached} {build.source} {name}", file=sys.stderr, flush=True)
+        return NoKernel()
 
 
 def bundled(_, indptr, *rest, **named):
-    """The order of work, made on the host: the stand-in has not all of CuPy."""
-    made = narrow_row_schedule.bundled(np, cp.asnumpy(indptr), *rest, **named)
-    arrays = {name: cp.asarray(value) for name, value in vars(made).items() if isinstance(value, np.ndarray)}
-    return replace(made, **arrays)
+    """The schedule, made on the host: the stand-in lacks some of CuPy."""
+    schedule = narrow_row_schedule.bundled(np, cp.asnumpy(indptr), *rest, **named)
+    arrays = {name: cp.asarray(value) for name, value in vars(schedule).items() if isinstance(value, np.ndarray)}
+    return replace(schedule, **arrays)
 
 
 if __name__ == "__main__":
     cuda_schedule.bundled = bundled
-    machines.FITTED.clear()  # GPUs of another kind, whose operators are measured
+    machines.FITTED.clear()  # as on an unknown GPU, where operators are measured
     rates.GPU_ROWS = 2**10
-    nvshmem._operators = lambda core: Asking()
-    threads._operators = Asking
+    nvshmem._operators = lambda core: LoggingOperators()
+    threads._operators = LoggingOperators
     main()

@@ -1,4 +1,4 @@
-"""Every operation of a GPU's table beside the same one of the host's, as ``python arrays_program.py``; prints ok."""
+"""Compare every array operation of GPUs with that of the host: ``python arrays_program.py`` prints ok."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mgg.model import features as model_features
 from mgg.model.arrays import HostArrays, arrays_of, pieces
 from mgg.model.features import StreamedRows, dense_bytes, on_device, prepare_features
 
-#: Rows and columns; the first are more than a piece of the product of many rows, with a rest.
+#: Rows and columns; the first is more than one piece of the product of many rows, with a remainder.
 SHAPES = ((513, 16), (2_999, 7), (40, 130), (1, 1), (0, 5), (70_001, 3))
 TOLERANCE = 1e-5
-#: Bytes to whose multiples memory is rounded up.
+#: Allocations are rounded up to multiples of so many bytes.
 ROUNDED = 512
 
 
 def close(found: np.ndarray, expected: np.ndarray, what: str, least: float = 0.0) -> None:
-    """Same shape and type, and the values but for rounding of numbers of size ``least`` or more."""
+    """Assert the same shape and type, and values within rounding of numbers of size ``least`` or more."""
     expected = np.asarray(expected)
     assert found.shape == expected.shape and found.dtype == expected.dtype, f"{what}: {found.dtype} {found.shape}"
     if expected.size:
@@ -33,7 +33,7 @@ def close(found: np.ndarray, expected: np.ndarray, what: str, least: float = 0.0
 
 
 class Comparison:
-    """Both tables, on arrays of one shape."""
+    """The operations of host and device, on arrays of one shape."""
 
     def __init__(self, world: World, rows: int, columns: int) -> None:
         self.world, self.host, self.device = world, HostArrays(), arrays_of(world)
@@ -44,17 +44,17 @@ class Comparison:
         return self.rng.normal(0.3, 1, shape).astype(dtype)
 
     def run(self, name: str, *args: Any, exact: bool = False) -> Any:
-        """What the device's operation returns, or made of its arguments, compared with the host's."""
-        mine = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
-        theirs = [_moved(self.world, arg) for arg in args]
-        expected, found = getattr(self.host, name)(*mine), getattr(self.device, name)(*theirs)
+        """Compare an operation of both; returns the device's result, or its arguments if it changes them in place."""
+        host_args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
+        device_args = [_uploaded(self.world, arg) for arg in args]
+        expected, found = getattr(self.host, name)(*host_args), getattr(self.device, name)(*device_args)
         if expected is None:  # it changed its arguments
-            expected, found = mine, theirs
-        for number, (one, other) in enumerate(zip(_flat(found), _flat(expected), strict=True)):
-            downloaded = self.world.download(one)
+            expected, found = host_args, device_args
+        for number, (array, right) in enumerate(zip(_flat(found), _flat(expected), strict=True)):
+            downloaded = self.world.download(array)
             if exact:
-                assert np.array_equal(downloaded, other), f"{name} {number}"
-            close(downloaded, other, f"{name} of {self.rows} x {self.columns}, result {number}")
+                assert np.array_equal(downloaded, right), f"{name} {number}"
+            close(downloaded, right, f"{name} of {self.rows} x {self.columns}, result {number}")
         return found
 
     def all(self) -> None:
@@ -106,7 +106,7 @@ class Comparison:
         out = self.world.upload(np.full_like(x, np.nan))
         self.device.scale_rows(self.world.upload(x), self.world.upload(scale), out)
         assert np.array_equal(self.world.download(out), x * scale)
-        # Rows that are padded, as those of a plan's input are, and rows that begin anywhere; what pads them stays.
+        # Rows that are padded, as those of a plan's input, and unaligned rows; the padding stays as it is.
         rows, columns = x.shape
         for first, width in ((0, -(-columns // 4) * 4 + 4), (0, columns + 1), (1, columns + 5)):
             wide = self.world.upload(np.full((rows, width), np.nan, np.float32))
@@ -118,21 +118,21 @@ class Comparison:
             close(self.world.download(found), (x + x * scale) * scale, "add_and_scale of padded rows")
 
     def layouts(self, x: np.ndarray, y: np.ndarray, scale: np.ndarray) -> None:
-        """Elementwise kernels take matrices in any order of memory, but of one shape, and write to rows alone."""
+        """Elementwise kernels take matrices of one shape in any memory order, and write row-major ones only."""
         upload, other, device_scale = self.world.upload, self.world.upload(y.copy()), self.world.upload(scale)
-        across = upload(x.T.copy()).T
-        for given in (across, upload(np.repeat(x, 2, axis=1))[:, ::2], upload(x[::-1].copy())[::-1]):
+        column_major = upload(x.T.copy()).T
+        for given in (column_major, upload(np.repeat(x, 2, axis=1))[:, ::2], upload(x[::-1].copy())[::-1]):
             found = self.device.scale_rows(given, device_scale, upload(np.full_like(x, np.nan)))
             assert np.array_equal(self.world.download(found), x * scale)
         refused = [(upload(x[:-1].copy()), other), (other[:, None], other)]
         if self.rows > 1 and self.columns > 1:
-            refused += [(across.T, other), (other, across)]
+            refused += [(column_major.T, other), (other, column_major)]
         for given, out in refused if x.size else ():
             try:
                 self.device.scale_rows(given, device_scale, out)
             except ValueError:
                 continue
-            raise AssertionError(f"taken: {given.shape}, {given.strides} for {out.shape}, {out.strides}")
+            raise AssertionError(f"not refused: {given.shape}, {given.strides} for {out.shape}, {out.strides}")
 
     def inner(self, x: np.ndarray, y: np.ndarray) -> None:
         found = self.world.download(self.device.inner(self.world.upload(x), self.world.upload(y)))
@@ -143,10 +143,10 @@ class Comparison:
         nodes, sums = max(self.rows, 1), self.host.column_moments(x, y)
         squares = self.host.column_moments(x, x)
         expected = self.host.batch_statistics(squares, nodes, (wide[0], wide[1]), 0.1, 1e-5, x.dtype)
-        moved = [_moved(self.world, array) for array in (squares, *wide)]
+        moved = [_uploaded(self.world, array) for array in (squares, *wide)]
         found = self.device.batch_statistics(moved[0], nodes, (moved[1], moved[2]), 0.1, 1e-5, x.dtype)
-        for one, other in zip(_flat(found), _flat(expected), strict=True):
-            close(self.world.download(one), other, "batch_statistics")
+        for array, right in zip(_flat(found), _flat(expected), strict=True):
+            close(self.world.download(array), right, "batch_statistics")
         self.run("normalize_backward", x, y, sums, nodes, row[0], row[1])
 
     def losses(self, logits: np.ndarray) -> None:
@@ -166,21 +166,21 @@ class Comparison:
         assert self.world.download(found)[2] == self.host.class_sums(ties, labels, everyone, everyone * 0 + 1, 0, 2)[2]
 
     def heads(self, x: np.ndarray, heads: int) -> None:
-        """What has heads, on as many copies of x side by side."""
+        """Operations with heads, on ``heads`` copies of x side by side."""
         wide, vectors = np.tile(x, heads) + self.normal(self.rows, heads * self.columns), self.normal(heads, x.shape[1])
         score = self.normal(self.rows, heads)
         self.run("mean_of_heads", wide, heads)
         self.run("mean_of_heads_backward", x, heads)
         self.run("head_products", wide, vectors)
         self.run("head_products_backward", wide, vectors, score, wide + 1)
-        by_x, theirs = wide.copy(), self.world.upload(wide)
-        self.host.head_products_backward(wide, vectors, score, by_x)
-        self.device.head_products_backward(*(self.world.upload(part) for part in (wide, vectors, score)), theirs)
-        close(self.world.download(theirs), by_x, "head_products_backward, in place")
+        expected, found = wide.copy(), self.world.upload(wide)
+        self.host.head_products_backward(wide, vectors, score, expected)
+        self.device.head_products_backward(*(self.world.upload(part) for part in (wide, vectors, score)), found)
+        close(self.world.download(found), expected, "head_products_backward, in place")
         self.run("inner_products", wide, wide + 1, heads)
 
     def arcs(self, x: np.ndarray) -> None:
-        """Sums of rows, of nodes with no arc, with some, and of one with most; the same bits again."""
+        """Sums for nodes without arcs, with some, and for one with most of them; repeated sums have the same bits."""
         counts = self.rng.integers(0, 9, 30) * (self.rows > 0)
         counts[7] *= 500
         ptr = np.concatenate([[0], np.cumsum(counts)])
@@ -191,7 +191,7 @@ class Comparison:
                 assert np.array_equal(*found)
 
     def draws(self, seed: int, epoch: int, place: int) -> random.Draws:
-        """With the epoch on the device."""
+        """Draws whose epoch is on the device."""
         return random.Draws(seed, self.world.upload(np.array([float(epoch)])), place)
 
     def adam(self) -> None:
@@ -212,9 +212,9 @@ class Comparison:
         shapes = ((3,), (0,), (2, 5), (1,), (self.columns, 3), (7,), (4,), (2,), (1, 1), (0, 2))
         for count in (1, 2, 8, 9, 10, 20):
             parts = [self.normal(*shape, dtype=np.float64) for shape in (shapes * 2)[:count]]
-            for some in (parts, parts[::-1]):
-                found = self.world.download(self.device.joined([self.world.upload(part) for part in some]))
-                assert np.array_equal(found, self.host.joined(some))
+            for arrays in (parts, parts[::-1]):
+                found = self.world.download(self.device.joined([self.world.upload(array) for array in arrays]))
+                assert np.array_equal(found, self.host.joined(arrays))
 
     def dropout(self, x: np.ndarray) -> None:
         """Masks agree bit by bit, whatever the seed, the stream and the ids."""
@@ -227,9 +227,9 @@ class Comparison:
             ids, stream = self.rng.integers(0, 2**40, self.rows), epoch * random.STREAMS + place
             expected, mask = self.host.dropout(x, ids, random.Draws(seed, epoch, place), rate)
             draws = self.draws(seed, epoch, place)
-            found, theirs = self.device.dropout(self.world.upload(x), self.world.upload(ids), draws, rate)
+            found, device_mask = self.device.dropout(self.world.upload(x), self.world.upload(ids), draws, rate)
             assert np.array_equal(self.world.download(found), expected)
-            gradient = self.device.masked(self.world.upload(2 * x), theirs)
+            gradient = self.device.masked(self.world.upload(2 * x), device_mask)
             assert np.array_equal(self.world.download(gradient), 2 * x * mask)
             assert ((mask > 0) == (random.uniform(seed, stream, ids, self.columns) >= np.float32(rate))).all()
 
@@ -243,15 +243,15 @@ class Comparison:
             self.host.dropout(csr, ids, random.Draws(3, 8, 1), 0.4)[0],
             self.device.dropout(device, None, self.draws(3, 8, 1), 0.4)[0],
         )
-        for mine, theirs in ((csr, device), dropped):
-            assert np.array_equal(self.world.download(theirs.toarray()), mine.toarray())
-            product = self.device.product(theirs, self.world.upload(weight))
-            close(self.world.download(product), mine @ weight, "sparse product")
-            product = self.device.transposed_product(theirs, self.world.upload(gradient))
-            close(self.world.download(product), (mine.T @ gradient).astype(np.float64), "transposed sparse product")
+        for on_host, on_gpu in ((csr, device), dropped):
+            assert np.array_equal(self.world.download(on_gpu.toarray()), on_host.toarray())
+            product = self.device.product(on_gpu, self.world.upload(weight))
+            close(self.world.download(product), on_host @ weight, "sparse product")
+            product = self.device.transposed_product(on_gpu, self.world.upload(gradient))
+            close(self.world.download(product), (on_host.T @ gradient).astype(np.float64), "transposed sparse product")
 
     def streamed(self, x: np.ndarray, weight: np.ndarray, gradient: np.ndarray) -> None:
-        """Features outside the device, in few blocks and many, as they are and after dropout."""
+        """Features in host memory, in few blocks and in many, as they are and after dropout."""
         ids = self.rng.integers(0, 2**40, self.rows)
         draws, host = random.Draws(3, 8, 1), self.host
         for rows in (100, 7_000, 2**30):
@@ -259,20 +259,22 @@ class Comparison:
                 features = StreamedRows(self.world, x)
             masked, mask = self.device.dropout(features, self.world.upload(ids), self.draws(3, 8, 1), 0.4)
             assert mask is None
-            for mine, theirs in ((x, features), (host.dropout(x, ids, draws, 0.4)[0], masked)):
+            for on_host, on_gpu in ((x, features), (host.dropout(x, ids, draws, 0.4)[0], masked)):
                 padded = self.world.upload(np.full((self.rows, 7), np.nan, np.float32))[:, :5]
                 for out in (None, padded):
-                    found = self.device.product(theirs, self.world.upload(weight), out)
-                    close(self.world.download(found), mine @ weight, "streamed product")
-                found = self.device.transposed_product(theirs, self.world.upload(gradient))
+                    found = self.device.product(on_gpu, self.world.upload(weight), out)
+                    close(self.world.download(found), on_host @ weight, "streamed product")
+                found = self.device.transposed_product(on_gpu, self.world.upload(gradient))
                 close(
-                    self.world.download(found), host.transposed_product(mine, gradient), "transposed streamed product"
+                    self.world.download(found),
+                    host.transposed_product(on_host, gradient),
+                    "transposed streamed product",
                 )
             features.close()
 
 
 def wide_gradient(world: World) -> None:
-    """Of many columns X^T G is made in few pieces, and what they take is what is predicted."""
+    """With many columns X^T G is computed in few pieces, which take no more memory than predicted."""
     comparison, columns = Comparison(world, 2_601, 512), 512
     x, gradient = comparison.normal(2_601, columns), comparison.normal(2_601, columns)
     with mock.patch.object(pieces, "PIECES_BYTES", 8 << 20):  # many, for so few columns
@@ -280,24 +282,24 @@ def wide_gradient(world: World) -> None:
         given = world.upload(x), world.upload(gradient)
         most = pieces.pieces_bytes(2_601, columns, columns) + 8 * columns**2
         assert most == 4 * 9 * columns**2 + 8 * columns**2
-        assert 0 < taken(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
+        assert 0 < bytes_allocated(lambda: comparison.device.transposed_product(*given)) <= most + 2 * ROUNDED
 
 
 def dense_features(world: World) -> None:
-    """Sparse features become dense, and what that takes is what is predicted."""
+    """Sparse features become dense, in as much memory as predicted."""
     comparison, columns = Comparison(world, 300, 1), 2055
     x = comparison.normal(300, columns) * (comparison.rng.random((300, columns)) < 0.05)
     features = on_device(world, prepare_features(x, as_sparse=True, row_normalize=False), np.arange(300))
     indexed = model_features.INDEXED
-    for model_features.INDEXED in (0, indexed):  # where CuPy's int32 would not do, and where it does
+    for model_features.INDEXED in (0, indexed):  # with and without indices beyond CuPy's int32
         assert np.array_equal(world.download(features.toarray()), x)
-    found, most = taken(features.toarray), x.nbytes + dense_bytes(len(features.values))
+    found, most = bytes_allocated(features.toarray), x.nbytes + dense_bytes(len(features.values))
     assert most <= found <= most + 3 * ROUNDED, (found, most)
 
 
-def taken(work: Callable[[], Any]) -> int:
-    """Bytes of the GPU's memory that ``work`` asks for."""
-    import cupy  # the stand-in's is found once its program has begun
+def bytes_allocated(work: Callable[[], Any]) -> int:
+    """Bytes of GPU memory that ``work`` allocates."""
+    import cupy  # the stand-in can be imported only once its program has begun
 
     pool, sizes = cupy.cuda.MemoryPool(), []
     with cupy.cuda.using_allocator(lambda size: sizes.append(size) or pool.malloc(size)):
@@ -305,9 +307,9 @@ def taken(work: Callable[[], Any]) -> int:
     return sum(sizes)
 
 
-def _moved(world: World, value: Any) -> Any:
+def _uploaded(world: World, value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_moved(world, entry) for entry in value)
+        return tuple(_uploaded(world, entry) for entry in value)
     return world.upload(value.copy()) if isinstance(value, np.ndarray) else value
 
 

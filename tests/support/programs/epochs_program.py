@@ -1,7 +1,8 @@
-"""Epochs that are launched as CUDA graphs beside the same ones step by step, as ``python epochs_program.py CASES``.
+"""Epochs launched as CUDA graphs against the same epochs step by step: ``python epochs_program.py CASES``.
 
-CASES is JSON: objects with the layout's ``folder``, ``model``, ``technique``, and what else is given below. The first
-rank prints a JSON object for each: ``graphs`` that an epoch is, and what differs: ``losses``, ``scores``, ``arrays``.
+CASES is JSON: objects with the layout's ``folder``, ``model``, ``technique`` and further options. The first rank prints
+a JSON object for each case: for kind ``compare`` the number of ``graphs`` of an epoch, and how many ``losses``,
+``scores`` and ``arrays`` differ.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from mgg.train.targets import Scores
 
 #: Enough for a first epoch, one that is captured, and some that are launched.
 EPOCHS = 5
-#: Arrays of each size that take what memory is free: more than an epoch has of one size.
+#: Arrays of each size that fill the free memory: more than an epoch has of one size.
 BESIDE = 20
 
 
 def trainer_of(world: World, case: dict[str, Any], repeat: bool) -> Trainer:
-    """A trainer, on graphs if ``repeat``."""
+    """A trainer, which launches CUDA graphs if ``repeat``."""
     settings = settings_of(case["model"], case.get("settings"))
     part = layout.load(case["folder"], world.rank)
     return Trainer(
@@ -36,7 +37,7 @@ def trainer_of(world: World, case: dict[str, Any], repeat: bool) -> Trainer:
 
 
 def graphs(trainer: Trainer) -> int:
-    """CUDA graphs that an epoch is."""
+    """The number of CUDA graphs that make up an epoch: 0 or 1."""
     return int(trainer._submission is not None and trainer._submission._graph is not None)
 
 
@@ -46,48 +47,48 @@ def flat(groups: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def epoch(world: World, trainer: Trainer, number: int, beside: int) -> tuple[float, Scores]:
-    """One epoch, beside so many arrays of every size that are not its own."""
-    others = [world.xp.empty((512 * blocks,), np.uint8) for blocks in range(1, 65) for _ in range(beside)]
-    for array in others:
+    """One epoch, while ``beside`` other arrays of every size hold memory that it must not write to."""
+    arrays = [world.xp.empty((512 * blocks,), np.uint8) for blocks in range(1, 65) for _ in range(beside)]
+    for array in arrays:
         array.fill(number)
-    found = trainer.epoch(number)
-    assert all((world.download(array) == number).all() for array in others), "an epoch wrote into other arrays"
-    return found
+    result = trainer.epoch(number)
+    assert all((world.download(array) == number).all() for array in arrays), "an epoch wrote into other arrays"
+    return result
 
 
 def compare(world: World, case: dict[str, Any]) -> dict[str, Any]:
-    """What differs between both ways of ``EPOCHS`` epochs (collective)."""
-    found, kept, made, moved = [], [], 0, []
+    """The differences between ``EPOCHS`` epochs with graphs and without (collective)."""
+    curves, saved, graph_count, moved = [], [], 0, []
     for repeat in (False, True):
         trainer = trainer_of(world, case, repeat)
         before = world.counters.embeddings()
-        # A graph that writes where it should not does so at every launch: the last one shows it.
+        # A graph that writes to wrong memory does so at every launch, so it is enough to look at the last.
         beside = {EPOCHS: BESIDE} if repeat else {}
         curve = [epoch(world, trainer, number, beside.get(number, 0)) for number in range(1, EPOCHS + 1)]
         moved.append(world.counters.embeddings() - before)
-        made = graphs(trainer)
-        found.append([(loss, *vars(scores).values()) for loss, scores in curve])
-        once = trainer.inference()
+        graph_count = graphs(trainer)
+        curves.append([(loss, *vars(scores).values()) for loss, scores in curve])
+        infer = trainer.inference()
         for _ in range(3):
-            once()
-        assert graphs(trainer) >= made, "a pass is no graph where an epoch is one"
+            infer()
+        assert graphs(trainer) >= graph_count, "an epoch is a graph, but inference is none"
         trainer.keep()
-        kept.append(flat(trainer.save()) | {"predicted": trainer.predict(trainer.kept())})
+        saved.append(flat(trainer.save()) | {"predicted": trainer.predict(trainer.kept())})
         trainer.close()
-    plain, repeated = found
+    plain, repeated = curves
     return {
-        "graphs": made,
+        "graphs": graph_count,
         "losses": sum(one[0] != other[0] for one, other in zip(plain, repeated, strict=True)),
         "scores": sum(one[1:] != other[1:] for one, other in zip(plain, repeated, strict=True)),
-        "arrays": [name for name, array in kept[0].items() if not np.array_equal(array, kept[1][name])],
+        "arrays": [name for name, array in saved[0].items() if not np.array_equal(array, saved[1][name])],
         "distinct": len({one[0] for one in repeated}),
         "bytes": moved[0] != moved[1],
     }
 
 
 def diverge(world: World, case: dict[str, Any]) -> dict[str, Any]:
-    """Weights that overflow after the third epoch: what is said, and what the fourth changes (collective)."""
-    said, changed = [], []
+    """Weights that overflow after the third epoch: the errors, and the weights that the fourth changes (collective)."""
+    errors, changed = [], []
     for repeat in (False, True):
         trainer = trainer_of(world, case, repeat)
         for number in (1, 2, 3):
@@ -97,17 +98,17 @@ def diverge(world: World, case: dict[str, Any]) -> dict[str, Any]:
         before = flat(trainer.save())
         try:
             trainer.epoch(4)
-            said.append("")
+            errors.append("")
         except InputError as error:
-            said.append(str(error))
+            errors.append(str(error))
         after = flat(trainer.save())
         changed += [each for each, array in before.items() if not np.array_equal(array, after[each], equal_nan=True)]
         trainer.close()
-    return {"said": said, "changed": changed}
+    return {"errors": errors, "changed": changed}
 
 
 def resume(world: World, case: dict[str, Any]) -> dict[str, Any]:
-    """Going on from what was saved after the third epoch, with a new trainer and with the same (collective)."""
+    """Resume from the state saved after the third epoch, with a new trainer and with the same one (collective)."""
     whole, other = (trainer_of(world, case, True) for _ in range(2))
     kept = None
     for number in range(1, EPOCHS + 1):
@@ -128,7 +129,7 @@ def resume(world: World, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def side_by_side(world: World, case: dict[str, Any]) -> dict[str, Any]:
-    """Two trainers take turns, and one predicts while the other has graphs; both end as one alone (collective)."""
+    """Two trainers take turns, and one predicts while the other has graphs; both end as a single one (collective)."""
     alone, *both = (trainer_of(world, case, True) for _ in range(3))
     for number in range(1, EPOCHS + 1):
         alone.epoch(number)
@@ -152,19 +153,18 @@ KINDS = {"compare": compare, "diverge": diverge, "resume": resume, "side_by_side
 
 
 def program(world: World) -> list[dict[str, Any]]:
-    """The answer to every case."""
-    answers = []
+    """The result of every case."""
+    results = []
     for case in json.loads(sys.argv[1]):
-        answer = KINDS[case["kind"]](world, case)
-        # On every PE alike, but for what only one has.
-        answers.append(world.gather(answer)[0] | {"pes": len({str(one) for one in world.gather(answer)})})
-    return answers
+        gathered = world.gather(KINDS[case["kind"]](world, case))
+        results.append(gathered[0] | {"pes": len({str(result) for result in gathered})})  # 1 if all PEs agree
+    return results
 
 
 if __name__ == "__main__":
     from mpi4py import MPI
 
     size = MPI.COMM_WORLD.size
-    result = launch("nvshmem", lambda: size, program)[0]
+    results = launch("nvshmem", lambda: size, program)[0]
     if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps(result))
+        print(json.dumps(results))

@@ -1,6 +1,6 @@
-"""aggregate, a vertex program, and their derivatives.
+"""``interop.aggregate``, a vertex program, and their derivatives.
 
-``python interop_program.py BACKEND OUT LAYOUT... [fail]`` runs them on ranks.
+``python interop_program.py BACKEND OUT LAYOUT... [fail]`` runs them on ranks; with ``fail`` rank 1 raises an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from support.models.pyg import interop, torch
 from support.programs.spmm_program import inputs
 from support.ranks import mpiexec
 
-#: On GPUs such rows are padded.
+#: Rows of this width are padded on GPUs.
 WIDTH = 41
 
 
 def derivatives(graph: interop.Graph) -> dict[str, np.ndarray]:
-    """By name this PE's rows of x, g, A x, the gradient A^T g of <A x, g>, and A x again as that one's gradient by g.
+    """This PE's rows of x, g, ``y`` = A x, ``by_x``, the gradient A^T g of <A x, g>, and ``by_g``.
 
-    The last one is the gradient by g of <A^T g, x>: backward of backward.
+    The last is the gradient by g of <A^T g, x>, which is A x again: backward of backward.
     """
     nodes = graph.node_ids.cpu().numpy()
     x, g = (torch.tensor(inputs(nodes + k, WIDTH), device=graph.device, requires_grad=True) for k in (0, 1000))
@@ -44,7 +44,7 @@ def summed(v):
 
 
 def by_program(graph: interop.Graph) -> dict[str, np.ndarray]:
-    """As y and by_x of ``derivatives``, of the same x and g, by a vertex program in float64."""
+    """``y`` and ``by_x`` of the same x and g as ``derivatives``, by a vertex program in float64."""
     nodes = graph.node_ids.numpy()
     x, g = (torch.tensor(inputs(nodes + k, WIDTH), dtype=torch.float64, requires_grad=True) for k in (0, 1000))
     y = interop.apply(graph, summed, x, {})
@@ -53,7 +53,7 @@ def by_program(graph: interop.Graph) -> dict[str, np.ndarray]:
 
 
 def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Rows of all PEs in the order of the nodes, by name."""
+    """The rows of all PEs in the order of the nodes, by name."""
     order = np.argsort(np.concatenate([part["nodes"] for part in parts]))
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
@@ -72,7 +72,7 @@ def assert_right(parts: list[dict[str, np.ndarray]], csr: Csr) -> None:
 def on_ranks(
     backend: str, ranks: int, out: Path, folders: list[Path], fail: bool = False, **environment: str
 ) -> subprocess.CompletedProcess:
-    """Run the program on ranks: rank r writes ``OUT/NUMBER-r.npz`` of each layout."""
+    """Run the program on ranks: rank r writes ``OUT/NUMBER-r.npz`` for each layout."""
     arguments = [__file__, backend, str(out), *map(str, folders), *["fail"] * fail]
     return mpiexec(ranks, arguments, timeout=120, **environment)
 

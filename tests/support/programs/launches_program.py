@@ -1,4 +1,4 @@
-"""What mgg/kernel/cuda launches, part by part: ``python fake_gpu/run.py launches_program.py``."""
+"""Check the launches of mgg/kernel/cuda, part by part: ``python fake_gpu/run.py launches_program.py``."""
 
 import traceback
 

@@ -1,4 +1,4 @@
-"""Lookups by every side; ``python lookup_program.py BACKEND OUT`` writes what came of them on MPI ranks as JSON."""
+"""Lookups by every side; ``python lookup_program.py BACKEND OUT`` writes their results on MPI ranks as JSON."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from mgg.lookup.tables import Tables
 
 #: Rows of the tables, one of a single row among them.
 SIZES = [5, 1, 300, 40, 7, 90]
-#: Batches: several blocks of bags a PE, few bags, fewer than PEs.
+#: Batch sizes: several blocks of bags per PE, few bags, fewer bags than PEs.
 BATCHES = (150, 7, 1)
 #: Columns: rows that are padded on GPUs, and two tiles of columns.
 DIMS = (41, 130)
 
 
 def samples(size: int) -> np.ndarray:
-    """int64 [size, tables] of all tables' rows, small ones often."""
+    """int64 [size, tables]: row numbers over all tables, low ones more often."""
     rng = np.random.default_rng(size)
     columns = [np.minimum((rows * rng.random(size) ** 3).astype(np.int64), rows - 1) for rows in SIZES]
     return np.stack(columns, axis=1) + np.cumsum([0, *SIZES[:-1]])
 
 
 def owners(name: str, pes: int) -> np.ndarray:
-    """The owner of every row, derived from what the split promises: int64 [rows]."""
+    """The owner of every row, derived from the definition of the split: int64 [rows]."""
     if name != "alltoall_tables":
         return np.arange(sum(SIZES)) % pes
     return np.repeat([pe for pe, part in enumerate(np.array_split(SIZES, pes)) for _ in part], SIZES)
 
 
 def lookups(world: World, sides: Any = SIDES, dims: tuple[int, ...] = DIMS) -> dict[str, Any]:
-    """By side, dim and batch: error against float64, whether a second time has the same bits, what moved and how."""
+    """By side, dim and batch: error against float64, whether a repetition has the same bits, bytes and transport."""
     found: dict[str, Any] = {}
     for name in sides:
         for dim in dims:
@@ -57,19 +57,19 @@ def _lookups(world: World, name: str, dim: int) -> dict[str, Any]:
     side = kind(tables, len(SIZES), max(BATCHES))
     for size in BATCHES:
         first, end = share(size, world.rank, world.size)
-        mine = samples(size)[first:end]
-        remote = owners(name, world.size)[mine] != world.rank
-        batch = Batch(world.upload(mine.astype(np.int32)), size, int(remote.sum()))
+        rows_of_pe = samples(size)[first:end]
+        remote = owners(name, world.size)[rows_of_pe] != world.rank
+        batch = Batch(world.upload(rows_of_pe.astype(np.int32)), size, int(remote.sum()))
         outs = [world.xp.empty((end - first, dim), np.float32) for _ in range(2)]
         before = counters.embeddings(), counters.bytes.get("ids", 0)
         side(batch, outs[0])
         moved, numbers = counters.embeddings() - before[0], counters.bytes.get("ids", 0) - before[1]
         side(batch, outs[1])
-        one, other = map(world.download, outs)
-        rows = oracle.embeddings(mine.reshape(-1), dim).reshape(*mine.shape, dim).astype(np.float64)
+        first_result, second_result = map(world.download, outs)
+        rows = oracle.embeddings(rows_of_pe.reshape(-1), dim).reshape(*rows_of_pe.shape, dim).astype(np.float64)
         found[f"{name} {dim} {size}"] = {
-            "error": float((abs(one - rows.sum(axis=1)) / abs(rows).sum(axis=1)).max(initial=0)),
-            "same": one.tobytes() == other.tobytes(),
+            "error": float((abs(first_result - rows.sum(axis=1)) / abs(rows).sum(axis=1)).max(initial=0)),
+            "same": first_result.tobytes() == second_result.tobytes(),
             "embeddings": moved - numbers,
             "numbers": numbers,
             "transport": side.transport,
@@ -80,7 +80,7 @@ def _lookups(world: World, name: str, dim: int) -> dict[str, Any]:
 
 
 def run(world: World) -> list[dict[str, Any]]:
-    """What every PE found."""
+    """The results of every PE."""
     return world.gather(lookups(world))
 
 

@@ -1,4 +1,4 @@
-"""One training pass of a model: what it says and every gradient; on ranks as ``python model_program.py ...``."""
+"""One training pass of a model: logits, loss and every gradient; on ranks as ``python model_program.py ...``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from support.ranks import mpiexec
 def training_pass(
     world: World, folder: Path, model: str, settings: dict[str, Any], weights: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """This PE's rows of ``nodes``, ``logits`` and ``x`` (the gradient by the features), and sums over the PEs.
+    """The results of a pass by name.
 
-    Those are ``loss``, the gradients by the name of their weight, and ``state NAME`` of running statistics. Without
-    features there is no ``x``.
+    ``nodes``, ``logits`` and ``x`` (the gradient by the features, if there are any) have this PE's rows. ``loss``, the
+    gradients under the names of their weights and ``state NAME`` of running statistics are sums over the PEs.
     """
     part = layout.load(folder, world.rank)
     facts, chosen = part.manifest, settings_of(model, settings)
@@ -43,14 +43,14 @@ def training_pass(
     by_x = chain.backward(gradient, run, inputs=x is not None)
     if by_x is not None:
         found["x"] = by_x
-    for name, mine in {"loss": loss, **{name: run.gradients[name] for name in weights}}.items():
-        found[name] = world.all_reduce(np.asarray(mine, np.float64).reshape(np.shape(mine) or 1))
+    for name, part_of_sum in {"loss": loss, **{name: run.gradients[name] for name in weights}}.items():
+        found[name] = world.all_reduce(np.asarray(part_of_sum, np.float64).reshape(np.shape(part_of_sum) or 1))
     graph.close()
     return found | {f"state {name}": value for name, value in run.state.items()}
 
 
 def whole(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The passes of all PEs as one, with the rows in the order of the nodes."""
+    """The results of all PEs as one, with the rows in the order of the nodes."""
     nodes = np.concatenate([part["nodes"] for part in parts])
     found = {name: value for name, value in parts[-1].items() if name != "nodes"}
     for name in {"logits", "x"} & set(found):

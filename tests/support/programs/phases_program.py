@@ -1,7 +1,7 @@
-"""The phases in which models work arc by arc; on stand-ins for GPUs as ``python phases_program.py CALLS``.
+"""The phases in which models run operations on arcs; on stand-ins for GPUs as ``python phases_program.py CALLS``.
 
-CALLS is JSON: keywords of trainings, each with a layout's ``folder``. Every rank's operations and NVTX ranges are
-printed by the first as JSON.
+CALLS is JSON: keywords of trainings, each with a layout's ``folder``. Rank 0 prints the operations and NVTX ranges of
+every rank as JSON.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mgg.model.halo import FetchedHalo
 from mgg.train import train
 
 HALO = ("fetch", "start_return", "finish_return")
-#: Operation -> its phase: all that models do arc by arc on several PEs, and by weights, but for the transfers.
+#: Operation -> its phase: all operations on arcs and with weights on several PEs, but for the transfers.
 PHASE_OF = {name: "aggregate" for name in (*vars(Arrays), *HALO) if name.startswith("arc_") or name in HALO}
 PHASE_OF |= {name: "dense" for name in vars(Arrays) if "product" in name}
-#: Models that do all of it, and small settings.
+#: Models that call all of them, with small settings.
 TRAININGS: list[dict[str, Any]] = [
     {"model": "gat", "technique": "halo", "epochs": 2, "settings": {"hidden": 4}},
     {"model": "gat", "technique": "halo", "epochs": 2, "settings": {"hidden": 4, "attention": "product"}},
@@ -33,11 +33,11 @@ TRAININGS: list[dict[str, Any]] = [
 def watch(
     arrays: type, world: type, phase: Callable[[], str], replace: Callable[[Any, str, Any], None] = setattr
 ) -> dict[str, set[str]]:
-    """Note from now on the ``phase`` in which each of ``PHASE_OF`` and ``get_rows`` is called.
+    """Record from now on the phases in which each of ``PHASE_OF`` and ``get_rows`` is called.
 
     Args:
-        arrays, world: classes of the device's table of operations and of its World.
-        phase: the caller's phase.
+        arrays, world: the classes of the device's array operations and of its World.
+        phase: returns the current phase.
         replace: a ``setattr``.
 
     Returns:
@@ -45,7 +45,7 @@ def watch(
     """
     seen: dict[str, set[str]] = {}
 
-    def noting(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def recorded(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             seen.setdefault(name, set()).add(phase())
             return inner(*args)
@@ -54,12 +54,12 @@ def watch(
 
     for name in (*PHASE_OF, "get_rows"):
         owner = world if name == "get_rows" else FetchedHalo if name in HALO else arrays
-        replace(owner, name, noting(name, getattr(owner, name)))
+        replace(owner, name, recorded(name, getattr(owner, name)))
     return seen
 
 
 def main(calls: str) -> None:
-    """On stand-ins: their NVTX ranges are the phases."""
+    """Run on stand-ins, whose NVTX ranges are the phases."""
     from cupy.cuda import ranges
     from mpi4py import MPI
 

@@ -1,10 +1,10 @@
 """Launch every kernel on small graphs, for compute-sanitizer: ``python sanitized_program.py BACKEND LAYOUT...``.
 
-BACKEND ``threads`` has two PEs on one GPU run all techniques, in turns, then calls the operators that no technique of
-theirs needs; ``nvshmem`` has MPI ranks run the kernels that call NVSHMEM, one rank alone with half of its rows fetched
-from itself; ``nvshmem:TECHNIQUE`` has two of them run a technique whose kernel reads the other's memory. Arrays have
-memory of their own instead of pieces of CuPy's pool, so that what is read or written beside them is noticed. The
-layouts are for two PEs, those of one rank alone for one.
+BACKEND ``threads``: two PEs on one GPU run all techniques, one PE at a time; then the remaining operators are called.
+``nvshmem``: MPI ranks run the kernels that call NVSHMEM; a single rank fetches half of its rows from itself.
+``nvshmem:TECHNIQUE``: two ranks run a technique whose kernel reads the other's memory. Each array has an allocation of
+its own instead of a piece of CuPy's pool, so that accesses out of bounds are noticed. The layouts are for two PEs, for
+a single rank for one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from mgg.layout.split import transposed
 from support.programs.spmm_program import VARIANTS, inputs, products, variant
 from support.ranks.turns import Turns
 
-#: Every number of floats a load, and narrow, full, several and two kinds of tiles of columns.
+#: Every load size, and tiles of columns: narrow, full, several, two widths.
 DIMS = (1, 41, 64, 80, 130)
 WITH_NVSHMEM = [label for label, (_, options, _) in VARIANTS.items() if options.get("primitive", "direct") != "direct"]
 
-#: Technique -> how two ranks run it: where kernels read the other's memory and halo's wait for each other's flags, and,
-#: of those with workgroups, in two, between which rows are put.
+#: Technique -> its variants on two ranks. Kernels read the other rank's memory, and those of halo wait for its flags;
+#: with two workgroups rows are put between them.
 WITH_PEERS = {
     "halo": ["halo", "halo:1", "halo:2-bf16"],
     "cola": ["cola", "cola:1"],
@@ -50,8 +50,8 @@ WITH_PEERS = {
 }
 
 
-def noted(built: set[str]) -> Callable[..., Path]:
-    """``cubin``, which also puts the sources that it is asked for into ``built``."""
+def recording_cubin(built: set[str]) -> Callable[..., Path]:
+    """``cubin``, which also adds the names of requested sources to ``built``."""
 
     def cubin(source: Path, *rest: Any) -> Path:
         built.add(source.stem)
@@ -60,8 +60,8 @@ def noted(built: set[str]) -> Callable[..., Path]:
     return cubin
 
 
-def operators_alone(csr: Csr) -> None:
-    """Operators and types of ids that a technique on two PEs may not need."""
+def call_operators(csr: Csr) -> None:
+    """Call operators, with both types of ids, that the techniques on two PEs may not need."""
     operators, rows = cuda.CudaOperators(), csr.rows
     pieces, columns = neighbor_partitions(csr.indptr, 3), transposed(csr).csr
     some = np.random.default_rng(0).integers(0, rows, 3 * rows)
@@ -87,11 +87,11 @@ def operators_alone(csr: Csr) -> None:
             gathered = cp.zeros((len(some), dim), np.float32)
             operators.gather_rows(b, cp.asarray(some.astype(ids)), gathered)
             operators.add_rows(b, cp.arange(rows, dtype=ids)[::-1].copy(), gathered)
-            for element in (np.float32, np.uint16):  # rows that are padded, and those that begin anywhere
+            for element in (np.float32, np.uint16):  # padded rows, and unaligned ones
                 padded = cp.zeros((rows, row_pitch(dim, np.dtype(element).itemsize)), element)[:, :dim]
                 for into in (padded, cp.zeros((rows, dim + 2), element)[:, 1 : dim + 1]):
                     operators.write(b, into)
-                    across(operators, into, cp.asarray(some.astype(ids)))
+                    pack_and_unpack(operators, into, cp.asarray(some.astype(ids)))
                     operators.spmm_rows(
                         indptr, indices, weights, into, cp.zeros((rows, dim + 1), np.float32)[:, 1:], False
                     )
@@ -103,8 +103,8 @@ def operators_alone(csr: Csr) -> None:
     cp.cuda.Device().synchronize()
 
 
-def across(operators: cuda.CudaOperators, matrix: Any, rows: Any) -> None:
-    """Rows packed and unpacked."""
+def pack_and_unpack(operators: cuda.CudaOperators, matrix: Any, rows: Any) -> None:
+    """Pack rows of ``matrix`` into few bits, and unpack them."""
     for bits in (2, 4, 8, 16):
         packed = cp.zeros((len(rows), words(matrix.shape[1], bits)), np.uint32)
         operators.pack_rows(matrix, rows, rows.astype(np.int64), Draws(0, cp.ones(1), 0), bits, packed)
@@ -112,13 +112,13 @@ def across(operators: cuda.CudaOperators, matrix: Any, rows: Any) -> None:
 
 
 def on_device(groups: Groups) -> Groups:
-    """With arrays of the GPU."""
+    """The same groups in arrays of the GPU."""
     arrays = {key: cp.asarray(value) for key, value in vars(groups).items() if isinstance(value, np.ndarray)}
     return replace(groups, **arrays)
 
 
 def lookups(kernels: CudaLookups, bags: Any, rows: Any) -> None:
-    """Bags of rows of a matrix, and of two PEs that both have it."""
+    """Look up bags in a matrix, and in two PEs that both have it."""
     out, peers = cp.zeros((len(bags), rows.shape[1]), np.float32), kernels.peers({0: rows, 1: rows})
     kernels.group(bags, 2, 0, cp.zeros(2 * bags.size, bags.dtype), cp.zeros(2, np.int32))
     kernels.pool(bags, rows, rows, out)
@@ -127,20 +127,20 @@ def lookups(kernels: CudaLookups, bags: Any, rows: Any) -> None:
 
 
 def fetching_from_itself(part: PeLayout) -> PeLayout:
-    """The layout of one PE with every other row of its own as its halo."""
+    """The layout of one PE, with every other row of its own as its halo."""
     whole = part.forward
-    of_row = row_ids(whole.local)
+    targets = row_ids(whole.local)
     fetched = whole.local.indices % 2 == 1
     halo, places = np.unique(whole.local.indices[fetched], return_inverse=True)
 
-    def some(chosen: np.ndarray, columns: np.ndarray, width: int) -> Csr:
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(of_row[chosen], minlength=whole.rows))])
+    def arcs(chosen: np.ndarray, columns: np.ndarray, width: int) -> Csr:
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(targets[chosen], minlength=whole.rows))])
         weights = None if whole.local.weights is None else whole.local.weights[chosen]
         return Csr(indptr.astype(np.int64), columns.astype(np.int32), weights, width)
 
     product = Product(
-        local=some(~fetched, whole.local.indices[~fetched], part.rows),
-        remote=some(fetched, places, len(halo)),
+        local=arcs(~fetched, whole.local.indices[~fetched], part.rows),
+        remote=arcs(fetched, places, len(halo)),
         halo_ptr=np.array([0, len(halo)]),
         halo_rows=halo.astype(np.int32),
         send_ptr=np.array([0, len(halo)]),
@@ -150,27 +150,27 @@ def fetching_from_itself(part: PeLayout) -> PeLayout:
     return replace(part, forward=product)
 
 
-def one_rank(world: World, folder: Path) -> None:
-    """The variants that call NVSHMEM; their products equal the one without a halo."""
+def run_on_one_rank(world: World, folder: Path) -> None:
+    """Run the variants that call NVSHMEM; their products equal the one without a halo."""
     part = layout.load(folder, 0)
     for dim in DIMS:
         b = world.upload(inputs(part.node_ids, dim))
         found = []
-        for label, given in (("local", part), *((label, fetching_from_itself(part)) for label in WITH_NVSHMEM)):
+        for label, layout_of_pe in (("local", part), *((label, fetching_from_itself(part)) for label in WITH_NVSHMEM)):
             name, options, _ = variant(label)
-            plan = prepare(name, world, given, "forward", dim, options)
+            plan = prepare(name, world, layout_of_pe, "forward", dim, options)
             plan.input(dim)[:] = b
             found.append(world.download(plan(dim)).copy())
             plan.close()
-        for each in found[1:]:
-            np.testing.assert_allclose(each, found[0], rtol=1e-4, atol=1e-4)
+        for product in found[1:]:
+            np.testing.assert_allclose(product, found[0], rtol=1e-4, atol=1e-4)
 
 
 def main(backend: str, folders: list[Path]) -> None:
-    """Run, and print ``ok``."""
+    """Run the kernels, and print ``ok`` if all expected ones were launched."""
     cp.cuda.set_allocator(None)
     built: set[str] = set()
-    cuda.cubin = noted(built)
+    cuda.cubin = recording_cubin(built)
     backend, _, technique = backend.partition(":")
     labels = WITH_PEERS.get(technique, WITH_NVSHMEM)
     if backend == "threads":
@@ -179,7 +179,7 @@ def main(backend: str, folders: list[Path]) -> None:
     def program(world: World) -> None:
         for folder in folders:
             if backend == "nvshmem" and world.size == 1:
-                one_rank(world, folder)
+                run_on_one_rank(world, folder)
             else:
                 products(world, folder, DIMS, only=labels)
 
@@ -189,7 +189,7 @@ def main(backend: str, folders: list[Path]) -> None:
     else:
         from mgg.backend.threads import run
 
-        # Of what two threads launch at once racecheck loses some ("failure to track a kernel launch") or never ends.
+        # If two threads launch at once, racecheck loses launches ("failure to track a kernel launch") or hangs.
         turns = Turns(lambda: cp.cuda.Device().synchronize())
 
         def in_turns(world: World) -> None:
@@ -198,7 +198,7 @@ def main(backend: str, folders: list[Path]) -> None:
 
         run(2, in_turns, devices=[0])
         for folder in folders:
-            operators_alone(layout.load(folder, 0).product("forward").local)
+            call_operators(layout.load(folder, 0).product("forward").local)
         wanted = {path.stem for path in build.source_folder().glob("*/*.cu")}
     assert built >= wanted, f"never launched: {wanted - built}"
     print("ok", flush=True)

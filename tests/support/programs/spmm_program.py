@@ -1,7 +1,7 @@
 """Products of every technique on layouts; ``python spmm_program.py BACKEND OUT LAYOUT...`` runs it on MPI ranks.
 
-With ``--variants`` the variants of options follow; with ``--crossing`` those whose transfers differ, and all are of
-FEW_DIMS. BACKEND may be ``threads:P``: P threads with GPUs.
+``--variants`` adds the variants; ``--crossing`` adds those with other transfers, all with FEW_DIMS. BACKEND may be
+``threads:P``: P threads with GPUs.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ DIMS = (1, 3, 16, 41, 64, 100, 128, 602)
 #: Widths of the variants, and of graphs with more than WIDE_NODES nodes.
 FEW_DIMS = (1, 41, 128)
 WIDE_NODES = 15_000
-#: Of the variants with a primitive of NVSHMEM, too: two tiles of columns side by side, and a launch for the rest.
+#: A further width of variants with a primitive of NVSHMEM: two tiles of columns in a launch, and one for the rest.
 MANY_TILES = 300
 #: Widths of the variants with bf16: rows aligned to 2, 4, 8 and 16 bytes.
 BF16_DIMS = (41, 130, 100, 128)
 
 
 class Variant(NamedTuple):
-    """A technique, how it is to work and on what."""
+    """A technique, its options and the type of embeddings."""
 
     technique: str
     options: dict[str, Any]
     dtype: str = "fp32"
 
 
-#: Every ablation and primitive of ``mgg``, and the ends of the ranges of its knobs; bf16; workgroups, and bf16 between
-#: them; every step of ``cola``; every idea of ``gnnadvisor`` switched, and its Decider;
-#: every choice of ``seastar``.
+#: Every ablation and primitive of ``mgg``, and the extremes of its options; bf16; workgroups, and bf16 between them;
+#: every step of ``cola``; every idea of ``gnnadvisor`` off, and its Decider; every choice of ``seastar``.
 VARIANTS: dict[str, Variant] = {
     "mgg:warp": Variant("mgg", {"primitive": "warp"}),
     "mgg:thread": Variant("mgg", {"primitive": "thread"}),
@@ -88,12 +87,12 @@ VARIANTS: dict[str, Variant] = {
     "seastar:atomic": Variant("seastar", {"arcs": "sequence", "blocks": "atomic", "rows": "sorted"}),
     "seastar:warp": Variant("seastar", {"groups": "warp", "blocks": "static", "rows": "sorted"}),
 }
-#: Those whose transfers differ, or the order of them.
+#: Those with other transfers, or another order of them.
 CROSSING = [label for label in VARIANTS if label.startswith(("broadcast:", "halo:", "cola:", "dgcl:"))] + ["mgg:merged"]
 
 
 def widths(label: str) -> tuple[int, ...]:
-    """Of the products of a variant."""
+    """The widths of a variant's products."""
     _, options, dtype = VARIANTS[label]
     if dtype == "bf16":
         return BF16_DIMS
@@ -101,24 +100,24 @@ def widths(label: str) -> tuple[int, ...]:
 
 
 def variant(label: str) -> Variant:
-    """What a technique's name or the label of a variant stands for."""
+    """The variant of a label; a technique's name stands for its defaults."""
     return VARIANTS.get(label) or Variant(label, {})
 
 
 def inputs(nodes: np.ndarray, dim: int) -> np.ndarray:
-    """Embeddings of global nodes, float32 [len(nodes), dim]: a fixed function of node and column."""
+    """Embeddings float32 [len(nodes), dim], a fixed function of node id and column."""
     return np.sin(nodes[:, None] * 12.9898 + np.arange(dim) * 78.233).astype(np.float32)
 
 
 def divides(options: dict[str, Any], pes: int) -> bool:
-    """Whether so many PEs make the replicas and workgroups of the options."""
+    """Whether ``pes`` PEs can form the replicas and workgroups of the options."""
     if options.get("grid") and isqrt(pes) ** 2 != pes:
         return False
     return pes % options.get("replication", 1) ** 2 == 0 and pes % options.get("workgroup", 1) == 0
 
 
 def runnable(world: World, label: str) -> bool:
-    """Whether the technique or variant can run on this world: some take one PE, on GPUs one process or NVSHMEM."""
+    """Whether the technique or variant can run on this world: some need one PE, one process or NVSHMEM."""
     name, options, _ = variant(label)
     plan = all_techniques()[name]
     if (plan.single_pe and world.size > 1) or not divides(options, world.size):
@@ -136,10 +135,15 @@ def products(
     only: Iterable[str] | None = None,
     moved: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """This PE's rows of every technique, direction and width, by ``"technique direction dim"``.
+    """This PE's rows of every product, by ``"technique direction dim"``.
 
-    ``only`` chooses among techniques and variants, whose labels are keys of VARIANTS; what cannot run is left out. The
-    bytes of embeddings that each product moved go into ``moved``, by the same keys.
+    Args:
+        world: the World.
+        folder: the layout.
+        dims: widths.
+        options: options by technique; for those of variants see VARIANTS.
+        only: techniques and variants, by default all techniques; those that cannot run are left out.
+        moved: gets the bytes of embeddings that each product moved, by the same keys.
     """
     part = layout.load(folder, world.rank)
     found = {}
@@ -160,7 +164,7 @@ def products(
 
 
 def all_products(world: World, folder: Path, options: set[str], moved: dict[str, int]) -> dict[str, np.ndarray]:
-    """The products of all techniques, and of the variants that are asked for."""
+    """The products of all techniques, and of the variants that the command-line ``options`` add."""
     wide = "--crossing" not in options and layout.load(folder, world.rank).nodes <= WIDE_NODES
     found = products(world, folder, DIMS if wide else FEW_DIMS, moved=moved)
     for label in VARIANTS if "--variants" in options else CROSSING if "--crossing" in options else ():

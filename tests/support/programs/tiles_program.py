@@ -1,4 +1,4 @@
-"""How columns are dealt to lanes (mgg/kernel/cuda/arguments.py)."""
+"""How columns are assigned to lanes (mgg/kernel/cuda/arguments.py)."""
 
 from mgg.kernel.column_tiles import column_tiles
 from mgg.kernel.cuda.arguments import even_lanes, row_tiles
@@ -9,7 +9,7 @@ def main():
         for widest in (1, 8, 32):
             for tiles in (list(column_tiles(4 * vectors - 3, 4, widest)), list(row_tiles(4 * vectors - 3, 4, widest))):
                 ends = [first + 4 * lanes * count for lanes, first, count in tiles]
-                # One begins where the other ends; of the last tile less than half is idle, or lanes are 16 or fewer.
+                # Tiles follow one another; less than half of the last one is idle, or it has 16 lanes or fewer.
                 assert [first for _, first, _ in tiles] == [0, *ends[:-1]] and ends[-1] >= 4 * vectors
                 assert all(lanes <= widest and lanes & (lanes - 1) == 0 for lanes, _, _ in tiles)
                 assert ends[-1] - 4 * vectors < 2 * tiles[-1][0]

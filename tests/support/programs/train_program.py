@@ -24,7 +24,7 @@ from support.ranks import mpiexec
 
 #: Settings that make every model small.
 SMALL: dict[str, dict[str, Any]] = {model: small(model, 16) for model in models()}
-#: Models that fetch rows themselves; of those that are vertex programs, which all fetch in the same way, one.
+#: Models that fetch rows themselves; gatv2 stands for all vertex programs, which fetch in the same way.
 FETCHING = tuple(
     model
     for model in models()
@@ -34,7 +34,7 @@ FETCHING = tuple(
 
 
 def multiplies(model: str) -> bool:
-    """Whether it has products, which techniques do."""
+    """Whether it has products with the adjacency, which techniques compute."""
     return build(model, settings_of(model), features=4, classes=3, relations=2).width > 0
 
 
@@ -46,12 +46,12 @@ def graphs_for(model: str) -> tuple[str, ...]:
 
 
 def able(technique: str, pes: int) -> bool:
-    """Whether a model trains with ``technique`` on so many PEs."""
+    """Whether ``technique`` can train on ``pes`` PEs."""
     return pes == 1 or not all_techniques()[technique].single_pe
 
 
 def layouts(backend: str, folder: str | Path, pes: int) -> Callable[[int], layout.PeLayout]:
-    """What PE ``rank`` holds; the simulated backend's PEs share one reading."""
+    """Returns the layout of PE ``rank``; PEs of the simulated backend share loaded arrays."""
     if backend == "simulated":
         return [layout.load(folder, rank) for rank in range(pes)].__getitem__
     return lambda rank: layout.load(folder, rank)
@@ -70,10 +70,10 @@ def gradients(backend: str, folder: str | Path, pes: int, **options: Any) -> lis
 
 
 def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
-    """Loss and every gradient to ``tolerance`` of the expected one's largest entry; where all are 0, of 1.
+    """Assert that loss and gradients differ by at most ``tolerance`` times the largest entry of the expected array.
 
-    The gradient by one number (GIN's epsilon) is a sum over all nodes that nearly cancels, a thousandth of its terms:
-    it is held to the largest entry of all gradients instead.
+    The gradient by a single number (GIN's epsilon) is a sum over all nodes that cancels to a thousandth of its terms:
+    its tolerance is relative to the largest entry of all gradients. An array of zeros has an absolute tolerance.
     """
     assert set(found) == set(expected)
     largest = max((np.abs(array).max() for name, array in expected.items() if name != "loss"), default=0)
@@ -90,7 +90,7 @@ def run(backend: str, folder: str | Path, pes: int, **options: Any) -> list[Resu
 
 
 def result_arrays(result: Result) -> dict[str, np.ndarray]:
-    """All of a result that two equal runs share, as arrays."""
+    """The parts of a result that are the same in two equal runs, as arrays."""
     curve = [epoch.model_dump(exclude={"seconds"}, exclude_none=True) for epoch in result.epochs]
     record = result.record
     return {
@@ -103,7 +103,7 @@ def result_arrays(result: Result) -> dict[str, np.ndarray]:
 def on_ranks(
     kind: str, ranks: int, out: Path, calls: list[dict[str, Any]], backend: str = "mpi", before: Sequence[str] = ()
 ) -> list[dict[str, np.ndarray]]:
-    """The arrays of each call, by the same ranks of this program one after the other; ``before`` runs it."""
+    """The arrays of each call, all run in order by one job of ranks; ``before`` comes before this program."""
     done = mpiexec(ranks, [*before, __file__, kind, json.dumps(calls, default=str), str(out), backend])
     assert done.returncode == 0, done.stderr
     found = np.load(out)
@@ -112,7 +112,7 @@ def on_ranks(
 
 
 def tables(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]], bytes]:
-    """What of a run's folder must not depend on stopping: all but measured times, and the command that it came from."""
+    """The parts of a run's folder that must not depend on stopping: all but times, memory, and the command."""
     record, epochs = read_run(out)
     return (
         record.model_dump(exclude={"median", "q1", "q3", "used", "gpu_memory", "run_id", "recorded_at", "config_hash"}),
@@ -127,21 +127,19 @@ def checkpoint_files(out: Path) -> list[Path]:
 
 
 class Stop(threading.Event):
-    """Asks to stop in the ``epoch``-th epoch: after two looks before the first one, and one after each."""
+    """Is set in the ``epoch``-th epoch: a training reads it twice before its first epoch, and once after each."""
 
     def __init__(self, epoch: int):
         super().__init__()
-        self.left = 2 + epoch
+        self.reads_left = 2 + epoch
 
     def is_set(self) -> bool:
-        self.left -= 1
-        return self.left == 0
+        self.reads_left -= 1
+        return self.reads_left == 0
 
 
 def call(world: World, kind: str, folder: str, stop_at: int | None = None, **options: Any) -> dict[str, np.ndarray]:
-    """The arrays of one call: ``gradients``; ``kernels``, the names of generated ones; or ``train``, which returns none
-    when it is stopped.
-    """
+    """The arrays of a call: ``gradients``, ``kernels`` (names of generated ones), ``train`` (none if stopped)."""
     part = layout.load(folder, world.rank)
     if kind == "gradients":
         loss, by_name = loss_and_gradients(world, part, **options)
@@ -157,22 +155,22 @@ def call(world: World, kind: str, folder: str, stop_at: int | None = None, **opt
 
 
 def kernels(world: World, part: layout.PeLayout, **options: Any) -> dict[str, np.ndarray]:
-    """Files of the generated kernels that a training has compiled ahead, and of those that it asks for."""
+    """Sources of the generated kernels that a training compiles ahead, and of those that it requests."""
     ahead: list[str] = []
-    asked: list[str] = []
-    launched, compiled = world.operators.kernel, trainer.compile_ahead
+    requested: list[str] = []
+    original_kernel, original_compile = world.operators.kernel, trainer.compile_ahead
 
     def kernel(build: Build, name: str) -> Any:
-        asked.append(build.source)
-        return launched(build, name)
+        requested.append(build.source)
+        return original_kernel(build, name)
 
     world.operators.kernel = kernel
     trainer.compile_ahead = lambda _, builds: ahead.extend(build.source for build in builds)
     try:
         train(world, part, **options)
     finally:
-        world.operators.kernel, trainer.compile_ahead = launched, compiled
-    return {"ahead": np.array(sorted({*ahead})), "asked": np.array(sorted({x for x in asked if x.endswith(".cu")}))}
+        world.operators.kernel, trainer.compile_ahead = original_kernel, original_compile
+    return {"ahead": np.array(sorted({*ahead})), "asked": np.array(sorted({x for x in requested if x.endswith(".cu")}))}
 
 
 def main(kind: str, calls: str, out: str, backend: str = "mpi") -> None:

@@ -1,4 +1,4 @@
-"""An SPMD program that uses every method of World; ``python world_program.py [BACKEND]`` runs it on MPI ranks."""
+"""An SPMD program that checks every method of World; ``python world_program.py [BACKEND]`` runs it on MPI ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mgg.backend import World, job_fields, job_size, launch
 
 
 def program(world: World) -> str:
-    """Returns ``ok``; asserts what each method promises."""
+    """Assert what each method documents; returns ``ok``."""
     rank, size = world.rank, world.size
     right, left = (rank + 1) % size, (rank - 1) % size
     array = world.symmetric(60)
@@ -27,14 +27,14 @@ def program(world: World) -> str:
     _shift(world)
     _team(world)
     _exchange(world)
-    _aside(world)
+    _side_stream(world)
     _reduce(world)
-    _time(world)
-    _tell(world)
+    _clock(world)
+    _usage(world)
     world.free(array)
-    # The next array does not remember the last one's content; one without elements is an array, too.
-    again, nothing = world.symmetric(60), world.symmetric(0)
-    assert not world.download(again.local).any() and len(nothing.local) == 0
+    # A new array is zero, whatever the freed one held; arrays may be empty.
+    again, empty = world.symmetric(60), world.symmetric(0)
+    assert not world.download(again.local).any() and len(empty.local) == 0
     return "ok"
 
 
@@ -78,22 +78,22 @@ def _puts(world: World, rows, right: int, left: int) -> None:
 
 
 def _sends(world: World, right: int, left: int) -> None:
-    """Rows put beyond an array's reach: another view of it, of half words, that begin between two floats."""
+    """Rows put into arrays that peers cannot address, as float32 and as 2-byte values that begin between two floats."""
     alone, source = world.symmetric(30, [world.rank]), world.symmetric(30, [world.rank])
     assert list(alone.peers) == [world.rank] and set(alone.peers) <= set(world.addressable)
     for columns, dtype in ((4, np.float32), (3, np.uint16)):
-        rows, mine = alone.view(7, columns, dtype), source.view(7, columns, dtype)
+        rows, sent = alone.view(7, columns, dtype), source.view(7, columns, dtype)
         before = world.counters.bytes.get("put", 0)
         for round_ in range(3):
-            mine.local[:5] = world.upload(np.full((5, columns), 10 * world.rank + round_, dtype))
-            world.put_rows(rows, right, 1, mine.local[:5])
-            world.put_rows(rows, right, 0, mine.local[:0])
+            sent.local[:5] = world.upload(np.full((5, columns), 10 * world.rank + round_, dtype))
+            world.put_rows(rows, right, 1, sent.local[:5])
+            world.put_rows(rows, right, 0, sent.local[:0])
             world.signal(right)
             world.wait_signal(left)
             found = world.download(rows.local)
             assert (found[1:6] == 10 * left + round_).all() and not found[0].any() and not found[6].any()
             world.barrier()
-        wanted, out = world.upload(np.array([2, 1])), mine.local[5:7]
+        wanted, out = world.upload(np.array([2, 1])), sent.local[5:7]
         try:
             world.get_rows(rows, right, wanted, out)
             assert not world.gpu or right == world.rank, "fetched without an address"
@@ -116,8 +116,8 @@ def _broadcast(world: World) -> None:
         host = np.full((7, 3), world.rank, np.float32)
         world.broadcast(host, root)
         assert (host == root).all()
-        nothing, values = _full(world, (0, 3), 0), source.local[:7]
-        world.broadcast(nothing, root)
+        empty, values = _full(world, (0, 3), 0), source.local[:7]
+        world.broadcast(empty, root)
         if world.rank != root:
             values = _full(world, (7, 3), world.rank)
         world.broadcast(values, root)
@@ -127,7 +127,7 @@ def _broadcast(world: World) -> None:
 
 
 def _shift(world: World) -> None:
-    """PE q sends q rows: every PE, its own included, and nothing, too."""
+    """PE q sends q rows, also to itself, and PE 0 sends none."""
     rank, size = world.rank, world.size
     expected = 0
     for step in (1, size - 1, size + 1, 0, -1):
@@ -140,7 +140,7 @@ def _shift(world: World) -> None:
 
 
 def _team(world: World) -> None:
-    """Even and odd PEs, the latter from the last one on; then PEs alone, then all."""
+    """Teams of even PEs and of odd ones in reverse order; of single PEs; of all PEs."""
     rank, size = world.rank, world.size
     mates = [pe for pe in range(size) if pe % 2 == rank % 2][:: 1 if rank % 2 == 0 else -1]
     for pes in (mates, [rank], list(range(size)), mates):
@@ -173,8 +173,8 @@ def _exchange(world: World) -> None:
         assert len(values) == world.rank and (values == sender).all()
 
 
-def _aside(world: World) -> None:
-    """Work aside sees what came before it, and what waits for it sees that work."""
+def _side_stream(world: World) -> None:
+    """Work on the side stream sees earlier work, and its results are there after ``wait``."""
     values = _full(world, (4, 2), world.rank)
     for root in range(world.size):
         with world.side_stream() as work:
@@ -187,32 +187,32 @@ def _aside(world: World) -> None:
 
 def _reduce(world: World) -> None:
     for dtype in (np.float32, np.float64, np.int64):
-        mine = np.array([[world.rank, 1]], dtype)
-        on_device = world.download(world.all_reduce(world.upload(mine)))
-        for total in (world.all_reduce(mine), on_device):
+        values = np.array([[world.rank, 1]], dtype)
+        on_device = world.download(world.all_reduce(world.upload(values)))
+        for total in (world.all_reduce(values), on_device):
             assert total.dtype == dtype and total.tolist() == [[world.size * (world.size - 1) / 2, world.size]]
     for count, dtype in ((5, np.float32), (2**18 + 5, np.float32), (2**18 + 5, np.float64)):
         every = [np.random.default_rng(pe).random(count).astype(dtype) for pe in range(world.size)]
         expected = every[0].astype(np.float64)
-        for values in every[1:]:  # in this order: other sums have other bits
+        for values in every[1:]:  # in the order of ranks: another order rounds differently
             expected += values
-        mine = every[world.rank]
-        for total in (world.all_reduce(mine), world.download(world.all_reduce(world.upload(mine)))):
+        values = every[world.rank]
+        for total in (world.all_reduce(values), world.download(world.all_reduce(world.upload(values)))):
             assert np.array_equal(total, expected.astype(dtype))
-    for nothing in (np.zeros((0, 3)), world.upload(np.zeros((0, 3)))):
-        assert world.all_reduce(nothing).shape == (0, 3)
+    for empty in (np.zeros((0, 3)), world.upload(np.zeros((0, 3)))):
+        assert world.all_reduce(empty).shape == (0, 3)
     assert world.gather({"rank": world.rank}) == [{"rank": rank} for rank in range(world.size)]
 
 
-def _time(world: World) -> None:
+def _clock(world: World) -> None:
     clock = world.clock()
     clock.start()
     world.barrier()
     assert 0 <= clock.stop() < 60
 
 
-def _tell(world: World) -> None:
-    """The memory is that of all processes together: a Python with NumPy and MPI takes more than 20 MiB."""
+def _usage(world: World) -> None:
+    """Memory is summed over all processes; a Python with NumPy and MPI takes more than 20 MiB."""
     processes = len(set(world.gather(os.getpid())))
     fields = job_fields(world)
     assert (fields["backend"], fields["pes"], fields["machine"].hosts) == (world.name, world.size, 1)

@@ -1,4 +1,4 @@
-"""Start MPI ranks of this Python."""
+"""Run programs on MPI ranks of this Python."""
 
 from __future__ import annotations
 
@@ -25,14 +25,21 @@ def mpiexec(
     cwd: Path | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess:
-    """Run ``python arguments`` on ``ranks`` MPI ranks; the mpiexec beside this Python comes first.
+    """Run ``python arguments`` on ``ranks`` MPI ranks, by the mpiexec beside this Python, else the one on $PATH.
 
-    Each rank is started by the command ``under``, where one is given: a tool that watches it. They work in ``cwd``, by
-    default where this process does. Codes of terminals are left out of what they print: Open MPI sets colours back,
-    also where there is no terminal.
+    Args:
+        ranks: number of ranks.
+        arguments: of Python.
+        timeout: seconds.
+        under: a command that starts each rank, such as a tool that watches it.
+        cwd: working folder, by default that of this process.
+        environment: variables.
+
+    Returns:
+        The ended job; its output has no escape sequences, which Open MPI prints even without a terminal.
     """
     done = subprocess.run(
-        _command(ranks, arguments, under),
+        mpi_command(ranks, arguments, under),
         cwd=cwd,
         env=changed_environment(environment),
         capture_output=True,
@@ -45,20 +52,20 @@ def mpiexec(
     return done
 
 
-def succeeded(ranks: int, arguments: list[str], **given: Any) -> subprocess.CompletedProcess:
-    """As ``mpiexec``, for ranks that end with exit code 0."""
-    done = mpiexec(ranks, arguments, **given)
+def succeeded(ranks: int, arguments: list[str], **options: Any) -> subprocess.CompletedProcess:
+    """As ``mpiexec``, and check that the job ends with exit code 0."""
+    done = mpiexec(ranks, arguments, **options)
     assert done.returncode == 0, done.stderr
     return done
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a job of ranks ended.
+class TimedOutput:
+    """The output and exit code of a job of ranks.
 
     Attributes:
         code: exit code of mpiexec.
-        lines: what the ranks said, with the seconds from then to the end of the job.
+        lines: the output by line, with the seconds from the line to the end of the job.
     """
 
     code: int
@@ -71,29 +78,22 @@ class Ended:
 
     def find(self, pattern: str) -> tuple[str, float]:
         """The first line with ``pattern``, and the seconds that the job lasted after it."""
-        found = [entry for entry in self.lines if re.search(pattern, entry[0])]
-        assert found, f"nobody said {pattern!r}:\n{self.output}"
-        return found[0]
+        matches = [entry for entry in self.lines if re.search(pattern, entry[0])]
+        assert matches, f"no line with {pattern!r}:\n{self.output}"
+        return matches[0]
 
 
-def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environment: str) -> Ended:
-    """As ``mpiexec``, for ranks that end with an error: when each line was said is noted."""
-    said: list[tuple[str, float]] = []
-    job = subprocess.Popen(
-        _command(ranks, arguments),
-        env=changed_environment(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def run_timed(ranks: int, arguments: list[str], *, timeout: float = 90, **environment: str) -> TimedOutput:
+    """As ``mpiexec``, for ranks that end with an error: records when each line was printed."""
+    lines: list[tuple[str, float]] = []
+    job = _start(mpi_command(ranks, arguments), environment)
 
     def listen() -> None:
         assert job.stdout is not None
         with job.stdout:
-            said.extend((line, time.monotonic()) for line in job.stdout)
+            lines.extend((line, time.monotonic()) for line in job.stdout)
 
-    # A rank that stays keeps the pipe open: the thread is left to it.
+    # A rank that does not end keeps the pipe open, and this thread alive.
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     try:
@@ -103,47 +103,48 @@ def watched(ranks: int, arguments: list[str], *, timeout: float = 90, **environm
         raise
     end = time.monotonic()
     listener.join(5)
-    return Ended(code, [(line, max(0.0, end - then)) for line, then in said])
+    return TimedOutput(code, [(line, max(0.0, end - then)) for line, then in lines])
 
 
-def moving(
+def run_with_progress(
     ranks: int, arguments: list[str], *, silence: float = 180, under: Sequence[str] = (), before: Sequence[str] = (),
     **environment: str,
 ) -> tuple[int, str]:  # fmt: skip
-    """As ``mpiexec``, for ranks that tell how far they are: ended when they say nothing for ``silence`` seconds.
+    """As ``mpiexec``, for ranks that report progress: ended only if they print nothing for ``silence`` seconds.
 
-    However slow the machine is, who makes progress is left to come to an end. The launcher itself is started by the
-    command ``before``.
+    So a job that makes progress may take as long as a slow machine needs. The command ``before`` starts the launcher.
 
     Returns:
-        The exit code, and what the ranks said.
+        The exit code, and the output.
 
     Raises:
-        AssertionError: they said nothing for so long.
+        AssertionError: nothing was printed for so long.
     """
-    job = subprocess.Popen(
-        [*before, *_command(ranks, arguments, under)],
-        env=changed_environment(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    said: list[str] = []
+    job = _start([*before, *mpi_command(ranks, arguments, under)], environment)
+    output: list[str] = []
     assert job.stdout is not None
     lines: queue.Queue[str] = queue.Queue()
     listener = threading.Thread(target=lambda: [*map(lines.put, job.stdout or ()), lines.put("")], daemon=True)
     listener.start()
     try:
-        while not said or said[-1]:  # an empty line is the end
-            said.append(lines.get(timeout=silence))
+        while not output or output[-1]:  # an empty line is the end
+            output.append(lines.get(timeout=silence))
     except queue.Empty:
         job.terminate()
-        raise AssertionError(f"nothing was said for {silence:g} s after:\n{''.join(said)}") from None
-    return job.wait(silence), "".join(said)
+        raise AssertionError(f"no output for {silence:g} s after:\n{''.join(output)}") from None
+    return job.wait(silence), "".join(output)
 
 
-def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> list[str]:
+def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a command whose output and errors come together."""
+    return subprocess.Popen(
+        command, env=changed_environment(environment), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def mpi_command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> list[str]:
+    """The command line by which ``mpiexec`` runs ``python arguments`` on ranks."""
     beside = Path(sys.executable).with_name("mpiexec")
     launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
     assert launcher, "no mpiexec: pip install mpich"
@@ -151,9 +152,9 @@ def _command(ranks: int, arguments: list[str], under: Sequence[str] = ()) -> lis
 
 
 def changed_environment(changes: dict[str, str]) -> dict[str, str]:
-    """This process's environment for another that imports from ``tests``, with ``changes``.
+    """This process's environment with ``changes``, for a process that imports from ``tests``.
 
-    Without PYTHONUNBUFFERED: a line would be written in pieces, between which those of other ranks come.
+    PYTHONUNBUFFERED is left out: lines would be written in pieces, mixed with those of other ranks.
     """
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

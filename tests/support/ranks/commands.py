@@ -1,4 +1,4 @@
-"""Runs ``mgg`` in the tests' own process, which has loaded the libraries and compiled the loops."""
+"""Run ``mgg`` in the process of the tests, which has loaded the libraries and compiled the loops."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from mgg.cli import group
 
 
 def ended(*words: object) -> int:
-    """The exit code of ``mgg`` with these words, in the folder and with the variables of this process."""
+    """The exit code of ``mgg`` with these arguments, in the folder and with the variables of this process."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
         patch.setattr(signal, "signal", lambda *_: None)
         patch.setattr(sys, "argv", ["mgg", *map(str, words)])
@@ -23,9 +23,10 @@ def ended(*words: object) -> int:
 
 
 def mgg(*words: object, cwd: Path, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What ``mgg`` prints in folder ``cwd`` with these variables, once its exit code is checked.
+    """Run ``mgg`` in folder ``cwd`` with these variables, check its exit code, and return its output.
 
-    Warnings of loggers are not in there: pytest takes them. One PE takes ``--backend simulated``, or MPI would start.
+    The output lacks warnings of loggers, which pytest captures. For one PE pass ``--backend simulated``: otherwise MPI
+    would start.
     """
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
@@ -33,12 +34,12 @@ def mgg(*words: object, cwd: Path, code: int = 0, **environment: str) -> subproc
         for name, value in environment.items():
             patch.setenv(name, value)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            found = ended(*words)
-    said, complaint = (stream.buffer.getvalue().decode() for stream in (output, errors))
-    assert found == code, complaint
-    return subprocess.CompletedProcess(["mgg", *words], found, said, complaint)
+            exit_code = ended(*words)
+    stdout, stderr = (stream.buffer.getvalue().decode() for stream in (output, errors))
+    assert exit_code == code, stderr
+    return subprocess.CompletedProcess(["mgg", *words], exit_code, stdout, stderr)
 
 
 def files(folder: Path) -> list[str]:
-    """Everything below a folder, as paths from there."""
+    """Everything below a folder, as relative paths."""
     return sorted(os.path.relpath(path, folder) for path in folder.rglob("*"))

@@ -1,6 +1,6 @@
-"""Command lines from a process that has loaded them: each run is a fork, which saves a second of imports.
+"""Run command lines as forks of a process that has imported their modules, which saves a second each.
 
-For runs that end with one process, and where what is loaded when is no matter.
+For runs of a single process whose results do not depend on when modules are imported.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-#: Command line -> the module that has its ``main``, then what its runs load by themselves.
+#: Program -> the module with its ``main``, then modules that its runs import.
 PROGRAMS = {
     "snakemake": (
         "snakemake.cli",
@@ -28,7 +28,7 @@ PROGRAMS = {
 
 @cache
 def _server(program: str) -> subprocess.Popen:
-    """One for this process; it ends with it, as its standard input does."""
+    """The server of this process; it ends when its standard input does, with this process."""
     command = [sys.executable, __file__, program]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -38,18 +38,18 @@ def _server(program: str) -> subprocess.Popen:
 def run(
     program: str, words: list[str], cwd: Path, env: dict[str, str], limit: float, *, merged: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``program`` with ``words``, or the script ``words[0]`` after what ``program`` loads.
+    """Run ``program`` with arguments ``words``, or the script ``words[0]`` after the imports of ``program``.
 
-    ``merged``: errors come with the output.
+    ``merged``: errors are part of the output.
     """
     server = _server(program)
     files = [cwd.with_name(f"{cwd.name}.{name}") for name in ("out", "err")]
     assert server.stdin is not None and server.stdout is not None
     server.stdin.write(json.dumps([words, str(cwd), env, [str(file) for file in files], merged]) + "\n")
     server.stdin.flush()
-    waiting = select.poll()  # select() knows the first 1,024 files of a process alone
-    waiting.register(server.stdout, select.POLLIN)
-    assert waiting.poll(1e3 * limit), f"{program} {words}: no end in {limit} s"
+    poller = select.poll()  # select() takes only the first 1,024 file descriptors
+    poller.register(server.stdout, select.POLLIN)
+    assert poller.poll(1e3 * limit), f"{program} {words}: no end in {limit} s"
     code = int(server.stdout.readline())
     output, errors = (file.read_text() for file in files)
     for file in files:
@@ -63,11 +63,13 @@ def _serve(program: str) -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            _become(program, *json.loads(line))
+            _run_in_child(program, *json.loads(line))
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def _become(program: str, words: list[str], cwd: str, env: dict[str, str], files: list[str], merged: bool) -> None:
+def _run_in_child(
+    program: str, words: list[str], cwd: str, env: dict[str, str], files: list[str], merged: bool
+) -> None:
     opened = [os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600) for file in (os.devnull, *files)]
     for number, file in enumerate(opened):
         os.dup2(opened[1] if merged and number == 2 else file, number)

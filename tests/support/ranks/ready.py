@@ -1,8 +1,8 @@
-"""MPI ranks that are forks of a process with the imports done, which take most of a short test's time.
+"""MPI ranks as forks of a process with the imports done, which take most of a short test's time.
 
 ``mpiexec`` starts this file, without imports, as each rank. It hands its environment and files to the server, which
-forks the rank proper, and ends as that one ends. If that is by ``_exit``, without MPI's knowledge, and the others are
-killed, ``mpiexec`` may end with their 9: tests that hold its exit code against this start ranks as usual.
+forks the actual rank, and ends with the exit code of that one. If that rank ends by ``_exit``, without MPI's knowledge,
+and the others are killed, ``mpiexec`` may end with their 9: tests that check for another code start ranks as usual.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-#: What is imported ahead. None of it starts MPI or reads the environment of a rank.
-AHEAD = (
+#: Modules that the server imports. None of them starts MPI or reads the environment of a rank.
+IMPORTS = (
     "mgg.aggregate",
     "mgg.layout",
     "mgg.train",
@@ -28,16 +28,17 @@ AHEAD = (
     "support.programs.spmm_program",
 )
 #: The same for the stand-ins of CuPy and nvshmem4py.
-AHEAD_OF_GPUS = (*AHEAD, "blas", "launches", "mgg.backend.threads", "mgg.backend.gpu")
+GPU_IMPORTS = (*IMPORTS, "blas", "launches", "mgg.backend.threads", "mgg.backend.gpu")
 FAKE_GPU = Path(__file__).parents[1] / "fake_gpu"
-#: Runs a program with them.
+#: The script that runs a program with the stand-ins.
 FAKE = str(FAKE_GPU / "run.py")
+#: Most bytes of a message to the server.
 _LARGEST = 2**20
 
 
 @cache
 def _server(gpus: bool) -> tuple[Any, str]:
-    """One for this process, and its address; it ends with this process, as its standard input does."""
+    """The server of this process, and its address; it ends when its standard input does, with this process."""
     import subprocess
 
     from support.ranks import changed_environment
@@ -46,7 +47,7 @@ def _server(gpus: bool) -> tuple[Any, str]:
     paths = [str(FAKE_GPU)] * gpus
     environment = changed_environment({})
     environment["PYTHONPATH"] = os.pathsep.join([*paths, environment["PYTHONPATH"]])
-    names = json.dumps(AHEAD_OF_GPUS if gpus else AHEAD)
+    names = json.dumps(GPU_IMPORTS if gpus else IMPORTS)
     server = subprocess.Popen(
         [sys.executable, __file__, "serve", address[1:], names],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -56,7 +57,7 @@ def _server(gpus: bool) -> tuple[Any, str]:
 
 
 def ready(gpus: bool = True) -> list[str]:
-    """What ``mpiexec`` is to start ranks under; ``gpus``: they run ``fake_gpu/run.py``."""
+    """The argument ``under`` of ``mpiexec``; ``gpus``: for ranks that run ``fake_gpu/run.py``."""
     return [sys.executable, "-S", "-E", __file__, "rank", _server(gpus)[1][1:]]
 
 
@@ -75,7 +76,7 @@ def _rank(address: str, arguments: list[str]) -> None:
 
 
 def _warm() -> None:
-    """Have compiled functions loaded, and spare the ranks copies of what the garbage collector only looks at."""
+    """Load compiled functions; freeze objects, so that garbage collection in the ranks copies no pages of theirs."""
     import gc
 
     from mgg.backend import simulated, watchdog
@@ -88,7 +89,7 @@ def _warm() -> None:
 
 
 def _serve(address: str, names: list[str]) -> None:
-    """Fork a rank for each that asks, until standard input ends; whoever goes takes its rank along."""
+    """Fork a rank for each client until standard input ends; kill a rank whose client has gone."""
     import importlib
     import selectors
 
@@ -119,7 +120,7 @@ def _serve(address: str, names: list[str]) -> None:
                     client.close()
                     listener.close()
                     selector.close()
-                    return _become(*json.loads(message), handles)
+                    return _run_in_child(*json.loads(message), handles)
                 for handle in handles:
                     os.close(handle)
                 ranks[pid] = client, os.pidfd_open(pid)
@@ -139,10 +140,10 @@ def _serve(address: str, names: list[str]) -> None:
                 client.close()
 
 
-def _become(
+def _run_in_child(
     arguments: list[str], folder: str, environment: dict[str, str], numbers: list[int], handles: list[int]
 ) -> None:
-    """Be the rank: its files under the numbers that it knows them by."""
+    """Run the rank, with the client's files under their original numbers."""
     import runpy
 
     for number, handle in zip(numbers, handles, strict=True):
@@ -166,4 +167,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         _serve(sys.argv[2], json.loads(sys.argv[3]))
     else:
-        _rank(sys.argv[2], sys.argv[4:])  # without the interpreter
+        _rank(sys.argv[2], sys.argv[4:])  # argv[3] is the interpreter

@@ -1,4 +1,4 @@
-"""What the workers of pytest-xdist share, because it takes long to make."""
+"""Folders that workers of pytest-xdist share, because they take long to make."""
 
 import fcntl
 import os
@@ -9,9 +9,9 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder, empty until ``make`` fills it for whoever asks first; the others wait. No test may change it."""
+    """A folder that the first caller fills by ``make`` while the others wait. No test may change it."""
     base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a folder of its own in there
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has its own folder in the shared one
         base = base.parent
     folder = base / name
     with (base / f"{name}.lock").open("a+") as lock:

@@ -1,4 +1,4 @@
-"""Trainings that are asked to stop, so that there is something to go on from."""
+"""Trainings that are stopped, so that tests can resume them."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ALWAYS = 1e-9  # seconds between checkpoints: one after each epoch
 
 
 def stop_at(epoch, folder, pes, done=0, **options):
-    """Run until one PE, the last, is asked to stop in ``epoch``; a resumed one goes on after ``done``."""
+    """Train until the last PE is asked to stop in ``epoch``; a resumed training continues after epoch ``done``."""
     parts = train_program.layouts("simulated", folder, pes)
 
     def program(world):
@@ -25,23 +25,23 @@ def stop_at(epoch, folder, pes, done=0, **options):
 
 
 class Runs:
-    """Trainings of gcn over ``layouts`` of the graph planted, into folders below ``here``: of ``run`` unless told."""
+    """Trainings of gcn on the graph ``planted``, into folders below ``folder``, by default into ``run``."""
 
-    def __init__(self, layouts, here):
-        self._layouts, self._here, self.out = layouts, here, here / "run"
+    def __init__(self, layouts, folder):
+        self._layouts, self._folder, self.out = layouts, folder, folder / "run"
 
-    def _given(self, changes):
-        return {**BASE, "model": "gcn", **changes, "out": self._here / changes.get("out", "run")}
+    def _options(self, changes):
+        return {**BASE, "model": "gcn", **changes, "out": self._folder / changes.get("out", "run")}
 
     def train(self, pes=1, graph="planted", **changes):
-        return run("simulated", self._layouts(graph, pes), pes, **self._given(changes))[0]
+        return run("simulated", self._layouts(graph, pes), pes, **self._options(changes))[0]
 
     def resume(self, pes=1, **changes):
         return self.train(pes, resume=True, **changes)
 
     def stop(self, epoch, pes=1, done=0, **changes):
-        """As ``stop_at``; the paths of the checkpoints."""
-        stop_at(epoch, self._layouts("planted", pes), pes, done, **self._given(changes))
+        """As ``stop_at``; returns the paths of the checkpoints."""
+        stop_at(epoch, self._layouts("planted", pes), pes, done, **self._options(changes))
         return self.files()
 
     def files(self):
@@ -51,6 +51,6 @@ class Runs:
         return [path.name for path in self.files()]
 
     def check(self, pes=1, **changes):
-        """The run is one that never stopped."""
+        """Assert that the run equals one that never stopped."""
         self.train(pes, **changes, out="whole")
-        assert tables(self.out) == tables(self._here / "whole")
+        assert tables(self.out) == tables(self._folder / "whole")

@@ -1,4 +1,4 @@
-"""What is flushed to the disk."""
+"""Record which files are flushed to the disk."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def note_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that gets the path of each file and folder that ``os.fsync`` flushes from now on."""
+    """A list to which the path of each file and folder is added that ``os.fsync`` flushes from now on."""
     synced: list[str] = []
     fsync = os.fsync
 

@@ -1,4 +1,4 @@
-"""PEs that are threads of one process, one at a time: each works until it waits for the others."""
+"""PEs as threads that work one at a time: each until it waits for the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgg.backend import simulated
 
 
 class Turns:
-    """Held, ``with`` it, by the thread whose turn it is.
+    """A context manager in which one thread at a time works.
 
     Args:
         idle: called before another thread has its turn.
@@ -21,7 +21,7 @@ class Turns:
         self._turn = threading.Lock()
         self._holder: int | None = None
         for waiting, name in ((simulated._Meeting, "wait"), (simulated.SimulatedWorld, "wait_signal")):
-            setattr(waiting, name, self._without(getattr(waiting, name)))
+            setattr(waiting, name, self._released(getattr(waiting, name)))
 
     def __enter__(self) -> None:
         self._turn.acquire()
@@ -34,8 +34,8 @@ class Turns:
         finally:
             self._turn.release()
 
-    def _without(self, wait: Callable[..., None]) -> Callable[..., None]:
-        """``wait``, which gives the turn away meanwhile."""
+    def _released(self, wait: Callable[..., None]) -> Callable[..., None]:
+        """``wait``, which releases the turn meanwhile."""
 
         def waiting(*arguments: Any) -> None:
             if self._holder != threading.get_ident():

@@ -1,4 +1,4 @@
-"""Records with other values, as an MGG would have written them that measured these."""
+"""Records with changed values and hashes that fit, as MGG would have written them."""
 
 import json
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from mgg.records import RUN_FILE
 
 
 def altered(text: str, **fields: Any) -> str:
-    """A JSON object with other ``fields`` and a hash that fits."""
+    """A JSON object with these fields changed, and a hash that fits."""
     return changed(text, lambda values: values.update(fields))
 
 
 def file_of(*texts: str) -> str:
-    """A file of JSON lines that hold these objects, with hashes that fit."""
+    """The text of a file of JSON lines with these objects, and hashes that fit."""
     fields = (SEAL, PREVIOUS, LAST)
     return lines({key: value for key, value in json.loads(text).items() if key not in fields} for text in texts)
 
 
 def changed(text: str, change: Callable[[dict[str, Any]], object]) -> str:
-    """A JSON object once ``change`` was called with its values, with a hash that fits."""
+    """A JSON object after ``change`` has changed its values, with a hash that fits."""
     values = json.loads(text)
     values.pop(SEAL, None)
     change(values)
@@ -29,12 +29,12 @@ def changed(text: str, change: Callable[[dict[str, Any]], object]) -> str:
 
 
 def alter(path: Path, **fields: Any) -> None:
-    """``altered``, of a file that holds one object."""
+    """``altered`` for a file with one object."""
     path.write_text(altered(path.read_text(), **fields))
 
 
 def alter_run(folder: Path, **fields: Any) -> Path:
-    """A run's folder with other ``fields`` in its record, which names its files as they are now."""
+    """Change fields in the record of a run's folder, and update the hashes of its files; returns the folder."""
     files = {path.name: file_hash(path) for path in folder.iterdir() if path.name != RUN_FILE}
     alter(folder / RUN_FILE, files=files, **fields)
     return folder

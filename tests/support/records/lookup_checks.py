@@ -1,4 +1,4 @@
-"""What the lookups of ``lookup_program`` must be: their errors, their bits, and bytes that the batches alone tell."""
+"""Check the results of ``lookup_program``: errors, repeated bits, and bytes derived from the batches."""
 
 import numpy as np
 
@@ -8,24 +8,24 @@ from support.programs.lookup_program import BATCHES, DIMS, owners, samples
 
 
 def embeddings_moved(name, pes, dim, size):
-    """Bytes of embeddings of all PEs in one batch, by each side's own description."""
+    """Bytes of embeddings that all PEs move in one batch, by the side's description."""
     owner, moved = owners(name, pes), 0
     for pe in range(pes):
-        mine = samples(size)[slice(*share(size, pe, pes))]
-        remote = owner[mine] != pe
+        rows = samples(size)[slice(*share(size, pe, pes))]
+        remote = owner[rows] != pe
         if name == "halo":
-            moved += len(np.unique(mine[remote]))
+            moved += len(np.unique(rows[remote]))
         elif name == "alltoall_tables":
-            moved += sum(len(set(bag[away])) for bag, away in zip(owner[mine], remote, strict=True))
+            moved += sum(len(set(bag[away])) for bag, away in zip(owner[rows], remote, strict=True))
         else:
             moved += int(remote.sum())
     return 4 * dim * moved
 
 
 def numbers_moved(name, pes, size):
-    """Bytes of row numbers: four for every index of a row that another PE owns, where they are sent at all."""
-    mine = [samples(size)[slice(*share(size, pe, pes))] for pe in range(pes)]
-    remote = sum(int((owners(name, pes)[each] != pe).sum()) for pe, each in enumerate(mine))
+    """Bytes of row numbers, if the side sends any: four for every row that another PE owns."""
+    rows = [samples(size)[slice(*share(size, pe, pes))] for pe in range(pes)]
+    remote = sum(int((owners(name, pes)[each] != pe).sum()) for pe, each in enumerate(rows))
     return 4 * remote if name.startswith("alltoall") else 0
 
 
@@ -35,10 +35,10 @@ def check(everywhere, sides=SIDES, gpus=False):
         for dim in DIMS:
             for size in BATCHES:
                 found = [each[f"{name} {dim} {size}"] for each in everywhere]
-                where = name, pes, dim, size
-                assert max(each["error"] for each in found) < 1e-6, where
-                assert all(each["same"] for each in found), where
+                case = name, pes, dim, size
+                assert max(each["error"] for each in found) < 1e-6, case
+                assert all(each["same"] for each in found), case
                 exchanged = gpus and name.startswith("alltoall")
-                assert {each["transport"] for each in found} == {"nccl" if exchanged else "one-sided"}, where
-                assert sum(each["embeddings"] for each in found) == embeddings_moved(*where), where
-                assert sum(each["numbers"] for each in found) == numbers_moved(name, pes, size), where
+                assert {each["transport"] for each in found} == {"nccl" if exchanged else "one-sided"}, case
+                assert sum(each["embeddings"] for each in found) == embeddings_moved(*case), case
+                assert sum(each["numbers"] for each in found) == numbers_moved(name, pes, size), case

@@ -25,20 +25,20 @@ def swept(
     auto: bool = False,
     **protocol: Any,
 ) -> list[tuple[list[AggregateRecord], list[MggError]]]:
-    """Every PE's records and refusals: of techniques, or techniques with options; ``protocol``: fields of Protocol."""
+    """Every PE's records and errors; ``chosen``: techniques, or with options; ``protocol``: of TimingProtocol."""
     pairs = [(each, {}) if isinstance(each, str) else each for each in chosen]
-    given = [(name, parse_options(name, options)) for name, options in pairs]
-    how = {"direction": "forward", "warmup": 0, "iterations": 1, "check": True} | protocol
+    plans = [(name, parse_options(name, options)) for name, options in pairs]
+    timing = {"direction": "forward", "warmup": 0, "iterations": 1, "check": True} | protocol
 
     def program(world: World) -> tuple[list[AggregateRecord], list[MggError]]:
         part = layout.load(folder, world.rank)
-        asked = {"dims": list(dims), "dtypes": tuple(dtypes), "auto": auto, "protocol": TimingProtocol(**how)}
-        return sweep(world_of(world), part, given, **asked)
+        options = {"dims": list(dims), "dtypes": tuple(dtypes), "auto": auto, "protocol": TimingProtocol(**timing)}
+        return sweep(world_of(world), part, plans, **options)
 
     return simulated.run(pes, program)
 
 
-def record(folder: Path, pes: int, technique: str, dim: int, **given: Any) -> AggregateRecord:
-    """The record of a technique; ``given``: its ``options``, and what ``swept`` takes."""
-    chosen = [(technique, given.pop("options", {}))]
-    return swept(folder, pes, chosen, [dim], **given)[0][0][0]
+def record(folder: Path, pes: int, technique: str, dim: int, **arguments: Any) -> AggregateRecord:
+    """The record of a technique; ``arguments``: its ``options``, and arguments of ``swept``."""
+    chosen = [(technique, arguments.pop("options", {}))]
+    return swept(folder, pes, chosen, [dim], **arguments)[0][0][0]

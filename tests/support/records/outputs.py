@@ -1,4 +1,4 @@
-"""Every kind of output that MGG reads back, made small; what is read of it; and changes of single bytes and lines."""
+"""A small output of each kind that MGG reads back, functions that read it, and random changes of bytes and lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MATRIX = "%%MatrixMarket matrix coordinate real general\n6 6 8\n" + "".join(
 
 
 class Kind(NamedTuple):
-    """An output: its files, and a function that reads all of it that any command uses."""
+    """An output: its files, and a function that reads everything that any command uses of it."""
 
     name: str
     files: list[Path]
@@ -54,20 +54,20 @@ class Kind(NamedTuple):
 def make(folder: Path) -> list[Kind]:
     """One of each kind below ``folder``."""
     csr, data = planted()
-    made = make_layout(folder, csr, 2, scheme="metis", **data)
+    layout_folder = make_layout(folder, csr, 2, scheme="metis", **data)
     out = folder / "records"
     retrieve("digits", out / "raw")
-    job = AggregateJob(
-        made, "simulated", [4], ["fp32"], TimingProtocol("forward", 0, 2, check=True), False, out / "aggregate.jsonl"
-    )
+    timing = TimingProtocol("forward", 0, 2, check=True)
+    job = AggregateJob(layout_folder, "simulated", [4], ["fp32"], timing, False, out / "aggregate.jsonl")
     job.run([("halo", parse_options("halo", {})), ("mgg", parse_options("mgg", {}))])
-    add_lines(out / "predict.jsonl", predict([made], machines.H200, Question(["halo", "mgg"], [4])), replace=True)
+    predictions = predict([layout_folder], machines.H200, Question(["halo", "mgg"], [4]))
+    add_lines(out / "predict.jsonl", predictions, replace=True)
     machines.write(out / "links.json", machines.H200)
     jobs = [JobRecord(stage="layout", rule="layout", wildcards={"pes": str(pes)}, seconds=pes, ended=9e8, **origin())
             for pes in (1, 2)]  # fmt: skip
     write_lines(out / "jobs.jsonl", jobs)
     settings = {"hidden": 4}
-    run("simulated", made, 2, model="gcn", technique="halo", epochs=3, settings=settings, out=out / "run")
+    run("simulated", layout_folder, 2, model="gcn", technique="halo", epochs=3, settings=settings, out=out / "run")
     weights = read_weights(out / "run", "gcn")
     epoch = EpochRecord(epoch=1, loss=0.5, train_accuracy=1, test_accuracy=1, seconds=1)
     checkpoints = _checkpoints(out / "checkpoint")
@@ -76,26 +76,26 @@ def make(folder: Path) -> list[Kind]:
     (out / "graph.mtx").write_text(MATRIX)
     scatter(out / "graph.mtx", out / "buckets")
     shard(out / "buckets", out / "shards", number=1, of=1)
-    finished = out / "run"
+    run_folder = out / "run"
     _cubin(out)
     return [
         Kind("raw data", [out / "raw" / "source.yaml"], lambda: _raw(out / "raw")),
         Kind("buckets and shards", [*_files(out / "buckets"), *_files(out / "shards")], lambda: _gathered(out)),
         Kind("graph", _files(folder / "graph"), lambda: _graph(folder / "graph")),
         Kind("partition", _files(folder / "partition-2"), lambda: _partition(folder / "partition-2")),
-        Kind("layout", _files(made), lambda: [layout.load(made, pe) for pe in range(2)]),
+        Kind("layout", _files(layout_folder), lambda: [layout.load(layout_folder, pe) for pe in range(2)]),
         Kind("timings", [out / "aggregate.jsonl"], lambda: collect([out / "aggregate.jsonl"])),
         Kind("timings to add to", [out / "aggregate.jsonl"],
              lambda: read_lines(out / "aggregate.jsonl", AggregateRecord)),
         Kind("predictions", [out / "predict.jsonl"], lambda: collect([out / "predict.jsonl"])),
         Kind("machine", [out / "links.json"], lambda: machines.find(str(out / "links.json"))),
         Kind("jobs", [out / "jobs.jsonl"], lambda: read_jobs(out / "jobs.jsonl")),
-        Kind("run", [finished / RUN_FILE, finished / "metrics.jsonl"], lambda: collect([finished])),
-        Kind("scores", [finished / RUN_FILE, finished / PREDICTIONS_FILE], lambda: evaluate(finished)),
-        Kind("metrics", [finished / "metrics.parquet"], lambda: run_file(finished, "metrics.parquet").read_bytes()),
+        Kind("run", [run_folder / RUN_FILE, run_folder / "metrics.jsonl"], lambda: collect([run_folder])),
+        Kind("scores", [run_folder / RUN_FILE, run_folder / PREDICTIONS_FILE], lambda: evaluate(run_folder)),
+        Kind("metrics", [run_folder / "metrics.parquet"], lambda: run_file(run_folder, "metrics.parquet").read_bytes()),
         Kind("checkpoint", _files(out / "checkpoint"), lambda: _checkpoints(out / "checkpoint").load()),
         Kind("kernel", [path for path in _files(out / "cache") if path.suffix != ".lock"], lambda: _cubin(out)),
-        Kind("weights", [finished / WEIGHTS_FILE], lambda: read_weights(finished, "gcn")),
+        Kind("weights", [run_folder / WEIGHTS_FILE], lambda: read_weights(run_folder, "gcn")),
     ]  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _raw(folder: Path) -> Any:
 
 
 def _gathered(out: Path) -> Any:
-    """The graph of both; the shards are made anew from the buckets, too."""
+    """The graphs of the shards, and of shards made anew from the buckets."""
     shutil.rmtree(out / "again", ignore_errors=True)
     gather(out / "buckets", [out / "shards"], out / "gathered")
     shard(out / "buckets", out / "again", number=1, of=1)
@@ -131,12 +131,12 @@ def _graph(folder: Path) -> Any:
 
 
 def _cubin(out: Path) -> bytes:
-    """What a launch would load, of a compiler that gives the same bytes for the same source."""
+    """The cubin that a launch would load, by a compiler whose output is always the same."""
     (out / "k.cu").write_text("// nothing")
-    given = {"find_nvcc": lambda: "nvcc", "nvcc_version": lambda _: "release 13"}
-    given |= {"cache_folder": lambda: out / "cache"}
-    given |= {"_compile": lambda nvcc, source, path, *_: path.write_bytes(bytes(range(256)) * 8)}
-    with mock.patch.multiple(kernels, **given):
+    patches = {"find_nvcc": lambda: "nvcc", "nvcc_version": lambda _: "release 13"}
+    patches |= {"cache_folder": lambda: out / "cache"}
+    patches |= {"_compile": lambda nvcc, source, path, *_: path.write_bytes(bytes(range(256)) * 8)}
+    with mock.patch.multiple(kernels, **patches):
         return kernels.cubin(out / "k.cu", "sm_90", {}).read_bytes()
 
 
@@ -146,7 +146,7 @@ def _partition(folder: Path) -> Any:
 
 
 def contents(value: Any) -> Any:
-    """What can be compared of what was read: two of them are equal where all numbers and texts are."""
+    """A value that can be compared by ==: equal if all numbers and texts in it are."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, BaseModel):
@@ -161,7 +161,7 @@ def contents(value: Any) -> Any:
 
 
 def changed(data: bytes, rng: np.random.Generator) -> bytes:
-    """One byte flipped in a bit, replaced, left out or added; of text often a digit by another, or a line moved."""
+    """``data`` with one bit flipped, or a byte replaced, removed or added; often a digit replaced, or a line moved."""
     lines = data.splitlines(keepends=True)
     if len(lines) > 1 and rng.random() < 0.1:
         return _line_changed(lines, rng)
@@ -176,7 +176,7 @@ def changed(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _line_changed(lines: list[bytes], rng: np.random.Generator) -> bytes:
-    """One line taken out, there twice, or at another place."""
+    """One line removed, moved or repeated."""
     at, to, kind = int(rng.integers(len(lines))), int(rng.integers(len(lines))), int(rng.integers(3))
     others = lines[:at] + lines[at + 1 :]
     moved = others if kind == 0 else [*others[:to], lines[at], *others[to:]] if kind == 1 else [*lines, lines[at]]

@@ -1,4 +1,4 @@
-"""Models as vertex programs in the representation, with a line to their gradients."""
+"""Models as vertex programs in the intermediate representation, and their gradients."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ MODELS = {
 
 
 def differentiated(outputs: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """Optimized outputs, gradients by all inputs but norms and weights of arcs, and their seeds."""
+    """Optimized outputs, gradients by all inputs except norms and arc weights, and the seeds."""
     forward = optimized(outputs, differentiable=True)
     seeds = [leaf(f"seed {k}", value.space, value.shape) for k, value in enumerate(forward)]
     inputs = [v for v in ir.walk(outputs) if v.op == "input" and v["name"] not in ("norm", "weight")]

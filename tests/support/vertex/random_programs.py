@@ -1,7 +1,7 @@
 """Random vertex programs: expression trees that hypothesis draws, for the IR's constructors and other evaluators.
 
-They are smooth at nearly all numbers: a fresh parameter shifts what a kink or a choice sees, and what has a largest
-gets a fresh number an arc added.
+They are differentiable at nearly all inputs: a fresh parameter is added to the operand of each kink or choice, and a
+fresh input per arc to each operand of a maximum or minimum.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mgg.vertex.interpret import ArcGraph
 from mgg.vertex.ir import D, E, P, R, S, Space, T, Value
 
 Shape = tuple[int, ...]
-#: Spaces of both operands, by that of the result, where not one of them is the result's.
+#: Space of a result -> spaces of two operands, neither of which is that of the result.
 MEETING = {E: [(D, S), (S, T), (S, R)], R: [(D, T)]}
-#: What can be seen beside a value of a space without changing it.
+#: Space of a result -> spaces of operands beside one of the result's space.
 BESIDE = {P: [P], T: [P, T], D: [P, D], S: [P, S], R: [P, T, D, R], E: [P, T, D, S, R, E]}
 COARSER = {P: [], T: [P], D: [P], S: [P, D], R: [P, T, D], E: [P, T, D, S, R]}
 FINER = {P: [T, D, S, R, E], T: [R, E], D: [S, R, E], S: [E], R: [E], E: []}
 SMOOTH = ("exp", "log", "power", "sqrt", "reciprocal", "square", "tanh", "elu", "sigmoid", "negative")
-#: Aggregations of several operations.
+#: Aggregations that consist of several operations.
 AGGREGATIONS = ("mean", "deviation", "attention")
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operation of ``build`` with its operands, and the space and the shape that it must get."""
+    """An operation of ``BUILD`` or ``ir`` with its operands, and the expected space and shape."""
 
     op: str
     operands: tuple[Node, ...]
@@ -43,7 +43,7 @@ class Node:
 
 
 class Grammar:
-    """Draws expressions; what was drawn once may be used again."""
+    """Draws expressions, which may share subexpressions."""
 
     def __init__(self, draw: Callable[..., Any], types: int) -> None:
         self.draw, self.types = draw, types
@@ -58,7 +58,7 @@ class Grammar:
         return self.nodes[-1]
 
     def leaf(self, space: Space, shape: Shape) -> Node:
-        """Inputs are of vertices, arcs or parameters; in other spaces they are seen."""
+        """An input of vertices, arcs or parameters, cast to ``space`` if it is another."""
         if space in (D, E, P):
             self.leaves += 1
             return self.node("input", (), space, shape, name=f"leaf {self.leaves}")
@@ -111,7 +111,7 @@ class Grammar:
         return self.node("add", (x, self.leaf(P, x.shape)), x.space, x.shape)
 
     def _noisy(self, x: Node) -> Node:
-        """No two rows are equal, or nearly so."""
+        """``x`` plus noise, so that no two rows are nearly equal."""
         noise = self.leaf(E, x.shape)
         if x.space is not E:
             noise = self.node("total", (noise,), x.space, x.shape)
@@ -227,9 +227,9 @@ class Grammar:
 
 
 def random_graph(seed: int) -> ArcGraph:
-    """Few vertices, up to 3 types, no two arcs alike; loops, and vertices without arcs.
+    """Few vertices, up to 3 types, no duplicate arcs; self-loops, and vertices without arcs.
 
-    By a seed, for hypothesis, which prefers what is small, would draw hardly any arcs.
+    It takes a seed because hypothesis, which prefers small values, would draw hardly any arcs.
     """
     rng = np.random.default_rng(seed)
     vertices, types = rng.integers(1, 6), rng.integers(1, 4)
@@ -240,7 +240,7 @@ def random_graph(seed: int) -> ArcGraph:
 
 @st.composite
 def programs(draw: Callable[..., Any], types: int, depth: int = 4) -> list[Node]:
-    """One value of vertices, with heads as a rule, and perhaps one of another space."""
+    """One value of vertices, usually with heads, and sometimes one of another space."""
     grammar = Grammar(draw, types)
     shapes = st.sampled_from([(), (3,), (2,), (2, 3), (2, 1)])
     outputs = [grammar.expression(D, draw(shapes), depth)]
@@ -261,8 +261,8 @@ def values(outputs: list[Node]) -> list[Value]:
     return [of(node) for node in outputs]
 
 
-def _away(x: Value) -> Value:
-    """x^2 + 1/2: no pole is near."""
+def _positive(x: Value) -> Value:
+    """x^2 + 1/2, which stays away from 0."""
     return ir.binary("add", ir.binary("multiply", x, x), ir.constant(0.5))
 
 
@@ -292,18 +292,18 @@ def _value(node: Node, operands: list[Value]) -> Value:
     return ir.binary(node.op, *operands)
 
 
-#: What makes a value of a node and its operands; the others are operations of ``ir.unary`` and ``ir.binary``.
+#: Operation -> function of the node and its operands; all others are operations of ``ir.unary`` and ``ir.binary``.
 BUILD: dict[str, Callable[..., Value]] = {
     "input": lambda node: ir.leaf(node.attributes["name"], node.space, node.shape),
     "square": lambda node, x: ir.binary("multiply", x, x),
     "exp": lambda node, x: ir.unary("exp", ir.unary("tanh", x)),
-    "log": lambda node, x: ir.unary("log", _away(x)),
-    "sqrt": lambda node, x: ir.unary("sqrt", _away(x)),
-    "reciprocal": lambda node, x: ir.unary("reciprocal", _away(x)),
-    "power": lambda node, x: ir.unary("power", _away(x), exponent=node.attributes["exponent"]),
+    "log": lambda node, x: ir.unary("log", _positive(x)),
+    "sqrt": lambda node, x: ir.unary("sqrt", _positive(x)),
+    "reciprocal": lambda node, x: ir.unary("reciprocal", _positive(x)),
+    "power": lambda node, x: ir.unary("power", _positive(x), exponent=node.attributes["exponent"]),
     "leaky_relu": lambda node, x: ir.unary("leaky_relu", x, slope=node.attributes["slope"]),
     "stop": lambda node, x: ir.stop(x),
-    "divide": lambda node, x, y: ir.binary("divide", x, _away(y)),
+    "divide": lambda node, x, y: ir.binary("divide", x, _positive(y)),
     "where": lambda node, condition, x, y: ir.where(ir.binary("greater", condition, ir.constant(0)), x, y),
     "cast": lambda node, x: ir.cast(x, node.space),
     "total": lambda node, x: ir.total(x, node.space),

@@ -1,4 +1,4 @@
-"""Vertex programs at random: any operation on any values that it takes."""
+"""Random vertex programs: any operation on any values that it accepts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from support.graphs.arc_graphs import TYPES
 SHAPES = ((), (2,), (2, 3), (3,), (1, 3))
 COARSER = {E: (D, D, S, R, P, T), R: (D, T, P), S: (D, P), D: (P,), T: (P,), P: ()}
 FINER = {P: (T, D, S, R, E), T: (R, E), D: (S, R, E, E), S: (E, E), R: (E,), E: ()}
-#: Smooth ones whose values stay within bounds, so that sums can be compared.
+#: Operations whose values stay bounded, so that sums can be compared.
 UNARY = ("negative", "tanh", "sigmoid", "relu", "leaky_relu", "elu", "abs", "negative")
 BINARY = ("add", "subtract", "multiply", "multiply", "multiply", "divide", "maximum", "minimum", "greater", "equal")
 
 
 def program(seed: int, steps: int = 14) -> list[Value]:
-    """One to three values, made in ``steps`` steps."""
+    """One to three values, after ``steps`` operations."""
     rng = random.Random(seed)
     values = [leaf(f"{space.name}{k}", space, shape) for space in ir.Space for k, shape in enumerate(SHAPES)]
     values = [*rng.sample(values, 8), constant(1), constant(-0.5), constant(0)]
@@ -28,14 +28,14 @@ def program(seed: int, steps: int = 14) -> list[Value]:
         ir.mask(S, (2,), 0.4, 1),
     ]
     values += [leaf("x", D, (2, 3)), leaf("y", D, (3,))]
-    made: list[Value] = []
-    while len(made) < steps:
-        pool = values + 3 * made[-5:]
+    results: list[Value] = []
+    while len(results) < steps:
+        pool = values + 3 * results[-5:]
         try:
-            made.append(_step(rng, pool))
+            results.append(_step(rng, pool))
         except (ProgramError, AssertionError, IndexError):
             continue
-    return rng.sample(made[-4:], rng.randint(1, 3))
+    return rng.sample(results[-4:], rng.randint(1, 3))
 
 
 def _step(rng: random.Random, pool: list[Value]) -> Value:  # noqa: PLR0911
@@ -47,7 +47,7 @@ def _step(rng: random.Random, pool: list[Value]) -> Value:  # noqa: PLR0911
         return cast(x, rng.choice(FINER[x.space]))
     if kind <= 8:
         op = rng.choice(BINARY)
-        if op == "divide":  # by what is at least 1, or by a sum that is 0 where there is nothing
+        if op == "divide":  # by a value of at least 1, or by a sum of such values, which is 0 without arcs
             y = ir.binary("add", unary("abs", y), constant(1))
             y = ir.total(cast(y, E), D) if y.space is not E and y.space is not S and rng.random() < 0.5 else y
             return ir.total(ir.binary("divide", cast(x, E) if x.space.over(E) else x, cast(y, E)), D)

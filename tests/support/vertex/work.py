@@ -1,4 +1,4 @@
-"""Programs worked off step by step on the one PE that has a whole graph: on the host, or by kernels of GPUs."""
+"""Run vertex programs step by step on one PE with the whole graph: on the host, or by kernels for GPUs."""
 
 from types import SimpleNamespace
 
@@ -26,13 +26,13 @@ from support.devices.on_host import generated, launch
 from support.graphs.arc_graphs import drawn
 from support.vertex.random_programs import programs, random_graph, values
 
-#: What programs that were traced add up, and their gradients; they have extremes of arcs alone.
+#: Spaces (from, to) of sums in traced programs and their gradients; these have extremes over arcs only.
 ADDED = {(E, D), (E, R), (E, S), (R, D), (R, T), (S, D), (E, P), (E, T), (D, P), (S, P), (T, P)}
 MULTIPLIED = {(E, P), (E, T), (D, P), (S, P), (R, P), (R, T), (T, P), (T, T)}
 
 
 def supported(value):
-    """Whether programs that were traced come to have such a value."""
+    """Whether traced programs and their gradients can have such a value."""
     spaces = value.inputs[0].space if value.inputs else None, value.space
     if value.op in ("maximum_of", "minimum_of", "winner"):
         return spaces in {(E, D), (E, R), (E, S)}
@@ -40,11 +40,10 @@ def supported(value):
 
 
 def drawn_work(data):
-    """A random program with gradients, and what the interpreter finds of it.
+    """A random program with gradients, and the interpreter's results.
 
     Returns:
-        Values that are wanted, rewritten or not; the graph; inputs by name; how ``worked_off`` is to do it; the arrays
-        that are right.
+        The values, optimized or not; the graph; inputs by name; options of ``worked_off``; the expected arrays.
     """
     graph = random_graph(data.draw(st.integers(0, 2**16)))
     outputs = values(data.draw(programs(graph.type_count)))
@@ -58,7 +57,7 @@ def drawn_work(data):
 
 
 def tables_of(graph):
-    """The tables of the one PE that has all of an interpreter's ``graph``."""
+    """The tables of a PE that has the whole ``graph`` of an interpreter."""
     n, ptr = graph.vertices, pointers(graph.targets, graph.vertices)
     out = transposed(Csr(ptr, graph.sources.astype(np.int32), None, n))
     return ArcTables(
@@ -70,9 +69,9 @@ def tables_of(graph):
 
 
 def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), fused=True, kernels=None, how=DEFAULT):
-    """Arrays of ``wanted``, of which the first ``outputs`` are made before the others and the ``seeds`` are known.
+    """The arrays of ``wanted``: the first ``outputs`` without the ``seeds``, then the others with them.
 
-    With ``kernels``, a ``KernelsOnHost``, a GPU's kernels make them, of float32, and share arcs as ``how`` says.
+    With ``kernels``, a ``KernelsOnHost``, the kernels for GPUs compute in float32 and divide arcs by ``how``.
     """
     shape = graph.vertices, graph.vertices
     real = np.float64 if kernels is None else np.float32
@@ -97,13 +96,13 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
     }
 
     def do(steps, found, goals):
-        work, given = Work(steps, found, goals), draws
+        work, random_draws = Work(steps, found, goals), draws
         if kernels is not None:
             work = device.DeviceWork(
                 work, device.DeviceTables(lambda: tables, tables.rows, np.ascontiguousarray, kernels), how=how
             )
-            given = draws[0], np.array([float(draws[1])])
-        work.run(found, part, given)
+            random_draws = draws[0], np.array([float(draws[1])])
+        work.run(found, part, random_draws)
 
     first, rest = wanted[:outputs], wanted[len(wanted[:outputs]) :]
     plan = schedule(first, rest, seeds, fused=fused)
@@ -124,21 +123,21 @@ def worked_off(wanted, graph, leaves, *, outputs=None, seeds=(), draws=(0, 0), f
 
 
 class _Unset(HostArrays):
-    """Whoever reads what nobody has written finds no numbers."""
+    """New arrays have NaN or -7, so that reads of unwritten elements show."""
 
     def empty(self, shape, dtype):
         return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else -7, dtype)
 
 
 class KernelsOnHost:
-    """Generated kernels, compiled by g++, and rows cut into pieces of ``task`` arcs.
+    """Generated kernels compiled by g++, with rows cut into pieces of ``task`` arcs.
 
     Args:
-        folder: of the libraries.
-        task: so that small graphs have long rows.
+        folder: for the libraries.
+        task: small, so that small graphs have rows that are cut.
 
     Attributes:
-        launched: paths of sources and names of kernels, in the order of their launches.
+        launched: (source, kernel) in the order of launches.
     """
 
     def __init__(self, folder, task=32):

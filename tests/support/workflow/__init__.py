@@ -1,4 +1,4 @@
-"""Runs the real snakemake, with the real mgg, in a folder of its own."""
+"""Run the real snakemake, with the real mgg, in a folder of its own."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from support.ranks import forked
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Small enough that all stages take seconds, and with every kind of job: generated, one PE, several PEs, training.
+#: So small that all stages take seconds, with every kind of job: generated graph, one PE, several PEs, training.
 TINY = {
     "graph": {"datasets": {"planted": {"scale": 0.05}}},
     "partition": {"pes": [1, 2], "quality_pes": [4]},
@@ -25,7 +25,7 @@ TINY = {
 }
 
 
-#: Folders of results that have one of each data set; those of several numbers of PEs; those of several places.
+#: Folders of results with an output per data set; those with one per number of PEs, too.
 STAGES = (
     "retrieve", "graph", "graph_natural", "graph_scatter", "graph_shard", "partition", "layout", "tune", "describe",
     "predict", "aggregate", "train",
@@ -47,30 +47,30 @@ class Folder:
 
     @classmethod
     def at(cls, path: Path) -> Self:
-        """One that is there already."""
-        there = cls.__new__(cls)
-        there.path, there.results = path, path / "results"
-        return there
+        """An existing working folder."""
+        folder = cls.__new__(cls)
+        folder.path, folder.results = path, path / "results"
+        return folder
 
     def made(self, output: str) -> Path:
-        """The output of results that is named by what it is of alone: see ``pattern``. It is the only one there is."""
-        (found,) = made(self.results, output)
-        return found
+        """The only output that matches a plain name: see ``pattern``."""
+        (path,) = made(self.results, output)
+        return path
 
     def names(self, **options: str | Sequence[str] | None) -> dict[str, str]:
-        """What jobs of a dry run would make, from the working folder, by what it is of alone."""
+        """The outputs of a dry run's jobs: plain name -> path in the working folder."""
         words = Folder.command(self, "--dry-run", **options)[3:]
-        said = forked.run("snakemake", words, self.path, self.environment(), self.limit, merged=True).stdout
-        found = [path for line in re.findall(r"^    output: (.*)$", said, re.MULTILINE) for path in line.split(", ")]
-        return {plain(path): path for path in found}
+        text = forked.run("snakemake", words, self.path, self.environment(), self.limit, merged=True).stdout
+        paths = [path for line in re.findall(r"^    output: (.*)$", text, re.MULTILINE) for path in line.split(", ")]
+        return {plain(path): path for path in paths}
 
     @property
     def programs(self) -> Path:
-        """Programs that its jobs find first."""
+        """A folder of programs that comes first on the $PATH of jobs."""
         return self.path / "programs"
 
     def program(self, name: str, text: str) -> None:
-        """Write one of ``programs``."""
+        """Write an executable into ``programs``."""
         self.programs.mkdir(exist_ok=True)
         program = self.programs / name
         program.write_text(text)
@@ -85,20 +85,20 @@ class Folder:
     def command(
         self, *arguments: str, profile: str = "local", overlay: str | Sequence[str] | None = "tiny.yaml"
     ) -> list[str]:
-        """The snakemake command line; of several overlays the last one counts."""
+        """The snakemake command line; the last of several overlays takes precedence."""
         base = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--nocolor"]
         overlays = [overlay] if isinstance(overlay, str) else overlay
         files = ["--configfile", *overlays] if overlays else []
         return [*base, "--profile", str(ROOT / "profiles" / profile), *files, *arguments]
 
     def environment(self, **changes: str) -> dict[str, str]:
-        """No launcher's variables; ``programs`` first, then the installation under test."""
+        """Variables without a launcher's; $PATH begins with ``programs`` and the installation under test."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "SLURM_"))}
         path = os.pathsep.join([str(self.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         return kept | {"PATH": path} | changes
 
     def run(self, *arguments: str, env: dict[str, str] | None = None, **options: str | Sequence[str] | None):
-        """Run snakemake to its end; output and errors come together, outputs under their plain names."""
+        """Run snakemake to its end; output and errors come together, with plain names of outputs."""
         if "--dry-run" in arguments:
             words = self.command(*arguments, **options)[3:]
             run = forked.run("snakemake", words, self.path, env or self.environment(), self.limit, merged=True)
@@ -135,7 +135,7 @@ class Folder:
 
 
 def settings_of(*overlays: Mapping[str, Any] | str) -> Config:
-    """The checked config of overlays, values or files of the checkout, over the default config; else InputError."""
+    """The checked config: the default one with overlays, values or files of the checkout; raises InputError."""
     from snakemake.utils import update_config
 
     from mgg.workflow.checks import check_names
@@ -156,7 +156,7 @@ _RUN = r"[0-9a-f]{8}(?:-n\d+)?"
 
 
 def pattern(output: str) -> str:
-    """The glob pattern of an output such as aggregate/digits/p2.jsonl, whatever its recipe, place and options are."""
+    """The glob pattern of a plain name such as aggregate/digits/p2.jsonl, for any recipe, place and options."""
     words = output.split("/")
     at = next(index for index, word in enumerate(words) if word in STAGES)
     stage, name, *rest = words[at:]
@@ -172,13 +172,13 @@ def pattern(output: str) -> str:
 
 
 def made(results: Path, output: str) -> list[Path]:
-    """The outputs, logs or benchmarks that ``pattern`` finds below ``results``."""
+    """The outputs, logs or benchmarks below ``results`` that match a plain name: see ``pattern``."""
     return sorted(path for path in results.glob(pattern(output)) if path.suffix != ".checkpoint")
 
 
 def plain(text: str) -> str:
-    """What Snakemake says, with outputs named by what they are of alone: results/aggregate/digits/p2.jsonl."""
-    for found, kept in (
+    """``text`` with outputs under their plain names, such as results/aggregate/digits/p2.jsonl."""
+    for regex, replacement in (
         (r"env MGG_PLACE=\S+ +", ""),
         (r"\b(?:place|recipe|run)=[\w.@-]+(?:, |$)", ""),
         (r"\b(tune|aggregate|train)/(?:local|slurm)-[\w.-]+/", r"\1/"),
@@ -187,12 +187,12 @@ def plain(text: str) -> str:
         (rf"/[a-z_]+-w\d+-d\d+-{_RUN}(?=\.)", ""),
         (rf"((?:/|-)[ps]\d+)-{_RUN}\b", r"\1"),
     ):
-        text = re.sub(found, kept, text, flags=re.MULTILINE)
+        text = re.sub(regex, replacement, text, flags=re.MULTILINE)
     return text
 
 
 def job_counts(output: str) -> dict[str, int]:
-    """The table of jobs that snakemake prints."""
+    """The number of jobs by rule, from snakemake's table."""
     lines = output[output.index("Job stats:") :].splitlines()[3:]
     rows = [line.split() for line in lines[: lines.index("")]]
     return {name: int(count) for name, count in rows}

@@ -1,9 +1,9 @@
-"""What fault tests share: a small workflow of every stage, what of it a clock does not change, and a record of faults.
+"""Shared by the fault tests: a small workflow of all stages, its results without times, and a log of faults.
 
-``FAULTS=full`` asks for all faults, else a short form runs. ``FAULTS_RECORD`` names a file for what was measured, JSON
-lines: fault and case of each that was injected; then, once weights and tables were those of an undisturbed run, that
-again with the seconds of the command that recovered and what it had to compute once more. ``python -m
-support.workflow.faults FILE`` makes a table of it.
+``FAULTS=full`` injects all faults, otherwise a selection. ``FAULTS_RECORD`` names a file of JSON lines: a line with
+fault and case when a fault was injected, and a second one with the seconds of the recovering command and the repeated
+work, once weights and tables equal those of an undisturbed run. ``python -m support.workflow.faults FILE`` prints a
+table of it.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ OUTPUTS = {
     "train": RUN,
     "report": "report/index.html",
 }
-#: What follows from times or was measured like them: fields of records, columns of the report's tables.
+#: Measured values and what follows from them: fields of records, columns of the report's tables.
 FROM_TIMES = {"median", "q1", "q3", "seconds", "predicted", "prepare", "compute", "transfer", "used", "gpu_memory"}
 FROM_TIMES |= {"launches", "low", "high", "starred", "unstarred", "place", "machine", "gpu_memory_bytes"}
 FROM_TIMES |= {"run_id", "recorded_at", "overlap_ratio", "fastest", "close", "speedup", "efficiency", "ratio"}
-#: The same of records, which have the place below machine.
+#: The same for ``model_dump`` of records, which have the place below machine.
 OF_THE_RUN = {**dict.fromkeys(FROM_TIMES, True), "machine": {"place"}}
-#: Seconds that each epoch takes at least, however fast the machine is: a fault meets a training that has a checkpoint.
+#: Least seconds per epoch on any machine, so that a training has a checkpoint before a fault.
 PAUSE = 0.01
-# In the process that the kernel calls mgg, as the entry point of the installation.
-_NOTING = """\
+#: The program ``mgg`` of the folder: the kernel names its process mgg, as that of the installed entry point.
+_MGG = """\
 #!{python}
 import runpy
 runpy.run_path({program!r}, run_name="__main__")
@@ -73,18 +73,18 @@ runpy.run_path({program!r}, run_name="__main__")
 
 
 class FaultFolder(Folder):
-    """A working folder in which faults happen; trainings note their epochs and checkpoints in ``epochs``."""
+    """A working folder for faults; trainings log their epochs and checkpoints in ``epochs``."""
 
     limit = 400
 
     def __init__(self, path: Path):
         super().__init__(path)
         self.overlay(CONFIG)
-        self.program("mgg", _NOTING.format(python=sys.executable, program=fault_program.__file__))
+        self.program("mgg", _MGG.format(python=sys.executable, program=fault_program.__file__))
 
     @property
     def epochs(self) -> Path:
-        """See ``fault_program``."""
+        """The log of ``fault_program``."""
         return self.path / "epochs"
 
     def environment(self, **changes: str) -> dict[str, str]:
@@ -94,12 +94,12 @@ class FaultFolder(Folder):
     def before(cls, stage: str, finished: Folder, path: Path) -> FaultFolder:
         """A copy of a finished folder as it was before ``stage``."""
         shutil.copytree(finished.path, path, symlinks=True)
-        made = cls.at(path)
-        made.forget(stage)
-        return made
+        folder = cls.at(path)
+        folder.forget(stage)
+        return folder
 
     def forget(self, stage: str) -> None:
-        """Remove what ``stage`` and those after it made, and all logs."""
+        """Remove the results of ``stage`` and of later ones, and all logs."""
         self.epochs.unlink(missing_ok=True)
         for name in [*STAGES[STAGES.index(stage) :], "logs", "benchmarks"]:
             shutil.rmtree(self.results / name, ignore_errors=True)
@@ -112,11 +112,11 @@ class FaultFolder(Folder):
 
     @property
     def training(self) -> Path:
-        """Its training, which may have checkpoints alone."""
+        """The path of its training, which may have only checkpoints so far."""
         return training(self.results, RUN)
 
     def end(self) -> None:
-        """Kill what works here, also what is stopped: a test that failed leaves it behind."""
+        """Kill all processes here, including stopped ones, which a failed test leaves behind."""
         while left := processes(self.path):
             for pid in left:
                 with suppress(ProcessLookupError):
@@ -124,51 +124,53 @@ class FaultFolder(Folder):
             time.sleep(0.05)
 
     def wait_for(self, words: str, run: subprocess.Popen, file: Path | None = None, seconds: float = 300) -> None:
-        """Wait until ``words`` stand in ``file``, by default the output of ``run``, which ``start`` started."""
+        """Wait until ``file``, by default the output of ``run`` from ``start``, contains ``words``."""
         file, deadline = file or self.path / "run.log", time.monotonic() + seconds
         while words not in (file.read_text(errors="replace") if file.exists() else ""):
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.01)
 
     def wait_for_checkpoint(self, run: subprocess.Popen, seconds: float = 300) -> None:
-        """Wait until the training that ``run`` has started has a checkpoint."""
+        """Wait until the training of ``run`` has a checkpoint."""
         deadline = time.monotonic() + seconds
         while not newest_checkpoint(self.training):
             assert run.poll() is None and time.monotonic() < deadline, (self.path / "run.log").read_text()
             time.sleep(0.01)
 
     def recover(self, finished: Folder, env: dict[str, str] | None = None) -> float:
-        """Run the same command once more, compare with an undisturbed run and look what is left; returns seconds.
+        """Run the same command again, compare with an undisturbed run, check for leftovers; returns seconds.
 
-        A training must have gone on from its newest checkpoint. What a writer on another node left behind is put there
-        first.
+        A training must have resumed from its newest checkpoint. Before the run, an unfinished part of a layout is put
+        there, as if left by a writer on another node.
         """
         newest = newest_checkpoint(self.training)
-        if not self.ended("report"):  # else nothing is done any more
+        if not self.ended("report"):  # otherwise the run has nothing to do
             (self.results / "layout/digits/.p2.another-node.1.part").mkdir(parents=True)
         started = time.monotonic()
         run = self.run(env=env)
         seconds = time.monotonic() - started
         assert run.returncode == 0, run.stdout
-        assert self.resumed() == newest, f"went on after epoch {self.resumed()}, the newest checkpoint was of {newest}"
+        assert self.resumed() == newest, (
+            f"resumed after epoch {self.resumed()}, but the newest checkpoint was of {newest}"
+        )
         assert outcome(self.results) == outcome(finished.results)
         wait_until_quiet(self.path)
         assert half_written(self.results) == []
         return seconds
 
     def resumed(self) -> int:
-        """The epoch after which its last training went on, as its log says; 0 if it began with the first one."""
+        """The epoch after which its training was last resumed, by its log; 0 if it was not."""
         logs = made(self.results, f"logs/{RUN}.log")
         resumed = re.search(r"goes on after epoch (\d+)/", logs[0].read_text()) if logs else None
         return int(resumed[1]) if resumed else 0
 
     def lost(self) -> str:
-        """The work that its training, now recovered, did twice: at most an interval of checkpoints."""
+        """The work that its recovered training repeated: at most an interval of checkpoints."""
         return work_lost(self.epochs, self.resumed(), CONFIG["train"]["checkpoint_every"])
 
 
 def outcome(results: Path) -> dict[str, object]:
-    """Everything that a run of CONFIG made, weights and tables, but for measured times and the machine's state."""
+    """All results of a run of CONFIG, except measured times and the machine's state."""
     (timings,) = made(results, OUTPUTS["aggregate"])
     records = read_lines(timings, AggregateRecord)
     found: dict[str, object] = {"aggregate": [each.model_dump(exclude=OF_THE_RUN) for each in records]}
@@ -186,14 +188,14 @@ def outcome(results: Path) -> dict[str, object]:
 
 
 def training(results: Path, run: str) -> Path:
-    """The training that is named by what it is of alone, which may have checkpoints alone."""
-    found = {path.with_name(path.name.removesuffix(".checkpoint")) for path in results.glob(pattern(run))}
-    (one,) = found or {results / run}
-    return one
+    """The path of the training with a plain name, which may have only checkpoints so far."""
+    paths = {path.with_name(path.name.removesuffix(".checkpoint")) for path in results.glob(pattern(run))}
+    (path,) = paths or {results / run}
+    return path
 
 
 def tables(report: Path) -> dict[str, object]:
-    """The report's tables, without times, what jobs took and where they ran."""
+    """The report's tables, without times, resources of jobs and places."""
     found = {}
     for file in report.rglob("*.csv"):
         if file.stem in ("jobs", "requests", "machines"):
@@ -218,7 +220,7 @@ def trained(out: Path) -> dict[str, object]:
 
 @contextmanager
 def full_disk(folder: FaultFolder, pages: int) -> Iterator[None]:
-    """In the block the folder's results have so many free pages of 4 KiB on a disk of their own; after it, plenty."""
+    """A context in which the results are on a disk with ``pages`` free pages of 4 KiB; after it, with plenty."""
     kept = folder.path / "kept"
     folder.results.rename(kept)
     folder.results.mkdir()
@@ -239,16 +241,16 @@ def resize(folder: FaultFolder, size: int) -> None:
 
 
 def injected(fault: str, case: str) -> Callable[[float, str], None]:
-    """Note a fault that has happened; returns what to call once it is recovered from.
+    """Log an injected fault; returns a function to call after recovery.
 
-    That takes the seconds of the command that recovered, and what was computed twice.
+    That takes the seconds of the recovering command, and the repeated work.
     """
-    note(fault=fault, case=case)
-    return lambda seconds, lost="": note(fault=fault, case=case, seconds=round(seconds, 2), lost=lost)
+    log_line(fault=fault, case=case)
+    return lambda seconds, lost="": log_line(fault=fault, case=case, seconds=round(seconds, 2), lost=lost)
 
 
-def note(**line: object) -> None:
-    """Add a line to the record, if there is one."""
+def log_line(**line: object) -> None:
+    """Add a line to the log of faults, if there is one."""
     file = os.environ.get("FAULTS_RECORD")
     if file:
         with Path(file).open("a", encoding="utf-8") as out:
@@ -256,7 +258,7 @@ def note(**line: object) -> None:
 
 
 def table(records: Path) -> str:
-    """Markdown: of each fault how many, the slowest and the median recovery, the most work that was lost."""
+    """Markdown: by fault the counts, the slowest and the median recovery, the most work lost."""
     lines = ["| fault | injected | recovered | slowest, s | median, s | most work lost |", "| --- " * 6 + "|"]
     for fault, each in pd.read_json(records, lines=True).groupby("fault", sort=False):
         done = each.dropna(subset="seconds")

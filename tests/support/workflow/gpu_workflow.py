@@ -1,4 +1,4 @@
-"""The whole workflow on the GPUs of a host, at its smallest; tests/workflow runs it on stand-ins for them."""
+"""A minimal run of the whole workflow on the GPUs of a host; tests/workflow runs it on stand-ins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.workflow import Folder
 
 
 def assert_takes_gpus(folder: Folder, dataset: str, pes: int, gpus: int, gpu: str = "", **environment: str) -> None:
-    """From the data set to the report, without a word of GPUs in the config, on so many; ``gpu`` is in their names."""
+    """Run the workflow with a config that names no GPUs; assert that it used ``gpus``, with ``gpu`` in their names."""
     folder.overlay(
         {
             "graph": {"datasets": {dataset: {}}},

@@ -1,12 +1,12 @@
-"""What the profiles ask of Slurm, and stand-ins for its commands.
+"""What the profiles request from Slurm, and stand-ins for its commands.
 
-The stand-in for sbatch writes down how it was called and makes what the job would have made. With ``$STAND_IN_CODE``
-the job's command ends with that code instead, and Slurm's log says so as the Snakemake inside a job does; of several
-codes each job takes the next, later ones the last. The rule's log then says ``$STAND_IN_LOG``, and Slurm's also says
-``$STAND_IN_SLURM_LOG``: of several lines each job takes one in the same way. The job's state is ``$STAND_IN_STATE``
-(FAILED). ``$STAND_IN_CASES`` is an object of JSON with such variables for the jobs of single data sets. Jobs of more
-than ``$STAND_IN_MB`` are refused. Slurm remembers ended jobs for ``$STAND_IN_AGE`` seconds.
-Jobs of an earlier run are the lines of ``calls/NAME.left``: one goes at every look of squeue after scancel.
+The stand-in for sbatch records its arguments and creates the outputs of the job. With ``$STAND_IN_CODE`` the job's
+command fails with that code instead, and Slurm's log has the lines that the Snakemake inside a job prints; of several
+codes each job takes the next, later ones the last. The rule's log then has ``$STAND_IN_LOG``, and Slurm's log also
+``$STAND_IN_SLURM_LOG``; several lines are used up in the same way. The job's state is ``$STAND_IN_STATE`` (FAILED).
+``$STAND_IN_CASES`` is a JSON object: data set -> such variables for its jobs. Jobs of more than ``$STAND_IN_MB`` are
+refused. Slurm keeps ended jobs for ``$STAND_IN_AGE`` seconds. Jobs of an earlier run are the lines of
+``calls/NAME.left``: after scancel each call of squeue removes one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from support.workflow import Folder, plain
 
-#: Snakemake without its pauses.
+#: A Snakemake with short pauses.
 STAND_IN = Path(__file__).with_name("stand_in_snakemake.py")
 COMMANDS = ("sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "scancel", "sshare")
 _SPLIT = "{dataset}@{recipe}/SCHEME-w8-d64"
@@ -38,7 +38,7 @@ OUTPUTS = {
     "train": f"results/train/{{place}}/{_SPLIT}/{{model}}-{{technique}}-p{{pes}}-s{{seed}}-{{run}}/",
 }
 
-#: The stages before the PEs ask the same everywhere: minutes, MB and cores, by their data sets.
+#: Requests of the stages without ranks, which are the same with all profiles: minutes, MB, cores.
 ALIKE = {
     "graph_scatter digits": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
     "graph_shard digits 1-of-2": "-t 21 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
@@ -74,7 +74,7 @@ RANKS = {
         " --ntasks-per-node=4",
     },
 }
-#: Of graphs so large that what follows from nodes, arcs and features shows in every number (profile slurm-cpu).
+#: Requests for graphs so large that every number depends on nodes, arcs and features (profile slurm-cpu).
 LARGE = {
     "graph_scatter ogbn-papers100M": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
     "graph_shard ogbn-papers100M 1-of-2": "-t 74 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
@@ -82,7 +82,7 @@ LARGE = {
     "graph_gather graph ogbn-papers100M": "-t 74 --mem 7052 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "partition ogbn-papers100M 8": "-t 91 --mem 330190 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "layout ogbn-papers100M 8": "-t 172 --mem 5120 --nodes=1 --ntasks=1 --cpus-per-task=4",
-    # More than a day of work: the most that is asked for.
+    # More than a day of work: the longest time that is requested.
     "aggregate ogbn-papers100M 8": "-t 1440 --mem 413362 --nodes=2 --ntasks=8 --cpus-per-task=1 --ntasks-per-node=4",
     "generate graph_natural products-like": "-t 60 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=1",
     "order products-like": "-t 35 --mem 50733 --nodes=1 --ntasks=1 --cpus-per-task=4",
@@ -101,11 +101,11 @@ cases = json.loads(os.environ.get("STAND_IN_CASES", "{{}}"))
 name = Path(sys.argv[0]).name
 options = dict(word.split("=", 1) for word in sys.argv[1:] if word.startswith("--") and "=" in word)
 
-def given(variable, job, default=None):
+def setting(variable, job, default=None):
     return cases.get(job[1].get("dataset"), os.environ).get(variable, default)
 
-def said(variable):
-    lines = given(variable, job, "").splitlines() or [""]
+def setting_line(variable):
+    lines = setting(variable, job, "").splitlines() or [""]
     return lines[min(turn, len(lines) - 1)] + "\\n"
 
 def submitted():
@@ -122,7 +122,7 @@ if name == "squeue" and options.get("--format") == "%i":
     print("\\n".join(jobs))
 elif name == "squeue":
     for number, job in submitted().items():
-        state = given("STAND_IN_STATE", job, "FAILED") if given("STAND_IN_CODE", job) else "COMPLETED"
+        state = setting("STAND_IN_STATE", job, "FAILED") if setting("STAND_IN_CODE", job) else "COMPLETED"
         print(f"{{number}}|{{state}}")
 if name == "scontrol":
     print("MinJobAge =", os.environ.get("STAND_IN_AGE", "3600"), "sec")
@@ -136,7 +136,7 @@ if name == "sbatch":
     name = output.removeprefix("results/").rstrip("/").removesuffix(".jsonl").removesuffix(".json")
     benchmark = Path("results/benchmarks", name + ".jsonl")
     job, before = [rule, wildcards, sys.argv[1:], script], submitted()
-    failing, turn = given("STAND_IN_CODE", job), sum(each[:2] == job[:2] for each in before.values())
+    failing, turn = setting("STAND_IN_CODE", job), sum(earlier[:2] == job[:2] for earlier in before.values())
     for path in (Path(output), benchmark) if not failing else ():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(exist_ok=True) if path == Path(output) and output.endswith("/") else path.touch()
@@ -144,7 +144,7 @@ if name == "sbatch":
     part.write_text(json.dumps(job))
     while True:
         try:
-            os.link(part, calls / f"{{number}}.json")  # at once whole, for a squeue that reads it now
+            os.link(part, calls / f"{{number}}.json")  # atomically, for a concurrent squeue
             break
         except FileExistsError:
             number += 1
@@ -154,25 +154,25 @@ if name == "sbatch":
         failing = codes[min(turn, len(codes) - 1)]
         log = Path(sys.argv[sys.argv.index("--output") + 1].replace("%j", str(number)))
         log.parent.mkdir(parents=True, exist_ok=True)
-        told = f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n"
-        log.write_text(told + said("STAND_IN_SLURM_LOG"))
-        if given("STAND_IN_LOG", job) is not None:
+        text = f"Command 'mgg' returned non-zero exit status {{failing}}.\\nat least one job failed\\n"
+        log.write_text(text + setting_line("STAND_IN_SLURM_LOG"))
+        if setting("STAND_IN_LOG", job) is not None:
             log = Path("results/logs", name + ".log")
             log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(said("STAND_IN_LOG"))
+            log.write_text(setting_line("STAND_IN_LOG"))
     print(number)
 """
 
 
 class StandIns:
-    """A folder of stand-ins, and what they were called with."""
+    """Stand-ins for Slurm's commands in a folder, and the calls of them."""
 
     def __init__(self, folder: Folder, scheme: str = "edge_balanced"):
         self.folder = folder
         self.calls = folder.path / "calls"
         self.programs = folder.path / "bin"
-        for made in (self.calls, self.programs):
-            made.mkdir()
+        for path in (self.calls, self.programs):
+            path.mkdir()
         outputs = {rule: output.replace("SCHEME", scheme) for rule, output in OUTPUTS.items()}
         text = _STAND_IN.format(python=sys.executable, calls=str(self.calls), outputs=outputs)
         for name in COMMANDS:
@@ -180,9 +180,9 @@ class StandIns:
             (self.programs / name).chmod(0o755)
 
     def environment(self) -> dict[str, str]:
-        """That of a login node of a cluster."""
-        found = self.folder.environment()
-        return found | {"PATH": f"{self.programs}:{found['PATH']}"}
+        """The variables of a login node of a cluster."""
+        variables = self.folder.environment()
+        return variables | {"PATH": f"{self.programs}:{variables['PATH']}"}
 
     def run(
         self,
@@ -192,44 +192,44 @@ class StandIns:
         status: str | None = "squeue",
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run snakemake to its end, without its pauses; it asks ``status`` how jobs are, for None what it likes."""
-        asked = ("--slurm-status-command", status) if status else ()
-        command = self.folder.command(*arguments, *asked, profile=profile, overlay=overlay)
+        """Run snakemake to its end, with short pauses; ``status``: the command for job states, None for the default."""
+        options = ("--slurm-status-command", status) if status else ()
+        command = self.folder.command(*arguments, *options, profile=profile, overlay=overlay)
         python, _, _, *rest = command
         run = self.folder.run_command([python, str(STAND_IN), *rest], self.environment() | (env or {}))
         run.said, run.stdout = run.stdout, plain(run.stdout)
         return run
 
     def submitted(self) -> dict[tuple[str, tuple[str, ...]], tuple[list[str], str]]:
-        """Arguments of sbatch and the job's script, by the rule and what the job is for."""
-        read = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
-        return {(rule, shown(wildcards)): (arguments, script) for rule, wildcards, arguments, script in read}
+        """Arguments of sbatch and the job's script, by rule and ``shown`` wildcards."""
+        calls = [json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))]
+        return {(rule, shown(wildcards)): (arguments, script) for rule, wildcards, arguments, script in calls}
 
     def numbered(self, dataset: str | None = None) -> dict[int, list[str]]:
-        """Arguments of sbatch by the number of the job; of one data set's jobs, where it is given."""
-        read = {int(file.stem): json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))}
+        """Arguments of sbatch by job number; only of jobs of ``dataset``, if given."""
+        calls = {int(file.stem): json.loads(file.read_text()) for file in sorted(self.calls.glob("*.json"))}
         return {
             number: words
-            for number, (_, wildcards, words, _) in read.items()
+            for number, (_, wildcards, words, _) in calls.items()
             if dataset in (None, wildcards.get("dataset"))
         }
 
     def amounts(self, option: str, dataset: str | None = None) -> list[int]:
-        """What these jobs asked for by an option of sbatch, one after the other."""
+        """The values of an option of sbatch, by job in order."""
         return [int(words[words.index(option) + 1]) for words in self.numbered(dataset).values()]
 
     def memory(self, dataset: str | None = None) -> list[int]:
-        """MB that these jobs asked for, one after the other."""
+        """The requested MB, by job in order."""
         return self.amounts("--mem", dataset)
 
 
 def shown(wildcards: Mapping[str, str]) -> tuple[str, ...]:
-    """What a job is for: its wildcards but those that tell its outputs from others."""
+    """The wildcards of a job, except recipe, place and run."""
     return tuple(value for name, value in wildcards.items() if name not in ("recipe", "place", "run"))
 
 
 def asked(arguments: list[str]) -> str:
-    """What a job asks of Slurm: the arguments of sbatch without names, places and other things of the single run."""
+    """The resources that a job requests: sbatch's arguments without names, paths and constants."""
     words, skip = [], False
     for word in arguments:
         if skip or word in ("--parsable", "--export=ALL", "--no-requeue", "/dev/stdin"):

@@ -1,6 +1,6 @@
-"""Snakemake's command line towards stand-ins for Slurm, which have done a job when they answer: no pause takes long.
+"""Snakemake's command line with short pauses, for stand-ins for Slurm, whose jobs are done at once.
 
-Snakemake and its plugin look every second or every 40, and the workflow gives Slurm seconds to answer.
+Snakemake and its plugin poll every second or every 40 seconds, and the workflow gives Slurm seconds to answer.
 """
 
 import asyncio

@@ -129,7 +129,7 @@ def audit() -> ModuleType:
 @pytest.mark.parametrize(
     ("vulnerabilities", "skipped", "code", "said"),
     [
-        ([], False, 0, "1 of 1 packages asked for, 0 known"),
+        ([], False, 0, "1 of 1 packages audited, 0 known"),
         ([{"id": "PYSEC-1", "fix_versions": ["2.0"]}], False, 1, "numpy 1.0: PYSEC-1; fixed in 2.0"),
         ([], True, 0, "dependency audit skipped: its list of advisories"),
     ],

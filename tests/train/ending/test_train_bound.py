@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.programs.train_program import tables
-from support.ranks import moving
+from support.ranks import run_with_progress
 
 from mgg.records import read_run
 
@@ -34,7 +34,7 @@ def trained(layout, out, backend, **how):
         "train", str(layout), "--model", "gcn", "--technique", "halo", "--backend", backend, "--set", "hidden=16",
         "--epochs", str(EPOCHS), "--out", str(out),
     ]  # fmt: skip
-    code, said = moving(2, [*program, *arguments], **how)
+    code, said = run_with_progress(2, [*program, *arguments], **how)
     assert code == 0, said
     record, epochs, weights = tables(out)
     assert len(epochs) == EPOCHS

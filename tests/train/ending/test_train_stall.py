@@ -13,7 +13,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from support.programs.train_program import layouts as parts_of
-from support.ranks import _command, changed_environment, mpiexec
+from support.ranks import changed_environment, mpi_command, mpiexec
 
 from mgg.backend import launch
 from mgg.errors import PeError, StoppedError
@@ -203,7 +203,7 @@ def test_stopped_rank_is_named_and_ends_the_job(victim, hosts, layouts, tmp_path
     arguments += ["--technique", "halo", "--stall-after", "2", "--checkpoint-every", "0.1", "--out", str(out)]
     environment = changed_environment({"MGG_MPI_SHARED_MEMORY": str(int(hosts == 1))})
     job = subprocess.Popen(
-        _command(ranks, arguments), env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        mpi_command(ranks, arguments), env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     )
     try:
         deadline = time.monotonic() + 60

@@ -237,6 +237,6 @@ def test_divergence_resume_and_two_trainers_work_with_cuda_graphs(layouts):
         if each["kind"] != "diverge":
             assert answer == {"differ": [], "pes": 1}, each
             continue
-        plain, repeated = answer["said"]
+        plain, repeated = answer["errors"]
         assert plain == repeated and not answer["changed"], each
         assert re.match(r"epoch 4: the .*(, first in layer|the gradient of) (layer\d|classifier)", plain), each
