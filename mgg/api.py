@@ -222,6 +222,9 @@ def train(
     })  # fmt: skip
     _check(config.TrainConfig, threads=threads, epochs=epochs, seeds=[seed], dtype=dtype, activations=activations)
     seed = int(seed)  # of NumPy
+    chosen, given = _by_name("settings", settings), _by_name("options", options)
+    if resume and out is None:
+        raise InputError("resume: needs out, the run folder of the training to continue")
     network = _network(emulate_network)
     allowed = None if memory_per_pe is None else parse_size(str(memory_per_pe), "memory_per_pe")
     place, start = _place(out, "run"), Path(weights) if weights else None
@@ -231,8 +234,8 @@ def train(
         part = together(world, lambda: layouts.load(folder, world.rank))
         world = emulating(world, network, part.manifest.workgroup)
         return run(
-            world, part, model=str(model), technique=technique, options=dict(options or {}), epochs=epochs, seed=seed,
-            settings=dict(settings or {}), out=place, dtype=dtype, metric=metric, weights=start, resume=resume,
+            world, part, model=str(model), technique=technique, options=given, epochs=epochs, seed=seed,
+            settings=chosen, out=place, dtype=dtype, metric=metric, weights=start, resume=resume,
             progress=progress, memory_per_pe=allowed, activations=activations,
         )  # fmt: skip
 
@@ -287,9 +290,9 @@ def aggregate(
         config.AggregateConfig, threads=threads, dims=dims, dtypes=dtypes, launches=launches, warmup=warmup,
         iterations=iterations,
     )  # fmt: skip
-    place = _place(out, "records.jsonl")
+    given, place = _by_name("options", options), _place(out, "records.jsonl")
     folder = _layout(source, pes, out is not None)
-    chosen = [(name, each) for name in names if name != "auto" for each in expand(name, options or {}, [])]
+    chosen = [(name, each) for name in names if name != "auto" for each in expand(name, given, [])]
     protocol = TimingProtocol("transpose" if transpose else "forward", warmup, iterations, check, launches=launches)
     network = _network(emulate_network)
     job = AggregateJob(
@@ -338,10 +341,21 @@ def _place(out: _Path | None, name: str) -> Path:
 def _check(section: type[config.Section], **values: Any) -> None:
     """Raise InputError unless ``section`` of the config takes ``values``, by the names of its fields."""
     try:
-        parsed(section, values, "")
+        found = parsed(section, values, "")
+        for name, value in values.items():
+            for mine, theirs in zip(_several(value), _several(getattr(found, name)), strict=True):
+                if isinstance(mine, str) and not isinstance(theirs, str):
+                    raise InputError(f"{name}: input should be a number, found {mine!r}")
     except InputError as error:
         # These fields are lists of what an argument gives one of: "dims.0: ..." is about argument dim.
-        raise InputError(re.sub(r"^(dim|dtype|seed|pes)s?\.\d+:", r"\1:", str(error))) from None
+        raise InputError(re.sub(r"^(dim|dtype|seed|pes)s?(?:\.\d+)?:", r"\1:", str(error))) from None
+
+
+def _by_name(argument: str, values: Any) -> dict[str, Any]:
+    """Return ``values`` as a dictionary; raise InputError if they are neither a mapping nor None."""
+    if values is not None and not isinstance(values, Mapping):
+        raise InputError(f"{argument}: takes a dictionary, values by name, found {values!r}")
+    return dict(values or {})
 
 
 def _network(text: str | None) -> Network | None:

@@ -90,6 +90,7 @@ def init(
     """
     from mgg.graph import user_files
     from mgg.graph.datasets import catalog
+    from mgg.graph.source import unknown_source
     from mgg.graph.sources import LOADERS
 
     known = catalog().get(source)
@@ -99,6 +100,8 @@ def init(
             raise InputError(
                 f"{source}: a data set: --name, --loader, --labels and --symmetrize are for your own files"
             )
+    elif "/" not in source and not Path(source).exists():
+        raise unknown_source(source)
     else:
         path = user_files.path_of(source)
         name = name or re.sub(r"[^A-Za-z0-9_-]", "-", path.name.partition(".")[0])
@@ -109,7 +112,8 @@ def init(
             raise InputError(user_files.needs_loader(path, "--loader"))
         given = {"source": source, "loader": loader, "labels": labels or None, "symmetrize": symmetrize}
         dataset = _OWN.format(**{key: json.dumps(value) for key, value in given.items()})
-        trained = labels
+        folder_made = user_files.made(source)
+        trained = labels or bool(folder_made and (folder_made.classes or folder_made.tasks))
     named = click.get_current_context().get_parameter_source("profile") is not ParameterSource.DEFAULT
     try:
         found = cluster(partition)

@@ -90,7 +90,7 @@ def opened(
         return
     path = Path(source)
     if not path.exists():
-        raise _unknown(str(source))
+        raise unknown_source(str(source))
     made = loader is None and (path / MANIFEST_FILE).is_file()
     if made and columns:
         raise InputError(f"{path}: a graph folder has no columns: --column and --columns are for tables")
@@ -131,7 +131,8 @@ def report_columns(name: str, graph: StreamedGraph) -> dict[str, Any]:
     return {"columns": {kind: dict(roles) for kind, roles in graph.columns.items()}}
 
 
-def _unknown(source: str) -> InputError:
+def unknown_source(source: str) -> InputError:
+    """Return the error for a source that does not exist; for a name, with the data sets called similarly."""
     if "/" in source or "." in source:
         return InputError(f"{source}: no such file or folder")
     try:

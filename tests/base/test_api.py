@@ -139,3 +139,16 @@ def test_api_works_on_ranks(layout, tmp_path):
     (tmp_path / "script.py").write_text(code)
     done = mpiexec(2, ["script.py"], cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.split() == ["2", "2"], done.stderr
+
+
+@pytest.mark.parametrize(("call", "options", "message"), [
+    (mgg.train, {"epochs": "3"}, "^epochs: input should be a number, found '3'"),
+    (mgg.train, {"settings": ["hidden=3"]}, r"^settings: takes a dictionary, values by name, found \['hidden=3'\]"),
+    (mgg.train, {"options": "split=cover"}, "^options: takes a dictionary"),
+    (mgg.train, {"resume": True}, "^resume: needs out"),
+    (mgg.aggregate, {"dim": "16"}, "^dim: input should be a number, found '16'"),
+    (mgg.aggregate, {"options": ["split=cover"]}, "^options: takes a dictionary"),
+])  # fmt: skip
+def test_an_argument_of_another_type_is_refused_by_its_name(call, options, message):
+    with pytest.raises(InputError, match=message):
+        call("nowhere", **options)

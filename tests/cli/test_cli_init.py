@@ -103,7 +103,8 @@ def test_init_writes_a_cluster_profile(init, tmp_path, cluster, words, kind, par
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["my data"], "so --loader must say how to read it"), (["nothing"], "source 'nothing': no such file or folder"),
+    (["my data"], "so --loader must say how to read it"), (["coraa"], "did you mean cora"),
+    (["some/thing"], "source 'some/thing': no such file or folder"),
     (["roads.mtx.gz", "--name", "cora"], "name 'cora': is that of a real data set"),
     (["roads.mtx.gz", "--loader", "tabel"], "unknown loader 'tabel'"),
     (["cora", "--labels"], "cora: a data set: --name, --loader"),
@@ -113,3 +114,9 @@ def test_init_writes_a_cluster_profile(init, tmp_path, cluster, words, kind, par
 def test_init_error_is_one_line_and_writes_nothing(init, tmp_path, words, said):
     before = sorted(tmp_path.iterdir())
     assert said in init(*words, code=2) and sorted(tmp_path.iterdir()) == before
+
+
+def test_models_are_trained_on_a_graph_folder_with_labels(init, tmp_path):
+    mgg("generate", "planted", "--scale", "0.05", "--out", "with-labels", cwd=tmp_path)
+    init("with-labels")
+    assert read(tmp_path / "with-labels.yaml").train.models == ["gcn"]
