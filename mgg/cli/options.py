@@ -187,9 +187,9 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
     """Parse ``key=value`` pairs; values are YAML scalars (true, 3, 0.5, 5e-4, null, text).
 
     Raises:
-        InputError: a pair without key or value, or a value of another type.
+        InputError: a pair without key or value, a value of another type, or a key that is given twice.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
@@ -197,6 +197,8 @@ def assignments_of(pairs: Iterable[str]) -> dict[str, Any]:
         value = config.scalar(text)
         if not text.strip() or not isinstance(value, (bool, int, float, str, type(None))):
             raise InputError(f"--set {pair}: the value must be a number, true, false, none or text")
+        if key in values:
+            raise InputError(f"--set {pair}: {key} is already set to {values[key]}; leave one of the two out")
         values[key] = value
     return values
 

@@ -22,6 +22,11 @@ def test_other_option_values_are_refused(text):
         assignments_of([f"key={text}"])
 
 
+def test_key_that_is_set_twice_is_refused():
+    with pytest.raises(InputError, match="^--set hidden=5: hidden is already set to 4; leave one of the two out$"):
+        assignments_of(["hidden=4", "dropout=0", "hidden=5"])
+
+
 @pytest.mark.parametrize("text", ["none", "null", "~", "None"])
 def test_null_settings_and_options_round_trip(text):
     """As the documentation and a config write it; None is what Python makes of a config's null."""

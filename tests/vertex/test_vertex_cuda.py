@@ -1,5 +1,7 @@
 """Generated kernels of vertex programs, run on the host, against the interpreter."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -251,3 +253,19 @@ def test_sum_over_all_rows_is_read_by_later_launches(kernels):
     leaves = drawn(wanted, graph)
     found, _, _ = made(wanted, graph, leaves, kernels, outputs=1, seeds=[seed])
     compare(wanted, found, evaluate(wanted, graph, leaves), 1e-6)
+
+
+def test_concurrent_threads_write_a_source_once(tmp_path, monkeypatch):
+    """PEs may be threads of one process; two of them would write the same unfinished file."""
+    written, write_text = [], device.files.write_text
+
+    def slow(path, text):
+        written.append(path)
+        time.sleep(0.05)
+        write_text(path, text)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(device.files, "write_text", slow)
+    with ThreadPoolExecutor(4) as pool:
+        builds = [*pool.map(lambda _: device.build_of_text("unit", "// text", 32), range(4))]
+    assert len(written) == 1 and {build.source for build in builds} == {str(written[0])}

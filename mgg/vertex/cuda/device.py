@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from mgg.vertex.warp_layout import pitch
 
 #: Mean arcs per row from which the rows that arcs read are padded for 16-byte loads.
 COPIED = 8
+_WRITING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -561,7 +563,8 @@ def build_of_text(name: str, text: str, bits: int) -> Build:
     """
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     path = files.cache_folder("vertex") / f"{name}_{key}.cu"
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        files.make_folder(path.parent)
-        files.write_text(path, text)
+    with _WRITING:  # PEs may be threads of one process, whose unfinished files have one name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            files.make_folder(path.parent)
+            files.write_text(path, text)
     return Build(str(path), {"MGG_INDEX_BITS": bits})
