@@ -23,7 +23,7 @@ def test_other_option_values_are_refused(text):
 
 
 def test_key_that_is_set_twice_is_refused():
-    with pytest.raises(InputError, match="^--set hidden=5: hidden is already set to 4; leave one of the two out$"):
+    with pytest.raises(InputError, match=r"^--set hidden=5: hidden is already set to 4; leave one of the two out$"):
         assignments_of(["hidden=4", "dropout=0", "hidden=5"])
 
 
