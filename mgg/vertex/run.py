@@ -356,7 +356,7 @@ def _cast(value: Value, part: Part, draws: tuple[int, Any], x: Any) -> Any:
         whole = _whole(x, value.inputs[0], part)
         return _shaped(part.fetch(contiguous(_flat(whole))), value)
     assert space is R, value
-    return x if len(x) == 1 and coarser is D else _Seen(x, part.tables.owners(R, coarser))
+    return x if len(x) == 1 else _Seen(x, part.tables.owners(R, coarser))
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,11 @@ def _parts(x: Value) -> list[tuple[Value, int, int]]:
     return list(zip(x.inputs, ends, ends[1:], strict=False))
 
 
-def gram(v: Value) -> Value | None:
-    """Sum first: replace the products of one coarser row with all its finer rows by one product with their sum."""
+def gram(v: Value, tameness: Tameness) -> Value | None:
+    """Sum first: replace the products of one coarser row with all its finer rows by one product with their sum.
+
+    Where a row has none, its sum is 0, so a row that may be infinite there is replaced by 1.
+    """
     fine = v.inputs[0].space
     for space in (P, T, D, R, S):
         if space is fine or not space.over(fine) or not above(v.space, space, fine):
@@ -110,7 +113,7 @@ def gram(v: Value) -> Value | None:
             if not out[0] or not lead(rest[0] + rest[1], len(v.inputs[0].shape) - 1):
                 continue
             other = quotient([*rest[0], v.inputs[1 - k]], rest[1], c, fine)
-            coarse = quotient(*out, 1.0, space)
+            coarse = tameness.guarded(quotient(*out, 1.0, space), space, fine)
             if coarse.shape == x.shape and other.shape == v.inputs[1 - k].shape:
                 pair = coarse, ir.total(other, space)
                 return ir.gram(*(pair if k == 0 else pair[::-1]), v.space)

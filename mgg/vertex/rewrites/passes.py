@@ -66,7 +66,7 @@ class _Rewriter:
             "multiply": [_neutral, self._product], "divide": [_neutral, self._product],
             "negative": [self._product], "reciprocal": [self._product],
             "add": [_sum], "subtract": [_sum], "where": [self._where], "sum_axis": [linear.sum_axis],
-            "dot": [linear.dot], "matmul": [linear.matmul], "gram": [linear.gram],
+            "dot": [linear.dot], "matmul": [linear.matmul], "gram": [lambda v: linear.gram(v, self._tame)],
             "total": [linear.total, lambda v: linear.total_of_cast(v, self._tame), linear.total_of_linear,
                       lambda v: linear.total_of_product(v, self._tame)],
         }  # fmt: skip
