@@ -250,6 +250,11 @@ def test_infinite_factors_without_arcs_stay_out_of_sums():
         leaves["q"] = np.abs(leaves["q"])
         expected, array = evaluate([value, *optimized([value])], GRAPH, leaves)
         assert np.allclose(array, expected, rtol=1e-12)
+    rows = ir.repeat_axis(unary("reciprocal", total(Q, D)), 1, 1)  # a number per head
+    value = ir.gram(ir.cast(rows, E), of_source(H), P)
+    leaves = drawn([value], GRAPH)
+    expected, array = evaluate([value, *optimized([value])], GRAPH, leaves)
+    assert np.isfinite(expected).all() and np.allclose(array, expected, rtol=1e-12)
 
 
 def test_long_products_are_not_expanded():
