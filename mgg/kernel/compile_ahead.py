@@ -119,6 +119,7 @@ class _Progress:
         self._text, self._said = "", 0.0
         self._lock = threading.RLock()
         self._file: TextIO | None = None
+        self._stream = sys.stderr
 
     def begin(self, paths: Sequence[Path], arch: str, at_once: int) -> None:
         """Add ``paths`` to the running compilations; ``at_once`` of them run in parallel."""
@@ -129,8 +130,10 @@ class _Progress:
             count = len(self._paths)
             self._text = f"compiling {count} kernel{'s' * (count > 1)} for {arch}, {min(at_once, count)} at a time"
             self._said = time.monotonic()
+            # Compilers end while the start of NVSHMEM redirects sys.stderr.
+            self._stream = sys.stderr
             if self._file is not None:
-                print(self._text, file=sys.stderr, flush=True)
+                print(self._text, file=self._stream, flush=True)
 
     def look(self) -> None:
         """Print the progress if it is due."""
@@ -141,7 +144,7 @@ class _Progress:
             over = done == len(self._paths)
             if self._file is not None and (over or time.monotonic() - self._said >= EVERY):
                 self._said = time.monotonic()
-                print(f"{self._text}: {done} done", file=sys.stderr, flush=True)
+                print(f"{self._text}: {done} done", file=self._stream, flush=True)
             if over:
                 self._paths.clear()
                 if self._file is not None:

@@ -1,6 +1,8 @@
 import fcntl
+import io
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -70,6 +72,17 @@ def test_expected_kernels_are_compiled_once_and_reported(compiled, capsys):
     for each in (ahead, started(BUILDS)):
         each.finish(BUILDS, "sm_90", must=True)
     assert len(compiled) == 4 and capsys.readouterr().err == ""
+
+
+def test_progress_is_not_lost_while_stderr_is_redirected(compiling, capsys):
+    """As during the start of NVSHMEM."""
+    free = threading.Event()
+    compiling(lambda name: free.wait(60))
+    ahead = started(BUILDS)
+    with redirect_stderr(io.StringIO()):
+        free.set()
+        ahead.finish(BUILDS, "sm_90", must=True)
+    assert capsys.readouterr().err.endswith("compiling 4 kernels for sm_90, 4 at a time: 4 done\n")
 
 
 def test_compilers_run_in_parallel(compiling):
